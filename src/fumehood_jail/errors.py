@@ -1,0 +1,37 @@
+"""The one error of the jail: a step of the set-up failed, and why.
+
+Used in every process that builds a jail (keeper, zygote, init) and by the probe. Host code translates it into
+its own error tree. It carries plain fields, so that it can cross a pipe as JSON; it never holds another
+exception's objects.
+"""
+
+from __future__ import annotations
+
+import errno as errno_module
+import os
+
+
+class JailError(Exception):
+    """A step of building a jail failed.
+
+    Attributes:
+        step: Which step, as one word of the launch list (`"map-ids"`, `"seccomp"`).
+        errno: What the kernel answered; 0 when no system call failed.
+        detail: What was tried, with the values.
+        hint: How to make it possible; empty when nothing can be said.
+    """
+
+    def __init__(self, step: str, errno: int, detail: str, hint: str = "") -> None:
+        super().__init__(step, errno, detail, hint)
+        self.step = step
+        self.errno = errno
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        message = f"{self.step}: {self.detail}"
+        if self.errno:
+            name = errno_module.errorcode.get(self.errno, str(self.errno))
+            message = f"{message}: {os.strerror(self.errno)} ({name})"
+
+        return f"{message}\nhint: {self.hint}" if self.hint else message

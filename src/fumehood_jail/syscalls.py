@@ -1,0 +1,431 @@
+"""Raw Linux system calls for x86-64 and arm64; the only file of the project that imports `ctypes`.
+
+Used in the keeper, the zygote and the init of a sandbox, and by the probe. Every function returns a value
+or raises `OSError` with the errno and the name of the call; none of them decides anything. Argument types are
+prepared once, at import, so that a call costs about a microsecond.
+
+The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may only be
+called while the calling thread is the only one that matters to the child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+import sys
+import threading
+from typing import Optional, Union
+
+# include/uapi/linux/sched.h
+CLONE_PARENT = 0x00008000
+CLONE_NEWTIME = 0x00000080  # only for unshare and clone3: clone reads these bits as the exit signal
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+CLONE_NAMESPACES = (
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET
+)
+SIGCHLD = int(signal.SIGCHLD)
+_CLONE_CHILD_CLEARTID = 0x00200000
+_CLONE_CHILD_SETTID = 0x01000000
+
+# include/uapi/linux/mount.h
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_SYNCHRONOUS = 16
+MS_REMOUNT = 32
+MS_NOSYMFOLLOW = 256
+MS_NOATIME = 1024
+MS_NODIRATIME = 2048
+MS_BIND = 4096
+MS_MOVE = 8192
+MS_REC = 16384
+MS_SILENT = 32768
+MS_UNBINDABLE = 1 << 17
+MS_PRIVATE = 1 << 18
+MS_SLAVE = 1 << 19
+MS_SHARED = 1 << 20
+MS_RELATIME = 1 << 21
+MNT_FORCE = 1
+MNT_DETACH = 2
+MNT_EXPIRE = 4
+UMOUNT_NOFOLLOW = 8
+MOUNT_ATTR_RDONLY = 0x00000001
+MOUNT_ATTR_NOSUID = 0x00000002
+MOUNT_ATTR_NODEV = 0x00000004
+MOUNT_ATTR_NOEXEC = 0x00000008
+MOUNT_ATTR_NOATIME = 0x00000010
+MOUNT_ATTR_NODIRATIME = 0x00000080
+MOUNT_ATTR_NOSYMFOLLOW = 0x00200000
+
+# include/uapi/linux/fcntl.h
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_RECURSIVE = 0x8000
+
+# include/uapi/linux/prctl.h, capability.h, securebits.h
+PR_SET_PDEATHSIG = 1
+PR_GET_DUMPABLE = 3
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
+PR_GET_SECCOMP = 21
+PR_CAPBSET_READ = 23
+PR_CAPBSET_DROP = 24
+PR_GET_SECUREBITS = 27
+PR_SET_SECUREBITS = 28
+PR_SET_TIMERSLACK = 29
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_GET_NO_NEW_PRIVS = 39
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_IS_SET = 1
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+_PR_GET_TID_ADDRESS = 40
+_LINUX_CAPABILITY_VERSION_3 = 0x20080522
+
+# include/uapi/linux/seccomp.h, landlock.h, inotify.h, close_range.h
+_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_FILTER_FLAG_TSYNC = 1
+_LANDLOCK_CREATE_RULESET_VERSION = 1
+_LANDLOCK_RULE_PATH_BENEATH = 1
+CLOSE_RANGE_CLOEXEC = 4
+IN_ACCESS = 0x00000001
+IN_MODIFY = 0x00000002
+IN_ATTRIB = 0x00000004
+IN_CLOSE_WRITE = 0x00000008
+IN_MOVED_FROM = 0x00000040
+IN_MOVED_TO = 0x00000080
+IN_CREATE = 0x00000100
+IN_DELETE = 0x00000200
+IN_DELETE_SELF = 0x00000400
+IN_MOVE_SELF = 0x00000800
+IN_Q_OVERFLOW = 0x00004000
+IN_IGNORED = 0x00008000
+IN_ONLYDIR = 0x01000000
+IN_DONT_FOLLOW = 0x02000000
+IN_EXCL_UNLINK = 0x04000000
+IN_ISDIR = 0x40000000
+
+# Numbers of the calls made here, by machine; policies/syscalls_*.json hold the full tables.
+_NUMBERS = {
+    "x86_64": {
+        "capget": 125,
+        "capset": 126,
+        "clone": 56,
+        "close_range": 436,
+        "get_robust_list": 274,
+        "inotify_add_watch": 254,
+        "inotify_init1": 294,
+        "inotify_rm_watch": 255,
+        "landlock_add_rule": 445,
+        "landlock_create_ruleset": 444,
+        "landlock_restrict_self": 446,
+        "mount": 165,
+        "mount_setattr": 442,
+        "pivot_root": 155,
+        "prctl": 157,
+        "seccomp": 317,
+        "set_robust_list": 273,
+        "sethostname": 170,
+        "setns": 308,
+        "umount2": 166,
+        "unshare": 272,
+    },
+    "aarch64": {
+        "capget": 90,
+        "capset": 91,
+        "clone": 220,
+        "close_range": 436,
+        "get_robust_list": 100,
+        "inotify_add_watch": 27,
+        "inotify_init1": 26,
+        "inotify_rm_watch": 28,
+        "landlock_add_rule": 445,
+        "landlock_create_ruleset": 444,
+        "landlock_restrict_self": 446,
+        "mount": 40,
+        "mount_setattr": 442,
+        "pivot_root": 41,
+        "prctl": 167,
+        "seccomp": 277,
+        "set_robust_list": 99,
+        "sethostname": 161,
+        "setns": 268,
+        "umount2": 39,
+        "unshare": 97,
+    },
+}
+MACHINE = os.uname().machine
+if MACHINE not in _NUMBERS or sys.maxsize < 2**32:
+    raise ImportError(f"fumehood_jail knows 64-bit x86_64 and aarch64, not {MACHINE!r}")
+
+_NR = _NUMBERS[MACHINE]
+
+_Argument = Union[int, bytes, None, "ctypes.Array[ctypes.c_char]"]
+
+# A pointer argument takes an integer, bytes, a buffer or None: one prototype serves every call.
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 6
+_fflush = _libc.fflush
+_fflush.restype = ctypes.c_int
+_fflush.argtypes = [ctypes.c_void_p]
+
+# The same entry point, called without releasing the GIL.
+_syscall_with_gil = ctypes.PyDLL(None, use_errno=True).syscall
+_syscall_with_gil.restype = ctypes.c_long
+_syscall_with_gil.argtypes = _syscall.argtypes
+_before_fork = ctypes.pythonapi.PyOS_BeforeFork
+_before_fork.restype = None
+_before_fork.argtypes = []
+_after_fork_child = ctypes.pythonapi.PyOS_AfterFork_Child
+_after_fork_child.restype = None
+_after_fork_child.argtypes = []
+_after_fork_parent = ctypes.pythonapi.PyOS_AfterFork_Parent
+_after_fork_parent.restype = None
+_after_fork_parent.argtypes = []
+
+
+def _call(
+    name: str,
+    a: _Argument = 0,
+    b: _Argument = 0,
+    c: _Argument = 0,
+    d: _Argument = 0,
+    e: _Argument = 0,
+) -> int:
+    """Makes one system call.
+
+    Raises:
+        OSError: With the errno of the kernel and the name of the call.
+    """
+    result: int = _syscall(_NR[name], a, b, c, d, e, 0)
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+    return result
+
+
+def _text(value: Optional[str]) -> Optional[bytes]:
+    """Encodes a C string; ctypes itself would silently cut it at an embedded NUL."""
+    if value is None:
+        return None
+
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError(f"embedded NUL in {value!r}")
+
+    return encoded
+
+
+def clone(flags: int) -> int:
+    """Forks this process into new namespaces with one raw system call.
+
+    Before: the caller is the only thread whose locks the child needs. After: as after `os.fork`, the at-fork
+    hooks of Python have run on both sides. What glibc's own fork does for its thread record (the cached thread
+    id, the robust list) is done here too.
+
+    Args:
+        flags: Any of the `CLONE_NEW*` constants; the exit signal is always SIGCHLD.
+
+    Returns:
+        0 in the child, the pid of the child in the parent.
+    """
+    if flags & ~(CLONE_NAMESPACES | SIGCHLD):
+        raise ValueError(f"clone takes namespace flags only, not {flags:#x}")
+
+    tid_address = _tid_address()
+    robust = _robust_list()
+    flags |= SIGCHLD
+    if tid_address:
+        flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
+
+    # The last two arguments change places between the machines (CONFIG_CLONE_BACKWARDS).
+    tls, child_tid = (0, tid_address) if MACHINE == "aarch64" else (tid_address, 0)
+    _before_fork()
+    pid: int = _syscall_with_gil(_NR["clone"], flags, 0, 0, tls, child_tid, 0)
+    number = ctypes.get_errno()
+    if pid == 0:
+        _syscall_with_gil(_NR["set_robust_list"], robust[0], robust[1], 0, 0, 0, 0)
+        _after_fork_child()
+        return 0
+
+    _after_fork_parent()
+    if pid == -1:
+        raise OSError(number, f"clone({flags:#x}): {os.strerror(number)}")
+
+    return pid
+
+
+def _tid_address() -> int:
+    """Finds where libc caches the thread id of this thread, or 0 where it does not.
+
+    The kernel knows the address from set_tid_address(2) and tells it where it is built with
+    CONFIG_CHECKPOINT_RESTORE. glibc keeps the id there; musl keeps a lock, which the comparison tells apart.
+    """
+    buffer = ctypes.create_string_buffer(8)
+    try:
+        _call("prctl", _PR_GET_TID_ADDRESS, buffer)
+    except OSError:
+        return 0
+
+    address: int = struct.unpack("=Q", buffer.raw)[0]
+    if not address:
+        return 0
+
+    cached = ctypes.c_int.from_address(address).value
+    return address if cached == threading.get_native_id() else 0
+
+
+def _robust_list() -> tuple[int, int]:
+    """Returns head and length of this thread's robust futex list: the kernel does not copy it to a child."""
+    head = ctypes.create_string_buffer(8)
+    length = ctypes.create_string_buffer(8)
+    try:
+        _call("get_robust_list", 0, head, length)
+    except OSError:
+        return 0, 24
+
+    return struct.unpack("=Q", head.raw)[0], struct.unpack("=Q", length.raw)[0]
+
+
+def unshare(flags: int) -> None:
+    """Moves the calling thread into new namespaces."""
+    _call("unshare", flags)
+
+
+def setns(fd: int, flags: int = 0) -> None:
+    """Enters the namespace of `fd`, or those of a pidfd that `flags` names."""
+    _call("setns", fd, flags)
+
+
+def sethostname(name: str) -> None:
+    """Sets the host name of the UTS namespace."""
+    encoded = os.fsencode(name)
+    _call("sethostname", encoded, len(encoded))
+
+
+def prctl(option: int, a: Union[int, bytes] = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
+    """Sets or reads an attribute of the process or thread with one of the `PR_*` constants.
+
+    Returns:
+        What the kernel returned: the value asked for, or 0.
+    """
+    return _call("prctl", option, a, b, c, d)
+
+
+def capget() -> tuple[int, int, int]:
+    """Returns the effective, permitted and inheritable capabilities of the calling thread as bit masks."""
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _LINUX_CAPABILITY_VERSION_3, 0), 8)
+    data = ctypes.create_string_buffer(24)
+    _call("capget", header, data)
+    low = struct.unpack("=6I", data.raw)
+    return low[0] | low[3] << 32, low[1] | low[4] << 32, low[2] | low[5] << 32
+
+
+def capset(effective: int, permitted: int, inheritable: int) -> None:
+    """Sets the effective, permitted and inheritable capabilities of the calling thread from bit masks."""
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _LINUX_CAPABILITY_VERSION_3, 0), 8)
+    masks = (effective, permitted, inheritable)
+    data = struct.pack("=6I", *[mask & 0xFFFFFFFF for mask in masks], *[mask >> 32 for mask in masks])
+    _call("capset", header, data)
+
+
+def mount(source: Optional[str], target: str, fstype: Optional[str], flags: int = 0, data: str = "") -> None:
+    """Mounts a file system, or changes a mount as the `MS_*` constants say."""
+    _call("mount", _text(source), _text(target), _text(fstype), flags, _text(data) if data else None)
+
+
+def umount2(target: str, flags: int = 0) -> None:
+    """Unmounts `target`, with `MNT_DETACH` or `UMOUNT_NOFOLLOW`."""
+    _call("umount2", _text(target), flags)
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    """Makes `new_root` the root of the mount namespace and moves the old one to `put_old`."""
+    _call("pivot_root", _text(new_root), _text(put_old))
+
+
+def mount_setattr(path: str, attr_set: int, attr_clr: int = 0, recursive: bool = False) -> None:
+    """Changes the `MOUNT_ATTR_*` flags of the mount at `path`, not following a symbolic link (Linux 5.12)."""
+    flags = _AT_SYMLINK_NOFOLLOW | (_AT_RECURSIVE if recursive else 0)
+    attributes = struct.pack("=QQQQ", attr_set, attr_clr, 0, 0)
+    _call("mount_setattr", _AT_FDCWD, _text(path), flags, attributes, len(attributes))
+
+
+def seccomp_set_filter(program: bytes) -> None:
+    """Loads a BPF program as the seccomp filter of every thread of this process.
+
+    Before: no_new_privs is set. After: the filter stays for good, also across execve.
+
+    Args:
+        program: An array of struct sock_filter, 8 bytes an instruction.
+    """
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+    thread = _call("seccomp", _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC, header)
+    if thread:
+        raise OSError(errno.ESRCH, f"seccomp: thread {thread} could not take over the filter")
+
+
+def landlock_abi() -> int:
+    """Returns the version of the Landlock interface that the kernel offers (1 and up)."""
+    return _call("landlock_create_ruleset", None, 0, _LANDLOCK_CREATE_RULESET_VERSION)
+
+
+def landlock_create_ruleset(attributes: bytes) -> int:
+    """Creates a Landlock ruleset from a packed struct landlock_ruleset_attr.
+
+    Returns:
+        A close-on-exec descriptor of the ruleset.
+    """
+    return _call("landlock_create_ruleset", attributes, len(attributes), 0)
+
+
+def landlock_add_rule_path(ruleset_fd: int, allowed_access: int, parent_fd: int) -> None:
+    """Allows `allowed_access` beneath the file or folder that `parent_fd` is open on."""
+    rule = struct.pack("=Qi", allowed_access, parent_fd)
+    _call("landlock_add_rule", ruleset_fd, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+
+
+def landlock_restrict_self(ruleset_fd: int) -> None:
+    """Enforces the ruleset on the calling thread and what it starts. Before: no_new_privs is set."""
+    _call("landlock_restrict_self", ruleset_fd, 0)
+
+
+def close_range(first: int, last: int = 0xFFFFFFFF, flags: int = 0) -> None:
+    """Closes the descriptors `first` to `last`, or marks them with `CLOSE_RANGE_CLOEXEC` (Linux 5.9)."""
+    _call("close_range", first, last, flags)
+
+
+def inotify_init() -> int:
+    """Opens a non-blocking, close-on-exec inotify descriptor."""
+    return _call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def inotify_add_watch(fd: int, path: str, mask: int) -> int:
+    """Watches `path` for the `IN_*` events of `mask` and returns the watch descriptor."""
+    return _call("inotify_add_watch", fd, _text(path), mask)
+
+
+def inotify_rm_watch(fd: int, watch: int) -> None:
+    """Removes a watch."""
+    _call("inotify_rm_watch", fd, watch)
+
+
+def flush_c_stdio() -> None:
+    """Writes out what C code has buffered in its stdio streams."""
+    if _fflush(None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"fflush: {os.strerror(number)}")
