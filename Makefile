@@ -1,0 +1,69 @@
+# A fresh machine needs CPython 3.11 or newer and the package registries; everything else is set up here.
+# Stamps in the virtual environment keep a second run from installing again.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+SOURCES := src tests examples benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench reference clean programs
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(VENV)/.installed-dev programs ## set up, then all tests (ARGS="-k name" passes options to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/rules
+
+format: $(VENV)/.installed-dev ## rewrite the sources in the house's format
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(VENV)/.installed-dev ## the figures, reference and ours in the same run (ARGS="--quick" for a short one)
+	@$(BIN)/python -m fumehood_bench $(ARGS)
+
+reference: $(VENV)/.installed ## write docs/reference.md anew from the docstrings
+	@$(BIN)/python docs/reference.py --write
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "fumehood needs CPython 3.11 or newer; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "setting up $(VENV) (once; a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[data]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --group check --group test --group bench
+	@touch $@
+
+# What the tests drive besides Python: subuid ranges (newuidmap) and git inside a sandbox. Installed where apt-get may be
+# used; elsewhere the tests that need a missing one say so.
+programs:
+	@missing=""; \
+	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
+	command -v git >/dev/null || missing="$$missing git"; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing:$$missing"; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$missing >/dev/null; \
+	else \
+		echo "not installed, and some tests need them:$$missing" >&2; \
+	fi
