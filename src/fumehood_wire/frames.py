@@ -1,0 +1,322 @@
+"""Frames: how one message lies on the byte stream between host and guest.
+
+A frame is two lengths, a JSON header and a raw payload. This module cuts a stream into frames and reads the
+headers. It runs in the host and in the guest, and must never do I/O, trust a length before it is checked, or let
+anything but `ProtocolError` out of the decoder. The invariant: whatever a hostile peer sends, and in whatever pieces,
+time is linear in the bytes received, and memory stays below two frames of the largest legal size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from math import isinf
+from typing import Any, Literal, NoReturn, Optional, get_args
+
+__all__ = [
+    "CODES",
+    "MAX_DEPTH",
+    "MAX_FLOAT_CHARS",
+    "MAX_HEADER_BYTES",
+    "MAX_INTEGER_DIGITS",
+    "MAX_NODES",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_TYPE_CHARS",
+    "Code",
+    "Decoder",
+    "Frame",
+    "Header",
+    "ProtocolError",
+    "encode",
+    "parse_json",
+]
+
+# Values are what JSON gives; `fumehood_wire.messages.check` proves their types.
+Header = dict[str, Any]
+Frame = tuple[Header, bytes]
+
+Code = Literal[
+    "header_size",  # the prefix claims a header above the limit
+    "payload_size",  # the prefix claims a payload above the limit
+    "encoding",  # not strict UTF-8
+    "syntax",  # not JSON
+    "depth",  # JSON nested too deeply
+    "nodes",  # JSON with too many values
+    "number",  # NaN, an infinity, or too many digits
+    "duplicate_key",  # one key twice in an object
+    "not_object",  # the header is JSON, but not an object
+    "type",  # "type" is missing, not a string, or too long
+    "unknown_type",  # no message of this direction has that type
+    "field",  # a field is missing, unknown, of the wrong type or out of bounds
+    "payload",  # the payload does not fit its header
+    "order",  # a message that is not legal now
+]
+CODES: tuple[Code, ...] = get_args(Code)
+
+MAX_HEADER_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 16 << 20
+MAX_DEPTH = 32
+# Counted as opening brackets plus commas, which is the number of values or slightly more.
+MAX_NODES = 100_000
+MAX_INTEGER_DIGITS = 20
+# The longest repr of a float has 24 characters.
+MAX_FLOAT_CHARS = 64
+MAX_TYPE_CHARS = 64
+
+_PREFIX = struct.Struct("!II")
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol; nothing more can be read from this channel.
+
+    Attributes:
+        code: One of `CODES`: which rule was broken.
+        detail: One line for a log. Text from the peer appears in it only shortened and as ASCII.
+    """
+
+    def __init__(self, code: Code, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code: Code = code
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}"
+
+
+def encode(header: Header, payload: bytes = b"") -> bytes:
+    """Return the bytes of one frame.
+
+    Lone surrogates in the header survive: they travel as escapes.
+
+    Raises:
+        ProtocolError: The header or the payload is larger than any peer accepts.
+        TypeError: The header holds something that is not JSON.
+        ValueError: The header holds NaN, an infinity, or itself.
+    """
+    text = _encode_header(header).encode("ascii")
+
+    if len(text) > MAX_HEADER_BYTES:
+        raise ProtocolError("header_size", f"header of {len(text)} bytes, limit {MAX_HEADER_BYTES}")
+
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise ProtocolError("payload_size", f"payload of {len(payload)} bytes, limit {MAX_PAYLOAD_BYTES}")
+
+    return b"".join((_PREFIX.pack(len(text), len(payload)), text, payload))
+
+
+class Decoder:
+    """Cuts a byte stream into frames.
+
+    Feed it what arrives, in any pieces. The first fault is final: every later call raises the same error.
+    """
+
+    __slots__ = ("_buffer", "_failure", "_max_header_bytes", "_max_payload_bytes", "_needed_bytes")
+
+    def __init__(
+        self, *, max_header_bytes: int = MAX_HEADER_BYTES, max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    ) -> None:
+        self._max_header_bytes = max_header_bytes
+        self._max_payload_bytes = max_payload_bytes
+        self._buffer = bytearray()
+        # The buffer is not looked at again before it holds this many bytes.
+        self._needed_bytes = _PREFIX.size
+        self._failure: Optional[ProtocolError] = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes held of an unfinished frame; not zero at the end of the stream means that it was cut off."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes from the stream and return the frames that are complete now, in order.
+
+        Raises:
+            ProtocolError: The stream breaks a rule. Frames before the fault in the same call are not delivered.
+        """
+        if self._failure is not None:
+            raise ProtocolError(self._failure.code, self._failure.detail)
+
+        try:
+            return self._feed(data)
+        except ProtocolError as error:
+            self._failure = ProtocolError(error.code, error.detail)
+            self._buffer = bytearray()
+            raise
+
+    def _feed(self, data: bytes) -> list[Frame]:
+        if not self._buffer:
+            with memoryview(data) as view:
+                frames, used = self._take_frames(view)
+                self._buffer += view[used:]
+
+            return frames
+
+        self._buffer += data
+
+        if len(self._buffer) < self._needed_bytes:
+            return []
+
+        with memoryview(self._buffer) as view:
+            frames, used = self._take_frames(view)
+
+        # CPython moves the start of a bytearray forward here, it does not shift the rest down.
+        del self._buffer[:used]
+        return frames
+
+    def _take_frames(self, view: memoryview) -> tuple[list[Frame], int]:
+        """Return the complete frames at the start of `view` and their length, and note what the next one needs."""
+        frames: list[Frame] = []
+        start = 0
+        self._needed_bytes = _PREFIX.size
+
+        while len(view) - start >= _PREFIX.size:
+            header_bytes, payload_bytes = _PREFIX.unpack_from(view, start)
+
+            if header_bytes > self._max_header_bytes:
+                raise ProtocolError(
+                    "header_size", f"header of {header_bytes} bytes, limit {self._max_header_bytes}"
+                )
+
+            if payload_bytes > self._max_payload_bytes:
+                raise ProtocolError(
+                    "payload_size", f"payload of {payload_bytes} bytes, limit {self._max_payload_bytes}"
+                )
+
+            header_start = start + _PREFIX.size
+            payload_start = header_start + header_bytes
+            end = payload_start + payload_bytes
+
+            if end > len(view):
+                self._needed_bytes = end - start
+                break
+
+            header = _read_header(view[header_start:payload_start])
+            frames.append((header, bytes(view[payload_start:end])))
+            start = end
+
+        return frames, start
+
+
+def parse_json(data: bytes) -> object:
+    """Return the value of a JSON text from the peer, under the same bounds as a header.
+
+    These are strict UTF-8, `MAX_DEPTH`, `MAX_NODES`, `MAX_INTEGER_DIGITS`, `MAX_FLOAT_CHARS`, finite numbers, and
+    no key twice in an object. The caller bounds the length.
+
+    Raises:
+        ProtocolError: The text breaks one of them.
+    """
+    return _parse_bounded(memoryview(data))
+
+
+def _read_header(raw: memoryview) -> Header:
+    header = _parse_bounded(raw)
+
+    if type(header) is not dict:
+        raise ProtocolError("not_object", f"header is a JSON {type(header).__name__}")
+
+    message_type = header.get("type")
+
+    if type(message_type) is not str or len(message_type) > MAX_TYPE_CHARS:
+        raise ProtocolError("type", f'header has no "type" of at most {MAX_TYPE_CHARS} characters')
+
+    return header
+
+
+def _parse_bounded(raw: memoryview) -> object:
+    try:
+        text = str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("encoding", f"byte {error.start} is not UTF-8") from None
+    finally:
+        # A traceback may keep this frame alive; it must not keep the decoder's buffer locked.
+        raw.release()
+
+    # n opening brackets nest at most n deep, and n characters hold fewer than n values: nearly every header is
+    # proven harmless without a look at its structure.
+    if len(text) > MAX_NODES or text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_structure(text)
+
+    try:
+        value, end = _raw_decode(text)
+    except json.JSONDecodeError as error:
+        raise ProtocolError("syntax", f"{error.msg} (character {error.pos})") from None
+
+    if end != len(text):
+        raise ProtocolError("syntax", f"text after the end of the value (character {end})")
+
+    return value
+
+
+# Everything but brackets and commas, as bytes.translate wants it.
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+# Takes the rest of the text when the closing quote is missing, and so never goes back: linear on any input.
+_STRING = re.compile(rb'"[^"]*"?')
+
+
+def _check_structure(text: str) -> None:
+    """Count exactly, before the parser builds anything.
+
+    The strings are cut out in three linear passes. Up to the first syntax error they are found just as the parser
+    finds them, and the parser goes no further than that.
+    """
+    without_escapes = text.encode("utf-8").replace(b"\\\\", b"").replace(b'\\"', b"")
+    structure = _STRING.sub(b"", without_escapes).translate(None, _NOT_STRUCTURE)
+
+    if structure.count(b"[") + structure.count(b"{") + structure.count(b",") > MAX_NODES:
+        raise ProtocolError("nodes", f"JSON with more than {MAX_NODES} values")
+
+    depth = 0
+
+    for bracket in structure.replace(b",", b""):
+        depth += 1 if bracket in b"[{" else -1
+
+        if depth > MAX_DEPTH:
+            raise ProtocolError("depth", f"JSON nested more than {MAX_DEPTH} deep")
+
+        if depth < 0:
+            raise ProtocolError("syntax", "closing bracket without an opening one")
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> Header:
+    value = dict(pairs)
+
+    if len(value) != len(pairs):
+        raise ProtocolError(
+            "duplicate_key", f"{len(pairs)} keys in an object, {len(value)} of them different"
+        )
+
+    return value
+
+
+def _build_integer(text: str) -> int:
+    if len(text) > MAX_INTEGER_DIGITS and len(text.lstrip("-")) > MAX_INTEGER_DIGITS:
+        raise ProtocolError("number", f"integer of more than {MAX_INTEGER_DIGITS} digits")
+
+    return int(text)
+
+
+def _build_float(text: str) -> float:
+    if len(text) > MAX_FLOAT_CHARS:
+        raise ProtocolError("number", f"number of more than {MAX_FLOAT_CHARS} characters")
+
+    value = float(text)
+
+    if isinf(value):
+        raise ProtocolError("number", f'"{text}" is too large for a float')
+
+    return value
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ProtocolError("number", f'"{text}" is not JSON')
+
+
+_encode_header = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+_raw_decode = json.JSONDecoder(
+    object_pairs_hook=_build_object,
+    parse_int=_build_integer,
+    parse_float=_build_float,
+    parse_constant=_refuse_constant,
+).raw_decode
