@@ -1,9 +1,10 @@
 """Frames: how one message lies on the byte stream between host and guest.
 
 A frame is two lengths, a JSON header and a raw payload. This module cuts a stream into frames and reads the
-headers. It runs in the host and in the guest, and must never do I/O, trust a length before it is checked, or let
-anything but `ProtocolError` out of the decoder. The invariant: whatever a hostile peer sends, and in whatever pieces,
-time is linear in the bytes received, and memory stays below two frames of the largest legal size.
+headers. It runs in the host and in the guest, and must never do I/O, trust a length before it is checked, or
+let anything but `ProtocolError` out of the decoder. The invariant: whatever a hostile peer sends, and in
+whatever pieces, time is linear in the bytes received, and memory stays below two frames of the largest legal
+size.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import re
 import struct
 from math import isinf
-from typing import Any, Literal, NoReturn, Optional, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 __all__ = [
     "CODES",
@@ -121,7 +122,7 @@ class Decoder:
         self._buffer = bytearray()
         # The buffer is not looked at again before it holds this many bytes.
         self._needed_bytes = _PREFIX.size
-        self._failure: Optional[ProtocolError] = None
+        self._failure: ProtocolError | None = None
 
     @property
     def pending_bytes(self) -> int:
@@ -132,7 +133,7 @@ class Decoder:
         """Take bytes from the stream and return the frames that are complete now, in order.
 
         Raises:
-            ProtocolError: The stream breaks a rule. Frames before the fault in the same call are not delivered.
+            ProtocolError: The stream breaks a rule. Frames before the fault in the same call are lost.
         """
         if self._failure is not None:
             raise ProtocolError(self._failure.code, self._failure.detail)
@@ -165,7 +166,7 @@ class Decoder:
         return frames
 
     def _take_frames(self, view: memoryview) -> tuple[list[Frame], int]:
-        """Return the complete frames at the start of `view` and their length, and note what the next one needs."""
+        """Return the complete frames at the start of `view` and their length; note what the next one needs."""
         frames: list[Frame] = []
         start = 0
         self._needed_bytes = _PREFIX.size
@@ -201,8 +202,8 @@ class Decoder:
 def parse_json(data: bytes) -> object:
     """Return the value of a JSON text from the peer, under the same bounds as a header.
 
-    These are strict UTF-8, `MAX_DEPTH`, `MAX_NODES`, `MAX_INTEGER_DIGITS`, `MAX_FLOAT_CHARS`, finite numbers, and
-    no key twice in an object. The caller bounds the length.
+    These are strict UTF-8, `MAX_DEPTH`, `MAX_NODES`, `MAX_INTEGER_DIGITS`, `MAX_FLOAT_CHARS`, finite numbers,
+    and no key twice in an object. The caller bounds the length.
 
     Raises:
         ProtocolError: The text breaks one of them.
@@ -233,8 +234,8 @@ def _parse_bounded(raw: memoryview) -> object:
         # A traceback may keep this frame alive; it must not keep the decoder's buffer locked.
         raw.release()
 
-    # n opening brackets nest at most n deep, and n characters hold fewer than n values: nearly every header is
-    # proven harmless without a look at its structure.
+    # n opening brackets nest at most n deep, and n characters hold fewer than n values: nearly every header
+    # is proven harmless without a look at its structure.
     if len(text) > MAX_NODES or text.count("[") + text.count("{") > MAX_DEPTH:
         _check_structure(text)
 
@@ -258,8 +259,8 @@ _STRING = re.compile(rb'"[^"]*"?')
 def _check_structure(text: str) -> None:
     """Count exactly, before the parser builds anything.
 
-    The strings are cut out in three linear passes. Up to the first syntax error they are found just as the parser
-    finds them, and the parser goes no further than that.
+    The strings are cut out in three linear passes. Up to the first syntax error they are found just as the
+    parser finds them, and the parser goes no further than that.
     """
     without_escapes = text.encode("utf-8").replace(b"\\\\", b"").replace(b'\\"', b"")
     structure = _STRING.sub(b"", without_escapes).translate(None, _NOT_STRUCTURE)
