@@ -1,0 +1,1 @@
+"""Where sandboxes live, seen from the client: one port and its implementations."""

@@ -1,0 +1,168 @@
+"""The port between what the user holds and where sandboxes live.
+
+`AsyncSandbox` speaks only this, a server exposes it, an HTTP client or a cluster implements it by passing
+on. So every argument and every answer is a plain value that can cross a process border, sandboxes are named
+by id, and no verb hands out a live object other than an iterator. Rules that every implementation keeps,
+and that the contract suite checks:
+
+- An unknown id raises SandboxNotFoundError, one that has ended SandboxClosedError with its reason; both
+  from every verb but `kill`.
+- Verbs may be awaited from any asyncio loop, several at a time.
+- Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
+- Iterators are closed with `aclose()`; closing one early ends what it stands for, where its verb says so.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from fumehood.backends.requests import (
+    ContextCall,
+    ExecuteRequest,
+    FileCall,
+    InputAnswer,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    SandboxSpec,
+)
+from fumehood.events import Event
+from fumehood.models import ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
+
+
+class Backend(ABC):
+    """Where sandboxes live."""
+
+    @abstractmethod
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox and return it when it is ready to run code.
+
+        Raises:
+            SandboxStartError: It did not start; IsolationUnavailableError, TemplateError and CapacityError
+                say why.
+        """
+
+    @abstractmethod
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a living sandbox."""
+
+    @abstractmethod
+    async def list(self) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes, the oldest first."""
+
+    @abstractmethod
+    async def kill(self, sandbox_id: str) -> bool:
+        """End a sandbox with all that is in it; return when nothing of it is left. False if it did not live."""
+
+    @abstractmethod
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; None: until it is killed."""
+
+    @abstractmethod
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now."""
+
+    @abstractmethod
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context, after what was asked of that context before.
+
+        The first event is ExecutionStarted, the last ExecutionFinished. Closing the iterator before the end
+        interrupts the execution as `interrupt` does (or takes it out of the queue) and returns when the
+        context is idle again.
+
+        Raises:
+            ContextNotFoundError: The request names a context that does not live.
+        """
+
+    @abstractmethod
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer an InputRequestEvent; an answer that nobody waits for any more is dropped."""
+
+    @abstractmethod
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context (None: the default one); False if nothing ran.
+
+        SIGINT first; code that does not stop within the grace is killed, and its context replaced.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+
+    @abstractmethod
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; each call says what it answers.
+
+        Raises:
+            ContextNotFoundError: The call names a context that does not live.
+        """
+
+    @abstractmethod
+    def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces of at most 1 MiB.
+
+        Raises:
+            FileError: The leaf says what is wrong, at the first piece.
+        """
+
+    @abstractmethod
+    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+        """Write a file, parents made, from pieces of any size.
+
+        What was there before is replaced only when all is written.
+
+        Raises:
+            FileError: The leaf says what is wrong; the old content is still there.
+        """
+
+    @abstractmethod
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; each call says what it answers.
+
+        Raises:
+            FileError: The leaf says what is wrong.
+        """
+
+    @abstractmethod
+    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory: the iterator gives each change after this call has returned.
+
+        Closing the iterator ends the watch.
+
+        Raises:
+            FileError: PathNotFoundError or PathNotDirectoryError.
+        """
+
+    @abstractmethod
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; it runs until it ends, is killed, its time is over or the sandbox ends.
+
+        Raises:
+            CommandStartError: The program or the directory is not there.
+        """
+
+    @abstractmethod
+    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command: what is kept of its output so far, then what comes, at last ProcessExited.
+
+        Output is read whether or not somebody follows, and of each stream the first `limits.stdout_bytes`
+        (`stderr_bytes`) are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies
+        unread. Several may follow one command. An ended command can be followed for 30 s more. Closing the
+        iterator leaves the command alone.
+
+        Raises:
+            ProcessNotFoundError: No command with this pid runs or has ended lately.
+        """
+
+    @abstractmethod
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; each call says what it answers.
+
+        Raises:
+            ProcessNotFoundError: No command with this pid runs.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End all sandboxes and everything that keeps them; the backend is of no use afterwards."""

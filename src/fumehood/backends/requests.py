@@ -1,0 +1,422 @@
+"""What callers ask a backend for: frozen, checked when made, able to cross a process border.
+
+Used on both sides of the port. A request that exists is valid: types, names, sizes and paths are checked
+here once, in the host process, before anything is done. Paths are paths inside the sandbox; nothing here or
+behind the port uses one on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import MIB, Limits, check_seconds
+from fumehood.models import PtySize, Truncation
+
+# PATH_MAX of Linux, limits.h.
+_MAX_PATH_BYTES = 4096
+_MAX_CODE_BYTES = 8 * MIB
+# MAX_ARG_STRLEN and ARG_MAX of Linux: 32 pages for one string, 2 MiB for all of them.
+_MAX_STRING_BYTES = 128 * 1024
+_MAX_STRINGS_BYTES = 1 * MIB
+_LANGUAGES = ("python", "bash")
+DEFAULT_CONTEXT_ID = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a new sandbox should be.
+
+    Attributes:
+        template: What it starts from.
+        limits: What it may use.
+        envs: Environment of everything that runs in it.
+        metadata: The caller's own labels.
+        timeout_seconds: It is killed after this time; None: it lives until it is killed.
+        idle_timeout_seconds: It is killed after this time without a call; None: never for that reason.
+        strict: Refuse to start when any layer of isolation is missing or degraded.
+    """
+
+    template: str = "default"
+    limits: Limits = field(default_factory=Limits)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    idle_timeout_seconds: float | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        check_text("template", self.template, max_bytes=255)
+        check_envs(self.envs)
+        check_strings("metadata", self.metadata)
+        check_seconds("timeout", self.timeout_seconds)
+        check_seconds("idle_timeout", self.idle_timeout_seconds)
+        check_bool("strict", self.strict)
+
+        if not isinstance(self.limits, Limits):
+            raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteRequest:
+    """One piece of code to run.
+
+    Attributes:
+        code: The code.
+        language: python or bash.
+        context_id: Where; None means the default context.
+        envs: Environment variables for this execution only.
+        wall_seconds: Its time; None means `limits.wall_seconds`.
+        allow_input: True when somebody answers `input()`; otherwise it fails with EOFError at once.
+        silent: True to leave the history and the execution count alone.
+    """
+
+    code: str
+    language: str = "python"
+    context_id: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+    wall_seconds: float | None = None
+    allow_input: bool = False
+    silent: bool = False
+
+    def __post_init__(self) -> None:
+        check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
+        check_language(self.language)
+        check_envs(self.envs)
+        check_seconds("timeout", self.wall_seconds, high=86_400)
+        check_bool("allow_input", self.allow_input)
+        check_bool("silent", self.silent)
+
+        if self.context_id is not None:
+            check_text("context", self.context_id, max_bytes=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputAnswer:
+    """The answer to an `InputRequestEvent`.
+
+    Attributes:
+        execution_id: Who asked.
+        request_id: The question's name.
+        text: The line without its end; None means that there is no input, and the code gets EOFError.
+    """
+
+    execution_id: str
+    request_id: str
+    text: str | None
+
+    def __post_init__(self) -> None:
+        if self.text is not None:
+            check_text("input", self.text, max_bytes=1 * MIB, empty=True, nul=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateContext:
+    """Make a context; the answer is it alone."""
+
+    language: str = "python"
+    cwd: str | None = None
+
+    def __post_init__(self) -> None:
+        check_language(self.language)
+
+        if self.cwd is not None:
+            check_path("cwd", self.cwd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListContexts:
+    """Name the contexts; the answer is all of them, the default one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartContext:
+    """Replace a context by a fresh one of the same id, language and cwd; the answer is it alone.
+
+    What runs in it is killed.
+    """
+
+    context_id: str
+
+    def __post_init__(self) -> None:
+        check_text("context", self.context_id, max_bytes=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveContext:
+    """Kill a context; the answer is empty. The default one comes back fresh when it is used again."""
+
+    context_id: str
+
+    def __post_init__(self) -> None:
+        check_text("context", self.context_id, max_bytes=255)
+
+
+ContextCall: TypeAlias = CreateContext | ListContexts | RestartContext | RemoveContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatFile:
+    """Describe a path; the answer is it alone. Links are followed."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListFiles:
+    """Describe what is below a directory, `depth` levels deep; sorted by path."""
+
+    path: str
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+        check_integer("depth", self.depth, low=1, high=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeDir:
+    """Make a directory and its parents; the answer is it alone, PathExistsError if something is there."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """Remove a file, or a directory with all that is in it; the answer is empty.
+
+    PathNotFoundError if nothing is there.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameFile:
+    """Move a file or directory within the sandbox, parents made; the answer is it at its new place."""
+
+    source: str
+    destination: str
+
+    def __post_init__(self) -> None:
+        check_path("source", self.source)
+        check_path("destination", self.destination)
+
+
+FileCall: TypeAlias = StatFile | ListFiles | MakeDir | RemoveFile | RenameFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """Read a file.
+
+    Attributes:
+        offset_bytes: Where to begin.
+        length_bytes: How much at most; None means to the end.
+    """
+
+    path: str
+    offset_bytes: int = 0
+    length_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+        check_integer("offset_bytes", self.offset_bytes, low=0, high=2**62)
+
+        if self.length_bytes is not None:
+            check_integer("length_bytes", self.length_bytes, low=0, high=2**62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """A command to start.
+
+    Attributes:
+        argv: Program and arguments; the program is looked up in PATH.
+        cwd: Where; None means /home/user.
+        envs: Added to the sandbox's environment.
+        stdin: True to keep its standard input open for `SendStdin`; otherwise it is empty.
+        pty: Run it on a terminal of this size.
+        timeout_seconds: It is killed after this time; None means that it lives as long as the sandbox.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+    stdin: bool = False
+    pty: PtySize | None = None
+    timeout_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.argv, tuple) or not self.argv:
+            raise InvalidArgumentError(field="command", value=self.argv, allowed="at least a program's name")
+
+        for index, part in enumerate(self.argv):
+            check_text("command", part, max_bytes=_MAX_STRING_BYTES, empty=index > 0)
+
+        if self.cwd is not None:
+            check_path("cwd", self.cwd)
+
+        if self.pty is not None:
+            check_size(self.pty)
+
+        check_envs(self.envs)
+        check_bool("stdin", self.stdin)
+        check_seconds("timeout", self.timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListProcesses:
+    """Name the running commands; the answer is all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendStdin:
+    """Write to a command's standard input or terminal; waits until it was taken. The answer is empty."""
+
+    pid: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseStdin:
+    """End a command's standard input; the answer is empty."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalProcess:
+    """Send a signal to a command and everything it started; the answer is empty."""
+
+    pid: int
+    signal: int
+
+    def __post_init__(self) -> None:
+        check_integer("signal", self.signal, low=1, high=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizePty:
+    """Change the size of a command's terminal; the answer is empty."""
+
+    pid: int
+    size: PtySize
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+
+
+ProcessCall: TypeAlias = ListProcesses | SendStdin | CloseStdin | SignalProcess | ResizePty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOutput:
+    """A piece of what a command wrote; pty for a terminal."""
+
+    stream: Literal["stdout", "stderr", "pty"]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessExited:
+    """A command's end, always the last event.
+
+    Attributes:
+        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        timed_out: True when it was killed because its time was over.
+        truncated: What was cut off because of `limits.stdout_bytes` and `limits.stderr_bytes`.
+    """
+
+    exit_code: int
+    timed_out: bool = False
+    truncated: Truncation = field(default_factory=Truncation)
+
+
+ProcessEvent: TypeAlias = ProcessOutput | ProcessExited
+
+
+def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
+    """Raise InvalidArgumentError unless `value` is text that UTF-8 can hold, not too long."""
+    allowed = f"text of {'0' if empty else '1'} to {max_bytes} bytes{'' if nul else ' without NUL'}"
+
+    if not isinstance(value, str) or (not value and not empty) or ("\0" in value and not nul):
+        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
+
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(
+            field=field, value=value, allowed=f"{allowed}, encodable as UTF-8"
+        ) from None
+
+    if size > max_bytes:
+        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
+
+
+def check_path(field: str, value: object) -> None:
+    """Raise InvalidArgumentError unless `value` can be a path; relative ones start at /home/user."""
+    check_text(field, value, max_bytes=_MAX_PATH_BYTES)
+
+
+def check_strings(field: str, value: object) -> None:
+    """Raise InvalidArgumentError unless `value` maps text to text, of bounded size."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(field=field, value=value, allowed="a mapping of text to text")
+
+    total = 0
+
+    for name, text in value.items():
+        check_text(f"{field} name", name, max_bytes=_MAX_STRING_BYTES)
+        check_text(f"{field}[{name!r}]", text, max_bytes=_MAX_STRING_BYTES, empty=True)
+        total += len(name) + len(text)
+
+    if total > _MAX_STRINGS_BYTES:
+        raise InvalidArgumentError(
+            field=field, value=f"{total} bytes", allowed=f"at most {_MAX_STRINGS_BYTES} bytes"
+        )
+
+
+def check_envs(value: object) -> None:
+    """Raise InvalidArgumentError unless `value` can be an environment."""
+    check_strings("envs", value)
+
+    if isinstance(value, Mapping):
+        for name in value:
+            if "=" in name:
+                raise InvalidArgumentError(field="envs name", value=name, allowed="a name without '='")
+
+
+def check_language(value: object) -> None:
+    """Raise InvalidArgumentError unless `value` is a language that runs here."""
+    if value not in _LANGUAGES:
+        raise InvalidArgumentError(field="language", value=value, allowed=" or ".join(map(repr, _LANGUAGES)))
+
+
+def check_integer(field: str, value: object, *, low: int, high: int) -> None:
+    """Raise InvalidArgumentError unless `value` is a whole number in the range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgumentError(field=field, value=value, allowed=f"a whole number from {low} to {high}")
+
+
+def check_bool(field: str, value: object) -> None:
+    """Raise InvalidArgumentError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(field=field, value=value, allowed="True or False")
+
+
+def check_size(size: PtySize) -> None:
+    """Raise InvalidArgumentError unless a terminal can have this size."""
+    check_integer("cols", size.cols, low=1, high=10_000)
+    check_integer("rows", size.rows, low=1, high=10_000)

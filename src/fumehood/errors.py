@@ -1,0 +1,418 @@
+"""Everything that fumehood raises: one tree, drawn here.
+
+Used by all host code and by callers. User code that fails is never one of these: it is `Execution.error`.
+Each class writes its own message from typed fields (what failed, with the value) and gives a hint (the way
+out), so no call site composes prose. `code` is stable and may cross a process border. Guest text enters a
+message only through `visible_line`.
+
+    FumehoodError
+    ├── InvalidArgumentError (ValueError)             refused before anything was done
+    ├── SandboxError
+    │   ├── SandboxStartError (RuntimeError)          no sandbox came to be
+    │   │   ├── IsolationUnavailableError             a layer is missing: which, why, how to get it
+    │   │   ├── TemplateError                         the template is unknown or broken
+    │   │   └── CapacityError                         the machine, or the configured maximum, is full
+    │   ├── SandboxNotFoundError (LookupError)        never lived here
+    │   ├── SandboxClosedError (RuntimeError)         lived here and ended: killed, expired, idle, died
+    │   ├── ProtocolViolationError (RuntimeError)     the guest broke the wire and was killed for it
+    │   ├── SandboxNotStartedError (RuntimeError)     an AsyncSandbox was used before it was entered
+    │   └── WrongProcessError (RuntimeError)          held by a forked child of the process that made it
+    ├── ContextNotFoundError (LookupError)
+    ├── CommandError
+    │   ├── CommandExitError                          a command ended with a code other than 0
+    │   ├── CommandTimeoutError (TimeoutError)        a command ran out of time and was killed
+    │   ├── CommandStartError (OSError)               it could not be started
+    │   └── ProcessNotFoundError (ProcessLookupError)
+    └── FileError (OSError)
+        ├── PathNotFoundError (FileNotFoundError)
+        ├── PathExistsError (FileExistsError)
+        ├── PathIsDirectoryError (IsADirectoryError)
+        ├── PathNotDirectoryError (NotADirectoryError)
+        ├── PathPermissionError (PermissionError)
+        └── DiskFullError                             bytes or inodes of the writable mounts are used up
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import ClassVar, Literal
+
+from fumehood.text import visible_line
+
+EndReason = Literal["killed", "expired", "idle", "died", "host_closed"]
+
+
+class FumehoodError(Exception):
+    """Root of everything that fumehood raises.
+
+    Attributes:
+        code: Stable name of the kind of error, for programs and for other processes.
+        message: What failed, with the value.
+        hint: The way out, or an empty string.
+        outcome_unknown: True when the act may or may not have happened; repeat it only if that does no harm.
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str = "", outcome_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.outcome_unknown = outcome_unknown
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.message
+
+        return f"{self.message}\n\nhint: {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, dict(self.__dict__))
+
+
+def _restore(kind: type[FumehoodError], args: tuple[object, ...], state: dict[str, object]) -> FumehoodError:
+    """Rebuild an error that crossed a process border, without running its constructor again."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+
+    for name, value in state.items():
+        setattr(error, name, value)
+
+    return error
+
+
+class InvalidArgumentError(FumehoodError, ValueError):
+    """An argument was refused before anything was done."""
+
+    code = "invalid_argument"
+
+    def __init__(self, *, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.allowed = allowed
+        super().__init__(f"{field}={visible_line(repr(value))} is refused", hint=f"{field} takes {allowed}")
+
+
+class SandboxError(FumehoodError):
+    """The sandbox failed, not the code in it."""
+
+    code = "sandbox_error"
+
+
+class SandboxStartError(SandboxError, RuntimeError):
+    """No sandbox came to be."""
+
+    code = "sandbox_start"
+
+    def __init__(self, *, step: str, reason: str, hint: str = "") -> None:
+        self.step = step
+        self.reason = reason
+        super().__init__(
+            f"the sandbox did not start: {step}: {visible_line(reason)}",
+            hint=hint or "run `fumehood doctor` to see what this machine allows",
+        )
+
+
+class IsolationUnavailableError(SandboxStartError):
+    """A layer of isolation is missing on this machine, and the sandbox may not start without it."""
+
+    code = "isolation_unavailable"
+
+    def __init__(self, *, layer: str, reason: str, how_to_get_it: str) -> None:
+        self.layer = layer
+        super().__init__(
+            step=f"isolation layer {layer!r} is not available", reason=reason, hint=how_to_get_it
+        )
+
+
+class TemplateError(SandboxStartError):
+    """The template is unknown, or cannot be used."""
+
+    code = "template"
+
+    def __init__(self, *, template: str, reason: str, hint: str = "") -> None:
+        self.template = template
+        super().__init__(
+            step=f"template {visible_line(template)!r}",
+            reason=reason,
+            hint=hint or "the template that is always there is 'default'",
+        )
+
+
+class CapacityError(SandboxStartError):
+    """There is no room for another sandbox."""
+
+    code = "capacity"
+
+    def __init__(self, *, resource: str, used: int, maximum: int) -> None:
+        self.resource = resource
+        self.used = used
+        self.maximum = maximum
+        super().__init__(
+            step="there is no room for another sandbox",
+            reason=f"{used} of {maximum} {resource} are in use",
+            hint="kill sandboxes that are not needed, or allow more",
+        )
+
+
+class SandboxNotFoundError(SandboxError, LookupError):
+    """No sandbox with this id ever lived here."""
+
+    code = "sandbox_not_found"
+
+    def __init__(self, *, sandbox_id: str) -> None:
+        self.sandbox_id = sandbox_id
+        super().__init__(
+            f"no sandbox has the id {visible_line(sandbox_id)!r}",
+            hint="`Sandbox.list()` names those that live, and only the process that made them knows them",
+        )
+
+
+_ENDED: dict[EndReason, tuple[str, str]] = {
+    "killed": ("it was killed", "create a new one"),
+    "expired": ("its time was over", "create it with a longer `timeout`, or call `set_timeout` in time"),
+    "idle": ("it was idle for longer than `idle_timeout`", "create it with a longer `idle_timeout`"),
+    "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
+    "host_closed": ("the engine that kept it was closed", "create a new one"),
+}
+
+
+class SandboxClosedError(SandboxError, RuntimeError):
+    """The sandbox lived here and has ended.
+
+    Attributes:
+        reason: killed, expired, idle, died or host_closed.
+    """
+
+    code = "sandbox_closed"
+
+    def __init__(self, *, sandbox_id: str, reason: EndReason, outcome_unknown: bool = False) -> None:
+        self.sandbox_id = sandbox_id
+        self.reason = reason
+        why, hint = _ENDED[reason]
+        super().__init__(
+            f"sandbox {visible_line(sandbox_id)!r} has ended: {why}",
+            hint=hint,
+            outcome_unknown=outcome_unknown,
+        )
+
+
+class ProtocolViolationError(SandboxError, RuntimeError):
+    """The guest sent something that the wire does not allow, and was killed for it."""
+
+    code = "protocol_violation"
+
+    def __init__(self, *, sandbox_id: str, rule: str, detail: str = "") -> None:
+        self.sandbox_id = sandbox_id
+        self.rule = rule
+        self.detail = visible_line(detail)
+        shown = f": {self.detail}" if detail else ""
+        super().__init__(
+            f"the guest of sandbox {visible_line(sandbox_id)!r} broke the wire ({rule}){shown}",
+            hint="its code tried to speak to the host directly; the sandbox is gone, create a new one",
+            outcome_unknown=True,
+        )
+
+
+class WrongProcessError(SandboxError, RuntimeError):
+    """A forked child used a sandbox of its parent."""
+
+    code = "wrong_process"
+
+    def __init__(self, *, sandbox_id: str, owner_pid: int) -> None:
+        self.sandbox_id = sandbox_id
+        self.owner_pid = owner_pid
+        super().__init__(
+            f"sandbox {visible_line(sandbox_id)!r} belongs to process {owner_pid}, not to {os.getpid()}",
+            hint="create a sandbox of its own in the child",
+        )
+
+
+class SandboxNotStartedError(SandboxError, RuntimeError):
+    """An `AsyncSandbox` was used before it was started."""
+
+    code = "sandbox_not_started"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this AsyncSandbox has not been started",
+            hint="write `async with AsyncSandbox() as sandbox:` or `sandbox = await AsyncSandbox.create()`",
+        )
+
+
+class ContextNotFoundError(FumehoodError, LookupError):
+    """No context with this id lives in the sandbox."""
+
+    code = "context_not_found"
+
+    def __init__(self, *, context_id: str) -> None:
+        self.context_id = context_id
+        super().__init__(
+            f"no context has the id {visible_line(context_id)!r} in this sandbox",
+            hint="`list_code_contexts()` names those that live, `create_code_context()` makes one",
+        )
+
+
+class CommandError(FumehoodError):
+    """A command of the sandbox failed."""
+
+    code = "command_error"
+
+
+class CommandExitError(CommandError):
+    """A command ended with an exit code other than 0.
+
+    Attributes:
+        stdout: What it wrote, up to `limits.stdout_bytes`.
+        stderr: What it wrote, up to `limits.stderr_bytes`.
+        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+    """
+
+    code = "command_exit"
+
+    def __init__(self, *, command: str, exit_code: int, stdout: str = "", stderr: str = "") -> None:
+        self.command = command
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+        last = visible_line(stderr.strip().rpartition("\n")[2])
+        shown = f": {last}" if last else ""
+        super().__init__(
+            f"command {visible_line(command)!r} ended with code {exit_code}{shown}",
+            hint="`stdout` and `stderr` of this error hold what it wrote",
+        )
+
+
+class CommandTimeoutError(CommandError, TimeoutError):
+    """A command ran out of time and was killed."""
+
+    code = "command_timeout"
+
+    def __init__(self, *, command: str, timeout_seconds: float, stdout: str = "", stderr: str = "") -> None:
+        self.command = command
+        self.timeout_seconds = timeout_seconds
+        self.stdout = stdout
+        self.stderr = stderr
+        super().__init__(
+            f"command {visible_line(command)!r} was killed after {timeout_seconds:g} s",
+            hint="give a longer `timeout`, or `background=True`",
+        )
+
+
+class CommandStartError(CommandError, OSError):
+    """A command could not be started."""
+
+    code = "command_start"
+
+    def __init__(self, *, command: str, errno_value: int) -> None:
+        self.command = command
+        self.errno = errno_value
+        super().__init__(
+            f"command {visible_line(command)!r} did not start: {_strerror(errno_value)}",
+            hint="check that the program and `cwd` exist inside the sandbox",
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})
+
+
+class ProcessNotFoundError(CommandError, ProcessLookupError):
+    """No process that was started through the API has this pid."""
+
+    code = "process_not_found"
+
+    def __init__(self, *, pid: int) -> None:
+        self.pid = pid
+        super().__init__(
+            f"no running command has the pid {pid}", hint="`commands.list()` names those that run"
+        )
+
+
+class FileError(FumehoodError, OSError):
+    """A file of the sandbox could not be used as asked.
+
+    Attributes:
+        path: The path inside the sandbox, as it was given.
+        operation: The verb that failed, such as read or write.
+    """
+
+    code = "file_error"
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, *, path: str, operation: str, errno_value: int) -> None:
+        self.path = path
+        self.operation = operation
+        self.errno = errno_value
+        super().__init__(
+            f"cannot {operation} {visible_line(path)!r}: {_strerror(errno_value)}", hint=self.default_hint
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})
+
+    @staticmethod
+    def from_errno(*, path: str, operation: str, errno_value: int) -> FileError:
+        """Return the leaf that fits the number a call inside the guest failed with; the text is ours."""
+        kind = _FILE_ERRORS.get(errno_value, FileError)
+        return kind(path=path, operation=operation, errno_value=errno_value)
+
+
+class PathNotFoundError(FileError, FileNotFoundError):
+    """Nothing is at this path."""
+
+    code = "path_not_found"
+    default_hint = "relative paths start at /home/user; `files.list()` shows what is there"
+
+
+class PathExistsError(FileError, FileExistsError):
+    """Something is already at this path."""
+
+    code = "path_exists"
+    default_hint = "remove it first, or choose another name"
+
+
+class PathIsDirectoryError(FileError, IsADirectoryError):
+    """A directory is where a file is needed."""
+
+    code = "path_is_directory"
+    default_hint = "name a file in it"
+
+
+class PathNotDirectoryError(FileError, NotADirectoryError):
+    """Something that is no directory is where a directory is needed."""
+
+    code = "path_not_directory"
+    default_hint = "name a directory"
+
+
+class PathPermissionError(FileError, PermissionError):
+    """The sandbox's user may not do this here."""
+
+    code = "path_permission"
+    default_hint = "only /home/user, /tmp, /mnt/data and /dev/shm can be written"
+
+
+class DiskFullError(FileError):
+    """The bytes or the inodes of the writable mounts are used up."""
+
+    code = "disk_full"
+    default_hint = "remove files, or create the sandbox with larger `disk_bytes` or `inodes`"
+
+
+# errno(3); what is not here is a plain FileError.
+_FILE_ERRORS: dict[int, type[FileError]] = {
+    errno.ENOENT: PathNotFoundError,
+    errno.EEXIST: PathExistsError,
+    errno.EISDIR: PathIsDirectoryError,
+    errno.ENOTDIR: PathNotDirectoryError,
+    errno.EACCES: PathPermissionError,
+    errno.EPERM: PathPermissionError,
+    errno.EROFS: PathPermissionError,
+    errno.ENOSPC: DiskFullError,
+    errno.EDQUOT: DiskFullError,
+}
+
+
+def _strerror(errno_value: int) -> str:
+    """Return our own words for an error number, which a guest may have made up."""
+    return os.strerror(errno_value) if errno_value in errno.errorcode else f"error {errno_value}"

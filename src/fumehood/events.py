@@ -1,0 +1,108 @@
+"""What happens while an execution runs, in order: the items of `stream_code`.
+
+Plain values of the host process. The first event is `ExecutionStarted`, the last `ExecutionFinished`, which
+carries everything once more as one `Execution`. `at_seconds` counts from the start of the execution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fumehood.execution import Execution, ExecutionError
+from fumehood.results import Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted:
+    """The code was given to its context; it had to wait for executions before it."""
+
+    execution_id: str
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdoutEvent:
+    """A piece of standard output."""
+
+    text: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StderrEvent:
+    """A piece of standard error."""
+
+    text: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultEvent:
+    """Something was shown or returned.
+
+    Attributes:
+        result: What.
+        is_update: True when it takes the place of the result with the same `display_id`.
+    """
+
+    result: Result
+    at_seconds: float
+    is_update: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearOutputEvent:
+    """The code asked that what it showed so far be taken away.
+
+    Attributes:
+        wait: True when it should stay until something new comes.
+    """
+
+    at_seconds: float
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEvent:
+    """The execution failed; what follows is its end."""
+
+    error: ExecutionError
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequestEvent:
+    """The code waits for a line of input.
+
+    Attributes:
+        execution_id: Who asks.
+        request_id: Name of this question; the answer repeats it.
+        prompt: What it says.
+        is_password: True when the answer should not be shown.
+    """
+
+    execution_id: str
+    request_id: str
+    prompt: str
+    at_seconds: float
+    is_password: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFinished:
+    """The end, with everything once more."""
+
+    execution: Execution
+
+
+Event: TypeAlias = (
+    ExecutionStarted
+    | StdoutEvent
+    | StderrEvent
+    | ResultEvent
+    | ClearOutputEvent
+    | ErrorEvent
+    | InputRequestEvent
+    | ExecutionFinished
+)

@@ -1,0 +1,119 @@
+"""What one execution did: its logs, results, error and usage, as the caller receives them.
+
+Plain values of the host process. An `Execution` is complete and never changes; while the code still runs
+there are only events. Code that fails is an `Execution` with an `error`, not an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Literal
+
+from fumehood.limits import Usage
+from fumehood.models import Truncation
+from fumehood.results import Result
+
+StreamName = Literal["stdout", "stderr"]
+
+# exception: raised by the code. time_limit, cpu_limit, interrupted: stopped from outside. out_of_memory,
+# context_died: the context is gone.
+ErrorKind = Literal["exception", "time_limit", "cpu_limit", "interrupted", "out_of_memory", "context_died"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One piece of output.
+
+    Attributes:
+        stream: stdout or stderr.
+        text: What was written.
+        at_seconds: When, in seconds since the execution began.
+    """
+
+    stream: StreamName
+    text: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logs:
+    """All output of an execution, in the order in which it was written.
+
+    Attributes:
+        entries: Standard output and standard error, interleaved as they happened.
+    """
+
+    entries: tuple[LogEntry, ...] = ()
+
+    @cached_property
+    def stdout(self) -> list[str]:
+        """The pieces of standard output."""
+        return [entry.text for entry in self.entries if entry.stream == "stdout"]
+
+    @cached_property
+    def stderr(self) -> list[str]:
+        """The pieces of standard error."""
+        return [entry.text for entry in self.entries if entry.stream == "stderr"]
+
+    def __str__(self) -> str:
+        return "".join(entry.text for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionError:
+    """Why an execution did not come to its ordinary end.
+
+    Attributes:
+        kind: exception (the code raised), time_limit, cpu_limit, interrupted, out_of_memory or context_died.
+        name: Name of the exception's class; for the other kinds TimeLimitExceeded, CpuLimitExceeded,
+            Interrupted, OutOfMemory or ContextDied.
+        value: The message. For kinds other than exception it says whether the state was kept.
+        traceback: Plain text, the code's own frames only.
+    """
+
+    kind: ErrorKind
+    name: str
+    value: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return self.traceback or f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What one execution did.
+
+    Attributes:
+        id: Its own name.
+        context_id: The context it ran in.
+        results: What was shown and returned, in order; a result that was updated stands where it first
+            appeared.
+        logs: What was printed.
+        error: Why it did not come to its ordinary end, or None.
+        execution_count: Its number in the context, as notebooks show it; None if it was never started.
+        usage: What it used.
+        truncated: How much was cut off because of the limits.
+        state_lost: True when the context had to be replaced: its variables are gone, the files stay.
+        isolation: The level that it ran under.
+        started_at: When it began (UTC), or None if it was never started.
+    """
+
+    id: str
+    context_id: str
+    results: tuple[Result, ...] = ()
+    logs: Logs = field(default_factory=Logs)
+    error: ExecutionError | None = None
+    execution_count: int | None = None
+    usage: Usage = field(default_factory=Usage)
+    truncated: Truncation = field(default_factory=Truncation)
+    state_lost: bool = False
+    isolation: str = ""
+    started_at: datetime | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The value of the last expression as text, or None if there was none."""
+        return next((result.text for result in self.results if result.is_main_result), None)

@@ -1,0 +1,228 @@
+"""The plain values that callers of the API receive: sandboxes, contexts, files, processes.
+
+Used by all host code and by callers. Frozen, and made of numbers, text and one another only, so that each
+can cross a process border. Text in them may come from a guest: show it through `fumehood.text.visible`,
+never use it as a path of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from fumehood.limits import Limits
+
+LayerState = Literal["on", "degraded", "off"]
+SandboxState = Literal["running", "ending"]
+FileType = Literal["file", "dir", "symlink", "other"]
+FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer of isolation, as it was really applied.
+
+    Attributes:
+        name: Such as `user namespace`, `seccomp` or `cgroup memory`.
+        state: on; degraded (a weaker means took over); off.
+        why: Reason of anything but on, or a detail such as a version.
+    """
+
+    name: str
+    state: LayerState
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """What stands between the guest and the host.
+
+    Attributes:
+        level: One word for all layers together, computed from what was really applied.
+        layers: Each layer, in the order in which it was applied.
+    """
+
+    level: str
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Layer, ...]:
+        """The layers that are degraded or off."""
+        return tuple(layer for layer in self.layers if layer.state != "on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxInfo:
+    """One living sandbox.
+
+    Attributes:
+        id: Its name in every call.
+        template: What it started from.
+        state: running, or ending while it is being taken down.
+        started_at: When it was handed out (UTC).
+        ends_at: When it will be killed (UTC), or None if it lives until `kill()` or the end of the process
+            that keeps it.
+        idle_timeout_seconds: After how long without a call it is killed, or None.
+        metadata: The caller's own labels.
+        limits: What it may use.
+        isolation: What stands between it and the host.
+    """
+
+    id: str
+    template: str
+    state: SandboxState
+    started_at: datetime
+    ends_at: datetime | None
+    limits: Limits
+    isolation: Isolation
+    idle_timeout_seconds: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What a sandbox uses now.
+
+    Attributes:
+        cpu_seconds: CPU time since its start, all processes together.
+        memory_bytes: Memory in use now.
+        peak_memory_bytes: Most memory that was ever in use, as far as the kernel tells.
+        disk_used_bytes: Bytes in its writable mounts.
+        disk_total_bytes: Room of its writable mounts.
+        inodes_used: Files and directories in its writable mounts.
+        processes: Living processes and threads.
+        uptime_seconds: Time since its start.
+    """
+
+    cpu_seconds: float
+    memory_bytes: int
+    peak_memory_bytes: int
+    disk_used_bytes: int
+    disk_total_bytes: int
+    inodes_used: int
+    processes: int
+    uptime_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextInfo:
+    """One context: a live namespace in a sandbox.
+
+    Attributes:
+        id: Its name in every call; the one that is always there is `default`.
+        language: python, or bash.
+        cwd: The directory it started in.
+    """
+
+    id: str
+    language: str
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """One file, directory or link of a sandbox.
+
+    Attributes:
+        name: Last part of the path.
+        path: Absolute path inside the sandbox.
+        type: file, dir, symlink (whose target is missing or a link itself) or other. A link to something
+            has the type of what it leads to, and `symlink_target` set.
+        size_bytes: Its size.
+        mode: Permission bits.
+        permissions: The same as `ls -l` writes them, such as `-rw-r--r--`.
+        owner: Name of its user, or the number.
+        group: Name of its group, or the number.
+        modified_at: When its content last changed (UTC); None when the guest's clock value makes no sense.
+        symlink_target: Where a link leads, as it is written.
+    """
+
+    name: str
+    path: str
+    type: FileType
+    size_bytes: int
+    mode: int
+    permissions: str
+    owner: str
+    group: str
+    modified_at: datetime | None
+    symlink_target: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One change below a watched directory.
+
+    Attributes:
+        kind: create, write, remove, rename or chmod.
+        name: Path relative to the watched directory.
+        path: Absolute path inside the sandbox.
+    """
+
+    kind: FileChangeKind
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtySize:
+    """Size of a terminal in characters."""
+
+    cols: int = 80
+    rows: int = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo:
+    """One running command that was started through the API.
+
+    Attributes:
+        pid: Its number inside the sandbox.
+        argv: Program and arguments.
+        cwd: The directory it was started in.
+        envs: What was added to its environment.
+        is_pty: True when it runs on a terminal.
+    """
+
+    pid: int
+    argv: tuple[str, ...]
+    cwd: str
+    envs: Mapping[str, str] = field(default_factory=dict)
+    is_pty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """How much was cut off, because a limit said so.
+
+    Attributes:
+        stdout_bytes: Bytes of standard output that were dropped.
+        stderr_bytes: Bytes of standard error that were dropped.
+        results: Results that were dropped whole.
+    """
+
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    results: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.stdout_bytes or self.stderr_bytes or self.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """A command that has ended.
+
+    Attributes:
+        stdout: What it wrote, decoded as UTF-8, up to `limits.stdout_bytes`.
+        stderr: The same of standard error.
+        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        truncated: How much was cut off.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    truncated: Truncation = Truncation()
