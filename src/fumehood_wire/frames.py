@@ -66,6 +66,7 @@ MAX_FLOAT_CHARS = 64
 MAX_TYPE_CHARS = 64
 
 _PREFIX = struct.Struct("!II")
+_MAX_LENGTH = 2**32 - 1
 
 
 class ProtocolError(Exception):
@@ -88,10 +89,11 @@ class ProtocolError(Exception):
 def encode(header: Header, payload: bytes = b"") -> bytes:
     """Return the bytes of one frame.
 
-    Lone surrogates in the header survive: they travel as escapes.
+    Lone surrogates in the header survive: they travel as escapes. How large a payload its peer takes, only
+    the caller knows.
 
     Raises:
-        ProtocolError: The header or the payload is larger than any peer accepts.
+        ProtocolError: The header is larger than any peer takes, or the payload than a prefix can say.
         TypeError: The header holds something that is not JSON.
         ValueError: The header holds NaN, an infinity, or itself.
     """
@@ -100,8 +102,8 @@ def encode(header: Header, payload: bytes = b"") -> bytes:
     if len(text) > MAX_HEADER_BYTES:
         raise ProtocolError("header_size", f"header of {len(text)} bytes, limit {MAX_HEADER_BYTES}")
 
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ProtocolError("payload_size", f"payload of {len(payload)} bytes, limit {MAX_PAYLOAD_BYTES}")
+    if len(payload) > _MAX_LENGTH:
+        raise ProtocolError("payload_size", f"payload of {len(payload)} bytes, limit {_MAX_LENGTH}")
 
     return b"".join((_PREFIX.pack(len(text), len(payload)), text, payload))
 
@@ -166,7 +168,7 @@ class Decoder:
         return frames
 
     def _take_frames(self, view: memoryview) -> tuple[list[Frame], int]:
-        """Return the complete frames at the start of `view` and their length; note what the next one needs."""
+        """Return the complete frames at the start of `view` and their length; note what comes next."""
         frames: list[Frame] = []
         start = 0
         self._needed_bytes = _PREFIX.size

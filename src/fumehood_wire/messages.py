@@ -1,0 +1,345 @@
+"""Messages: which types exist in each direction, and what each may hold.
+
+Four tables say it as data: host to context, context to host, host to init, init to host. `check` holds a
+decoded frame against one of them. It runs wherever a frame was just decoded, in the host and in the guest,
+and must never repair, guess or ignore: a type, a field or a value that its table does not name is refused.
+The invariant: what has passed `check` has the fields of its table and no others, each of the exact type and
+within its bound. A string may hold any character, lone surrogates included, unless its rule says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, Union, cast
+
+from fumehood_wire.frames import MAX_TYPE_CHARS, Header, ProtocolError, parse_json
+from fumehood_wire.rules import (
+    Rule,
+    any_object,
+    entries,
+    flag,
+    integer,
+    items,
+    mime_sizes,
+    number,
+    one_of,
+    record,
+    text,
+)
+
+__all__ = [
+    "CONTEXT_TO_HOST",
+    "HOST_TO_CONTEXT",
+    "HOST_TO_INIT",
+    "INIT_TO_HOST",
+    "MAX_ID_CHARS",
+    "MAX_PARTS",
+    "MAX_TEXT_BYTES",
+    "MAX_TRACEBACK_LINES",
+    "Message",
+    "Table",
+    "Variants",
+    "check",
+    "parse_traceback",
+    "read_text",
+    "split_parts",
+]
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+MAX_ID_CHARS = 64
+MAX_PARTS = 64
+# Of one frame of streamed text, terminal output, file content or traceback.
+MAX_TEXT_BYTES = 1 * _MIB
+MAX_TRACEBACK_LINES = 10_000
+
+
+class Message(NamedTuple):
+    """One type of message.
+
+    Attributes:
+        header: What its header must be.
+        max_payload_bytes: The bound of its payload; None leaves that to the decoder.
+        parts: The payload is the parts whose sizes stand in the header's field "parts".
+    """
+
+    header: Rule
+    max_payload_bytes: int | None = 0
+    parts: bool = False
+
+
+class Variants(NamedTuple):
+    """A type of message with several forms, told apart by the value of one field."""
+
+    field: str
+    messages: Mapping[object, Message]
+
+
+Table = Mapping[str, Union[Message, Variants]]
+
+_ID = text(MAX_ID_CHARS)
+# Chosen by user code, unlike the other ids.
+_DISPLAY_ID = text(256)
+_COUNT = integer(0, 2**63 - 1)
+# About three hundred years.
+_SECONDS = number(0, 1e10)
+# PID_MAX_LIMIT, include/linux/threads.h.
+_PID = integer(1, 4 * _MIB)
+# _NSIG, include/uapi/asm-generic/signal.h.
+_SIGNAL = integer(1, 64)
+# PATH_MAX and MAX_ARG_STRLEN, which count the closing NUL: include/uapi/linux/limits.h and binfmts.h.
+_NO_NUL = re.compile(r"[^\0]*")
+_PATH = text(4 * _KIB - 1, _NO_NUL)
+_ARGUMENT = text(128 * _KIB - 1, _NO_NUL)
+_ENVIRONMENT = entries(text(1024, re.compile(r"[^\0=]+")), _ARGUMENT, 4096)
+_TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
+_END = {"exit_code": integer(0, 255), "signal": _SIGNAL}
+_MIME_SIZES = mime_sizes(MAX_PARTS, 2**63 - 1)
+
+
+def _message(
+    required: Mapping[str, Rule],
+    optional: Mapping[str, Rule] | None = None,
+    *,
+    exclusive: Mapping[str, Rule] | None = None,
+    max_payload_bytes: int | None = 0,
+) -> Message:
+    header = record({"type": text(MAX_TYPE_CHARS), **required}, optional, exclusive=exclusive)
+    return Message(header, max_payload_bytes)
+
+
+def _display(required: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None) -> Message:
+    common = {"id": _ID, "at": _SECONDS, "parts": _MIME_SIZES, "metadata": any_object}
+    message = _message({**common, **required}, {"truncated": _MIME_SIZES, **(optional or {})})
+    return message._replace(max_payload_bytes=None, parts=True)
+
+
+def _request(
+    required: Mapping[str, Rule] | None = None,
+    optional: Mapping[str, Rule] | None = None,
+    *,
+    max_payload_bytes: int = 0,
+) -> Message:
+    common = {"id": _COUNT, "verb": text(MAX_TYPE_CHARS)}
+    return _message({**common, **(required or {})}, optional, max_payload_bytes=max_payload_bytes)
+
+
+def _event(
+    required: Mapping[str, Rule],
+    *,
+    exclusive: Mapping[str, Rule] | None = None,
+    max_payload_bytes: int = 0,
+) -> Message:
+    common = {"event": text(MAX_TYPE_CHARS)}
+    return _message({**common, **required}, exclusive=exclusive, max_payload_bytes=max_payload_bytes)
+
+
+HOST_TO_CONTEXT: Table = {
+    # The payload is the code.
+    "execute_request": _message(
+        {
+            "id": _ID,
+            "stdout_bytes": _COUNT,
+            "stderr_bytes": _COUNT,
+            "result_bytes": _COUNT,
+            "result_count": _COUNT,
+            "allow_stdin": flag(),
+            "silent": flag(),
+            "store_history": flag(),
+            "envs": _ENVIRONMENT,
+        },
+        max_payload_bytes=None,
+    ),
+    # The payload is the line that was typed.
+    "input_reply": _message({"id": _ID}, max_payload_bytes=MAX_TEXT_BYTES),
+    "shutdown_request": _message({}),
+}
+
+# "id" is the execution that a message belongs to, "at" the guest's monotonic clock in seconds.
+CONTEXT_TO_HOST: Table = {
+    "status": _message({"state": one_of("ready"), "pid": _PID}),
+    # "after_fd" says that pipes 1 and 2 held unread bytes when the text was written.
+    "stream": _message(
+        {"id": _ID, "name": one_of("stdout", "stderr"), "at": _SECONDS},
+        {"after_fd": flag(only=True)},
+        max_payload_bytes=MAX_TEXT_BYTES,
+    ),
+    "display_data": _display({}, {"display_id": _DISPLAY_ID}),
+    "execute_result": _display({"execution_count": _COUNT}, {"display_id": _DISPLAY_ID}),
+    "update_display_data": _display({"display_id": _DISPLAY_ID}),
+    "clear_output": _message({"id": _ID, "at": _SECONDS, "wait": flag()}),
+    # The payload is the traceback, for `parse_traceback`.
+    "error": _message(
+        {"id": _ID, "at": _SECONDS, "ename": text(1024), "evalue": text(64 * _KIB)},
+        max_payload_bytes=MAX_TEXT_BYTES,
+    ),
+    # The payload is the prompt.
+    "input_request": _message(
+        {"id": _ID, "at": _SECONDS, "password": flag()}, max_payload_bytes=MAX_TEXT_BYTES
+    ),
+    "execute_reply": _message(
+        {
+            "id": _ID,
+            "at": _SECONDS,
+            "status": one_of("ok", "error"),
+            "execution_count": _COUNT,
+            "user_cpu_seconds": _SECONDS,
+            "system_cpu_seconds": _SECONDS,
+            "peak_memory_bytes": _COUNT,
+            "dropped": record({"stdout": _COUNT, "stderr": _COUNT, "results": _COUNT}),
+        }
+    ),
+}
+
+HOST_TO_INIT: Table = {
+    "request": Variants(
+        "verb",
+        {
+            "start_context": _request(
+                {
+                    "context_id": _ID,
+                    "language": one_of("python", "bash"),
+                    "cwd": _PATH,
+                    "envs": _ENVIRONMENT,
+                }
+            ),
+            "signal_context": _request({"context_id": _ID, "signal": _SIGNAL}),
+            "kill_context": _request({"context_id": _ID}),
+            "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
+            "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_TEXT_BYTES)}),
+            "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_TEXT_BYTES),
+            "close": _request({"handle": _COUNT}),
+            "stat": _request({"path": _PATH}),
+            "list": _request({"path": _PATH, "depth": _COUNT}),
+            "make_dir": _request({"path": _PATH}),
+            "remove": _request({"path": _PATH}),
+            "rename": _request({"source": _PATH, "destination": _PATH}),
+            "start_process": _request(
+                {"argv": items(_ARGUMENT, 4096, min_items=1), "cwd": _PATH, "envs": _ENVIRONMENT},
+                {"pty": record(_TERMINAL_SIZE)},
+            ),
+            "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
+            "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
+            "pty_write": _request({"pid": _PID}, max_payload_bytes=MAX_TEXT_BYTES),
+            "list_processes": _request(),
+            "watch": _request({"path": _PATH, "recursive": flag()}),
+            "unwatch": _request({"watch_id": _COUNT}),
+            "metrics": _request(),
+        },
+    ),
+}
+
+_CHANGE = record(
+    {"kind": one_of("create", "write", "remove", "rename", "chmod"), "name": _PATH, "path": _PATH}
+)
+
+INIT_TO_HOST: Table = {
+    "reply": Variants(
+        "ok",
+        {
+            True: _message(
+                {"id": _COUNT, "ok": flag(only=True), "value": any_object}, max_payload_bytes=MAX_TEXT_BYTES
+            ),
+            False: _message(
+                {
+                    "id": _COUNT,
+                    "ok": flag(only=False),
+                    "code": text(MAX_ID_CHARS, re.compile(r"[a-z][a-z0-9_]*")),
+                    "message": text(4 * _KIB),
+                },
+                {"errno": integer(1, 4095)},
+            ),
+        },
+    ),
+    "event": Variants(
+        "event",
+        {
+            "context_exit": _event({"context_id": _ID}, exclusive=_END),
+            "process_exit": _event({"pid": _PID}, exclusive=_END),
+            "pty_data": _event({"pid": _PID}, max_payload_bytes=MAX_TEXT_BYTES),
+            "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
+        },
+    ),
+}
+
+
+def check(table: Table, header: Header, payload: bytes) -> None:
+    """Hold a frame that the decoder has delivered against the table of its direction.
+
+    Raises:
+        ProtocolError: With the code `unknown_type`, `field` or `payload`.
+    """
+    message = _find_message(table, header)
+    fault = message.header(header)
+
+    if fault is not None:
+        raise ProtocolError("field", f"{header['type']}: {fault}")
+
+    if message.max_payload_bytes is not None and len(payload) > message.max_payload_bytes:
+        raise ProtocolError(
+            "payload", f"{header['type']}: payload of {len(payload)} bytes, limit {message.max_payload_bytes}"
+        )
+
+    if message.parts and sum(size_bytes for _, size_bytes in header["parts"]) != len(payload):
+        raise ProtocolError(
+            "payload", f"{header['type']}: parts do not add up to the {len(payload)} bytes sent"
+        )
+
+
+def split_parts(header: Header, payload: bytes) -> list[tuple[str, bytes]]:
+    """Return the MIME name and the content of each part of a display message that has passed `check`."""
+    parts = []
+    start = 0
+
+    for name, size_bytes in header["parts"]:
+        parts.append((name, payload[start : start + size_bytes]))
+        start += size_bytes
+
+    return parts
+
+
+def parse_traceback(payload: bytes) -> list[str]:
+    """Return the lines in the payload of an `error` message that has passed `check`.
+
+    Raises:
+        ProtocolError: It is not a JSON list of at most `MAX_TRACEBACK_LINES` strings.
+    """
+    lines = parse_json(payload)
+    fault = items(text(MAX_TEXT_BYTES), MAX_TRACEBACK_LINES)(lines)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"traceback {fault}")
+
+    return cast("list[str]", lines)
+
+
+def read_text(payload: bytes) -> str:
+    """Return a payload that has to be text.
+
+    Raises:
+        ProtocolError: It is not strict UTF-8.
+    """
+    try:
+        return str(payload, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("encoding", f"byte {error.start} of the payload is not UTF-8") from None
+
+
+def _find_message(table: Table, header: Header) -> Message:
+    entry = table.get(header["type"])
+
+    if entry is None:
+        raise ProtocolError("unknown_type", f"no message of type {header['type']!a} in this direction")
+
+    if isinstance(entry, Message):
+        return entry
+
+    form = header.get(entry.field)
+    message = entry.messages.get(form) if type(form) in (str, bool) else None
+
+    if message is None:
+        raise ProtocolError("field", f'{header["type"]}: field "{entry.field}" names no known form')
+
+    return message

@@ -1,0 +1,164 @@
+"""States: which message of a context conversation is legal when.
+
+The host keeps one `Conversation` for each context, and shows it every message that it sends and every
+checked message that it receives. It must never forgive: a message out of order means that something other
+than our guest speaks on the channel. The invariant: a result, an error, a question or an answer belongs to
+the execution that runs now, and an answered execution is never answered again.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from fumehood_wire.frames import Header, ProtocolError
+
+__all__ = ["Conversation", "Kind", "State"]
+
+
+class State(enum.Enum):
+    """Where a conversation stands."""
+
+    STARTING = "starting"  # the context has not said that it is ready
+    IDLE = "idle"  # no execution
+    BUSY = "busy"  # an execution has been sent and not been answered
+    ASKING = "asking"  # as BUSY, and the code waits for a line of input
+    CLOSING = "closing"  # the context has been told to end
+
+
+class Kind(enum.Enum):
+    """What a legal message belongs to."""
+
+    STATUS = "status"  # the context itself
+    CURRENT = "current"  # the execution that runs now
+    BACKGROUND = "background"  # an earlier execution, whose tasks or threads still write
+
+
+# What the host may send, and where that leads.
+_SENT = {
+    (State.IDLE, "execute_request"): State.BUSY,
+    (State.IDLE, "shutdown_request"): State.CLOSING,
+    (State.ASKING, "input_reply"): State.BUSY,
+}
+
+# What the guest may send about itself or the current execution, and where that leads.
+_RECEIVED = {
+    (State.STARTING, "status"): State.IDLE,
+    (State.BUSY, "stream"): State.BUSY,
+    (State.BUSY, "display_data"): State.BUSY,
+    (State.BUSY, "update_display_data"): State.BUSY,
+    (State.BUSY, "clear_output"): State.BUSY,
+    (State.BUSY, "execute_result"): State.BUSY,
+    (State.BUSY, "error"): State.BUSY,
+    (State.BUSY, "input_request"): State.ASKING,
+    (State.BUSY, "execute_reply"): State.IDLE,
+    # While one thread waits for input others go on. An interrupt ends the wait unanswered, and the code may
+    # ask anew.
+    (State.ASKING, "stream"): State.ASKING,
+    (State.ASKING, "display_data"): State.ASKING,
+    (State.ASKING, "update_display_data"): State.ASKING,
+    (State.ASKING, "clear_output"): State.ASKING,
+    (State.ASKING, "execute_result"): State.ASKING,
+    (State.ASKING, "error"): State.ASKING,
+    (State.ASKING, "input_request"): State.ASKING,
+    (State.ASKING, "execute_reply"): State.IDLE,
+}
+
+# What the guest may send about an earlier execution, whatever the state.
+_BACKGROUND = frozenset({"stream", "display_data", "update_display_data", "clear_output"})
+
+_MAX_NAME_CHARS = 40
+
+
+class Conversation:
+    """The order of messages between the host and one context.
+
+    The id of an execution is the conversation's name and a counter: every earlier id is known for ever, and
+    no memory is spent on it.
+
+    Args:
+        name: Different for each conversation and not to be guessed; at most 40 characters.
+    """
+
+    __slots__ = ("_count", "_current_id", "_may_ask", "_prefix", "_state")
+
+    def __init__(self, name: str) -> None:
+        if not 0 < len(name) <= _MAX_NAME_CHARS:
+            raise ValueError(f"name of {len(name)} characters, not 1 to {_MAX_NAME_CHARS}")
+
+        self._prefix = f"{name}-"
+        self._state = State.STARTING
+        self._count = 0
+        self._current_id: str | None = None
+        self._may_ask = False
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._state
+
+    @property
+    def current_id(self) -> str | None:
+        """The id of the execution that runs now, or None."""
+        return self._current_id
+
+    @property
+    def next_id(self) -> str:
+        """The id that the next `execute_request` must carry."""
+        return f"{self._prefix}{self._count + 1}"
+
+    def sent(self, header: Header) -> None:
+        """Note a message that the host is about to send.
+
+        Raises:
+            RuntimeError: The host must not send this now; nothing was noted.
+        """
+        message_type = header["type"]
+        state = _SENT.get((self._state, message_type))
+        legal_id = self.next_id if message_type == "execute_request" else self._current_id
+
+        if state is None or header.get("id") != legal_id:
+            raise RuntimeError(f"{message_type} of id {header.get('id')!r} sent while {self._state.value}")
+
+        if message_type == "execute_request":
+            self._count += 1
+            self._current_id = legal_id
+            self._may_ask = header["allow_stdin"]
+
+        self._state = state
+
+    def received(self, header: Header) -> Kind:
+        """Note a message from the guest that has passed `check`, and tell what it belongs to.
+
+        Raises:
+            ProtocolError: With the code `order`: it is not legal now, or not for that execution.
+        """
+        message_type = header["type"]
+        message_id = header.get("id")
+        state = _RECEIVED.get((self._state, message_type))
+
+        if state is None or message_id != self._current_id:
+            return self._background(message_type, message_id)
+
+        if message_type == "input_request" and not self._may_ask:
+            raise ProtocolError("order", "input_request from an execution that may not ask")
+
+        if message_type == "execute_reply":
+            self._current_id = None
+
+        self._state = state
+        return Kind.STATUS if message_type == "status" else Kind.CURRENT
+
+    def _background(self, message_type: str, message_id: str | None) -> Kind:
+        if message_type in _BACKGROUND and message_id is not None and self._has_ended(message_id):
+            return Kind.BACKGROUND
+
+        raise ProtocolError("order", f"{message_type} of id {message_id!a} while {self._state.value}")
+
+    def _has_ended(self, execution_id: str) -> bool:
+        digits = execution_id[len(self._prefix) :]
+
+        # The same number in other digits or with leading zeros is another id.
+        if not (digits.isascii() and digits.isdigit()) or execution_id == self._current_id:
+            return False
+
+        return execution_id == f"{self._prefix}{int(digits)}" and 0 < int(digits) <= self._count
