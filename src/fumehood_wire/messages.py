@@ -17,11 +17,14 @@ from fumehood_wire.frames import MAX_TYPE_CHARS, Header, ProtocolError, parse_js
 from fumehood_wire.rules import (
     Rule,
     any_object,
+    anything,
     entries,
     flag,
     integer,
     items,
     mime_sizes,
+    nothing,
+    nullable,
     number,
     one_of,
     record,
@@ -33,14 +36,18 @@ __all__ = [
     "HOST_TO_CONTEXT",
     "HOST_TO_INIT",
     "INIT_TO_HOST",
+    "MAX_CHUNK_BYTES",
+    "MAX_DISPLAY_ID_CHARS",
+    "MAX_ENAME_CHARS",
+    "MAX_EVALUE_CHARS",
     "MAX_ID_CHARS",
     "MAX_PARTS",
-    "MAX_TEXT_BYTES",
     "MAX_TRACEBACK_LINES",
     "Message",
     "Table",
     "Variants",
     "check",
+    "check_value",
     "parse_traceback",
     "read_text",
     "split_parts",
@@ -50,9 +57,13 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 
 MAX_ID_CHARS = 64
+# Display ids, names and texts of errors come from user code: the guest cuts them to these lengths.
+MAX_DISPLAY_ID_CHARS = 256
+MAX_ENAME_CHARS = 1024
+MAX_EVALUE_CHARS = 64 * _KIB
 MAX_PARTS = 64
-# Of one frame of streamed text, terminal output, file content or traceback.
-MAX_TEXT_BYTES = 1 * _MIB
+# The payload of one frame of streamed text, of a traceback, or of a file's content.
+MAX_CHUNK_BYTES = 1 * _MIB
 MAX_TRACEBACK_LINES = 10_000
 
 
@@ -80,8 +91,7 @@ class Variants(NamedTuple):
 Table = Mapping[str, Union[Message, Variants]]
 
 _ID = text(MAX_ID_CHARS)
-# Chosen by user code, unlike the other ids.
-_DISPLAY_ID = text(256)
+_DISPLAY_ID = text(MAX_DISPLAY_ID_CHARS)
 _COUNT = integer(0, 2**63 - 1)
 # About three hundred years.
 _SECONDS = number(0, 1e10)
@@ -93,9 +103,14 @@ _SIGNAL = integer(1, 64)
 _NO_NUL = re.compile(r"[^\0]*")
 _PATH = text(4 * _KIB - 1, _NO_NUL)
 _ARGUMENT = text(128 * _KIB - 1, _NO_NUL)
+# Guests can build deeper paths than the kernel accepts in one piece.
+_GUEST_PATH = text(64 * _KIB, _NO_NUL)
 _ENVIRONMENT = entries(text(1024, re.compile(r"[^\0=]+")), _ARGUMENT, 4096)
 _TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
 _END = {"exit_code": integer(0, 255), "signal": _SIGNAL}
+_ERRNO = integer(0, 4095)
+_WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
+_SENTENCE = text(4 * _KIB)
 _MIME_SIZES = mime_sizes(MAX_PARTS, 2**63 - 1)
 
 
@@ -126,14 +141,8 @@ def _request(
     return _message({**common, **(required or {})}, optional, max_payload_bytes=max_payload_bytes)
 
 
-def _event(
-    required: Mapping[str, Rule],
-    *,
-    exclusive: Mapping[str, Rule] | None = None,
-    max_payload_bytes: int = 0,
-) -> Message:
-    common = {"event": text(MAX_TYPE_CHARS)}
-    return _message({**common, **required}, exclusive=exclusive, max_payload_bytes=max_payload_bytes)
+def _event(required: Mapping[str, Rule], *, exclusive: Mapping[str, Rule] | None = None) -> Message:
+    return _message({"event": text(MAX_TYPE_CHARS), **required}, exclusive=exclusive)
 
 
 HOST_TO_CONTEXT: Table = {
@@ -153,7 +162,7 @@ HOST_TO_CONTEXT: Table = {
         max_payload_bytes=None,
     ),
     # The payload is the line that was typed.
-    "input_reply": _message({"id": _ID}, max_payload_bytes=MAX_TEXT_BYTES),
+    "input_reply": _message({"id": _ID}, max_payload_bytes=MAX_CHUNK_BYTES),
     "shutdown_request": _message({}),
 }
 
@@ -164,7 +173,7 @@ CONTEXT_TO_HOST: Table = {
     "stream": _message(
         {"id": _ID, "name": one_of("stdout", "stderr"), "at": _SECONDS},
         {"after_fd": flag(only=True)},
-        max_payload_bytes=MAX_TEXT_BYTES,
+        max_payload_bytes=MAX_CHUNK_BYTES,
     ),
     "display_data": _display({}, {"display_id": _DISPLAY_ID}),
     "execute_result": _display({"execution_count": _COUNT}, {"display_id": _DISPLAY_ID}),
@@ -172,12 +181,12 @@ CONTEXT_TO_HOST: Table = {
     "clear_output": _message({"id": _ID, "at": _SECONDS, "wait": flag()}),
     # The payload is the traceback, for `parse_traceback`.
     "error": _message(
-        {"id": _ID, "at": _SECONDS, "ename": text(1024), "evalue": text(64 * _KIB)},
-        max_payload_bytes=MAX_TEXT_BYTES,
+        {"id": _ID, "at": _SECONDS, "ename": text(MAX_ENAME_CHARS), "evalue": text(MAX_EVALUE_CHARS)},
+        max_payload_bytes=MAX_CHUNK_BYTES,
     ),
     # The payload is the prompt.
     "input_request": _message(
-        {"id": _ID, "at": _SECONDS, "password": flag()}, max_payload_bytes=MAX_TEXT_BYTES
+        {"id": _ID, "at": _SECONDS, "password": flag()}, max_payload_bytes=MAX_CHUNK_BYTES
     ),
     "execute_reply": _message(
         {
@@ -203,16 +212,16 @@ HOST_TO_INIT: Table = {
                     "language": one_of("python", "bash"),
                     "cwd": _PATH,
                     "envs": _ENVIRONMENT,
-                }
+                },
             ),
             "signal_context": _request({"context_id": _ID, "signal": _SIGNAL}),
             "kill_context": _request({"context_id": _ID}),
             "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
-            "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_TEXT_BYTES)}),
-            "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_TEXT_BYTES),
-            "close": _request({"handle": _COUNT}),
+            "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_CHUNK_BYTES)}),
+            "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
+            "close": _request({"handle": _COUNT, "keep": flag()}),
             "stat": _request({"path": _PATH}),
-            "list": _request({"path": _PATH, "depth": _COUNT}),
+            "list": _request({"path": _PATH, "depth": _COUNT}, {"offset": _COUNT}),
             "make_dir": _request({"path": _PATH}),
             "remove": _request({"path": _PATH}),
             "rename": _request({"source": _PATH, "destination": _PATH}),
@@ -222,7 +231,6 @@ HOST_TO_INIT: Table = {
             ),
             "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
-            "pty_write": _request({"pid": _PID}, max_payload_bytes=MAX_TEXT_BYTES),
             "list_processes": _request(),
             "watch": _request({"path": _PATH, "recursive": flag()}),
             "unwatch": _request({"watch_id": _COUNT}),
@@ -232,35 +240,103 @@ HOST_TO_INIT: Table = {
 }
 
 _CHANGE = record(
-    {"kind": one_of("create", "write", "remove", "rename", "chmod"), "name": _PATH, "path": _PATH}
+    {
+        "kind": one_of("create", "write", "remove", "rename", "chmod", "overflow"),
+        "name": _GUEST_PATH,
+        "path": _GUEST_PATH,
+    }
 )
 
 INIT_TO_HOST: Table = {
+    # The first message is one of these two: what is in force on init, or which step of the launch failed.
+    "hello": _message(
+        {
+            "pid": _PID,
+            "landlock_abi": _COUNT,
+            "no_new_privileges": flag(),
+            "seccomp_mode": integer(0, 2),
+            "capabilities": _COUNT,
+            "groups": _COUNT,
+        }
+    ),
+    "failed": _message({"step": text(64), "errno": _ERRNO, "detail": _SENTENCE, "hint": _SENTENCE}),
     "reply": Variants(
         "ok",
         {
+            # Which value is right depends on the request: `check_value` knows.
             True: _message(
-                {"id": _COUNT, "ok": flag(only=True), "value": any_object}, max_payload_bytes=MAX_TEXT_BYTES
+                {"id": _COUNT, "ok": flag(only=True), "value": anything}, max_payload_bytes=MAX_CHUNK_BYTES
             ),
             False: _message(
-                {
-                    "id": _COUNT,
-                    "ok": flag(only=False),
-                    "code": text(MAX_ID_CHARS, re.compile(r"[a-z][a-z0-9_]*")),
-                    "message": text(4 * _KIB),
-                },
-                {"errno": integer(1, 4095)},
+                {"id": _COUNT, "ok": flag(only=False), "code": _WORD, "message": _SENTENCE}, {"errno": _ERRNO}
             ),
         },
     ),
     "event": Variants(
         "event",
         {
-            "context_exit": _event({"context_id": _ID}, exclusive=_END),
+            "context_exit": _event({"context_id": _ID, "pid": _PID}, exclusive=_END),
             "process_exit": _event({"pid": _PID}, exclusive=_END),
-            "pty_data": _event({"pid": _PID}, max_payload_bytes=MAX_TEXT_BYTES),
+            "memory_kill": _event({"pid": _PID}),
             "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
         },
+    ),
+}
+
+_FILE = record(
+    {
+        "name": _GUEST_PATH,
+        "path": _GUEST_PATH,
+        "type": one_of("file", "dir", "symlink", "other"),
+        "size_bytes": _COUNT,
+        "mode": integer(0, 0o7777),
+        "permissions": text(16),
+        "owner": text(256),
+        "group": text(256),
+        # Whatever 64 bits can hold: guests may set it.
+        "modified_at": number(-1e19, 1e19),
+    },
+    {"symlink_target": _GUEST_PATH},
+)
+_PROCESS = record(
+    {
+        "pid": _PID,
+        "argv": items(_ARGUMENT, 4096),
+        "cwd": _GUEST_PATH,
+        "pty": flag(),
+        "age_seconds": _SECONDS,
+    }
+)
+
+# What init answers to each verb.
+_VALUES: Mapping[str, Rule] = {
+    "start_context": record({"pid": _PID}),
+    "signal_context": nothing,
+    "kill_context": nothing,
+    "open": record({"handle": _COUNT, "size": _COUNT}),
+    "read": nothing,
+    "write": nothing,
+    "close": nullable(_FILE),
+    "stat": _FILE,
+    "list": record({"entries": items(_FILE, 10_000), "more": flag()}),
+    "make_dir": _FILE,
+    "remove": nothing,
+    "rename": _FILE,
+    "start_process": record({"pid": _PID}),
+    "signal_process": record({"found": flag()}),
+    "resize": nothing,
+    "list_processes": items(_PROCESS, 10_000),
+    "watch": record({"watch_id": _COUNT}),
+    "unwatch": nothing,
+    "metrics": record(
+        {
+            "memory_bytes": _COUNT,
+            "cpu_seconds": _SECONDS,
+            "processes": _COUNT,
+            "disk_used_bytes": _COUNT,
+            "disk_total_bytes": _COUNT,
+            "inodes_used": _COUNT,
+        }
     ),
 }
 
@@ -288,6 +364,18 @@ def check(table: Table, header: Header, payload: bytes) -> None:
         )
 
 
+def check_value(verb: str, value: object) -> None:
+    """Hold the "value" of a reply against the verb of the request that it answers.
+
+    Raises:
+        ProtocolError: With the code `field`.
+    """
+    fault = _VALUES[verb](value)
+
+    if fault is not None:
+        raise ProtocolError("field", f"value of {verb}: {fault}")
+
+
 def split_parts(header: Header, payload: bytes) -> list[tuple[str, bytes]]:
     """Return the MIME name and the content of each part of a display message that has passed `check`."""
     parts = []
@@ -307,7 +395,7 @@ def parse_traceback(payload: bytes) -> list[str]:
         ProtocolError: It is not a JSON list of at most `MAX_TRACEBACK_LINES` strings.
     """
     lines = parse_json(payload)
-    fault = items(text(MAX_TEXT_BYTES), MAX_TRACEBACK_LINES)(lines)
+    fault = items(text(MAX_CHUNK_BYTES), MAX_TRACEBACK_LINES)(lines)
 
     if fault is not None:
         raise ProtocolError("payload", f"traceback {fault}")

@@ -14,12 +14,15 @@ from typing import Optional
 __all__ = [
     "Rule",
     "any_object",
+    "anything",
     "entries",
     "flag",
     "integer",
     "is_mime_name",
     "items",
     "mime_sizes",
+    "nothing",
+    "nullable",
     "number",
     "one_of",
     "record",
@@ -102,9 +105,28 @@ def flag(*, only: bool | None = None) -> Rule:
     return fault
 
 
+def anything(value: object) -> str | None:
+    """Any value at all; only the decoder's bounds hold. This is a rule itself."""
+    return None
+
+
 def any_object(value: object) -> str | None:
-    """An object with any content; the decoder has bounded its size and depth. This is a rule itself."""
+    """An object with any content; only the decoder's bounds hold. This is a rule itself."""
     return None if type(value) is dict else "is not an object"
+
+
+def nothing(value: object) -> str | None:
+    """The value null. This is a rule itself."""
+    return None if value is None else "is not null"
+
+
+def nullable(rule: Rule) -> Rule:
+    """The value null, or one that follows the rule."""
+
+    def fault(value: object) -> str | None:
+        return None if value is None else rule(value)
+
+    return fault
 
 
 def items(rule: Rule, max_items: int, *, min_items: int = 0) -> Rule:
