@@ -1,22 +1,22 @@
 """Raw Linux system calls for x86-64 and arm64; the only file of the project that imports `ctypes`.
 
-Used in the keeper, the zygote and the init of a sandbox, and by the probe. Every function returns a value
-or raises `OSError` with the errno and the name of the call; none of them decides anything. Argument types are
-prepared once, at import, so that a call costs about a microsecond.
+Used in the keeper, the zygote and the init of a sandbox, and by the probe. Every function returns a
+value or raises `OSError` with the errno and the name of the call; none of them decides anything.
+Argument types are prepared once, at import, so that a call costs about a microsecond.
 
-The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may only be
-called while the calling thread is the only one that matters to the child.
+The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may
+only be called while the calling thread is the only one that matters to the child.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import errno
 import os
 import signal
 import struct
 import sys
-import threading
 from typing import Optional, Union
 
 # include/uapi/linux/sched.h
@@ -232,9 +232,9 @@ def _text(value: Optional[str]) -> Optional[bytes]:
 def clone(flags: int) -> int:
     """Forks this process into new namespaces with one raw system call.
 
-    Before: the caller is the only thread whose locks the child needs. After: as after `os.fork`, the at-fork
-    hooks of Python have run on both sides. What glibc's own fork does for its thread record (the cached thread
-    id, the robust list) is done here too.
+    Before: the caller is the only thread whose locks the child needs. After: as after `os.fork`, the
+    at-fork hooks of Python have run on both sides. What the fork of glibc does for its thread record
+    (the cached thread id, the robust list) is done here too.
 
     Args:
         flags: Any of the `CLONE_NEW*` constants; the exit signal is always SIGCHLD.
@@ -272,7 +272,8 @@ def _tid_address() -> int:
     """Finds where libc caches the thread id of this thread, or 0 where it does not.
 
     The kernel knows the address from set_tid_address(2) and tells it where it is built with
-    CONFIG_CHECKPOINT_RESTORE. glibc keeps the id there; musl keeps a lock, which the comparison tells apart.
+    CONFIG_CHECKPOINT_RESTORE. glibc keeps the id there; musl keeps a lock, which the comparison tells
+    apart.
     """
     buffer = ctypes.create_string_buffer(8)
     try:
@@ -285,7 +286,7 @@ def _tid_address() -> int:
         return 0
 
     cached = ctypes.c_int.from_address(address).value
-    return address if cached == threading.get_native_id() else 0
+    return address if cached == _thread.get_native_id() else 0
 
 
 def _robust_list() -> tuple[int, int]:
