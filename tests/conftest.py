@@ -32,7 +32,9 @@ def _fail_a_refused_skip(report: pytest.TestReport | pytest.CollectReport) -> No
 
     if not reason.startswith(CANNOT_EXIST_HERE):
         report.outcome = "failed"
-        report.longrepr = f"skipped under CI=true, and the reason is not on the list of tests/conftest.py: {reason}"
+        report.longrepr = (
+            f"skipped under CI=true, and the reason is not on the list of tests/conftest.py: {reason}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,70 @@
+"""`python -m fumehood_bench`: measures each group of figures in a process of its own and prints one table.
+
+The groups do not disturb one another that way: each has a fresh engine, with or without a pool as it needs,
+and the memory it measures is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from fumehood_bench.figure import Figure, Plan, from_json
+from fumehood_bench.report import as_json, table
+
+# Each group is a module with a function `measure(plan)`.
+GROUPS = ("stateless", "creation", "cell", "density", "streaming", "flood")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit code is 0 when every target was met, 1 when one was missed."""
+    parser = argparse.ArgumentParser(
+        prog="fumehood bench", description="Measure fumehood beside its references, in one run."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the repetitions: too few to judge by"
+    )
+    parser.add_argument("--only", action="append", choices=GROUPS, help="measure this group; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--one", choices=GROUPS, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+
+    if options.one:
+        _measure_here(options.one, Plan(quick=options.quick))
+        return 0
+
+    figures: list[Figure] = []
+
+    for group in options.only or GROUPS:
+        print(f"measuring: {group} ...", file=sys.stderr, flush=True)
+        figures.extend(_measure_apart(group, quick=options.quick))
+
+    print(as_json(figures) if options.json else table(figures))
+    return 0 if all(figure.passed for figure in figures) else 1
+
+
+def _measure_here(group: str, plan: Plan) -> None:
+    """Measure one group in this process; one figure a line of JSON on standard output."""
+    module = importlib.import_module(f"fumehood_bench.{group}")
+
+    for figure in module.measure(plan):
+        print(json.dumps(figure.to_json()), flush=True)
+
+
+def _measure_apart(group: str, *, quick: bool) -> list[Figure]:
+    command = [sys.executable, "-m", "fumehood_bench", "--one", group, *(["--quick"] if quick else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ, check=False)
+
+    if done.returncode != 0:
+        raise SystemExit(f"measuring {group!r} failed; what it said stands above")
+
+    return [from_json(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
