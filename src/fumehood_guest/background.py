@@ -1,0 +1,110 @@
+"""The user's asyncio loop: top-level await, and tasks that go on between cells.
+
+Runs in a context, in its main thread. While a cell without await runs, the loop counts as running, as in Jupyter, so
+that `asyncio.create_task` works there; `asyncio.run` works there too, which Jupyter refuses. While the context is idle
+the loop runs only if it has something to do: an idle context does not wake up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from asyncio import events
+from typing import Any, Coroutine, Optional
+
+_get_running_loop = events._get_running_loop
+_set_running_loop = events._set_running_loop
+
+
+class BackgroundLoop:
+    """The one loop of a context; made anew when user code has closed it."""
+
+    def __init__(self, channel_fd: int) -> None:
+        self._channel_fd = channel_fd
+        self._loop: Any = None
+        self._poller = select.poll()
+        self._poller.register(channel_fd, select.POLLIN)
+        self._is_lent = False
+
+    def install(self) -> None:
+        """Lets `asyncio.run` and its kin see through a loop that only counts as running."""
+        events._get_running_loop = self._visible_loop
+        events._set_running_loop = self._replace_running
+
+    def lend(self) -> None:
+        """Lets the loop count as running while a cell without await runs."""
+        if self._loop is None or self._loop.is_closed():
+            self._make()
+
+        self._is_lent = True
+        _set_running_loop(self._loop)
+
+    def take_back(self) -> None:
+        """Ends what `lend` began."""
+        self._is_lent = False
+        _set_running_loop(None)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a cell with await to its end; on an interrupt the cell is cancelled, other tasks go on."""
+        self.take_back()
+        try:
+            task = self._loop.create_task(coroutine)
+            try:
+                return self._loop.run_until_complete(task)
+            except BaseException:
+                self._cancel(task)
+                raise
+        finally:
+            self.lend()
+
+    def wait(self) -> None:
+        """Blocks until the channel is readable; meanwhile runs what the user's loop has to do.
+
+        Raises whatever a task or a signal handler of the user raises; the caller waits again.
+        """
+        loop = self._loop
+
+        if loop is None or loop.is_closed():
+            self._poller.poll()
+            return
+
+        if not loop._ready and not loop._scheduled:
+            ready = dict(self._poller.poll())
+
+            if self._channel_fd in ready:
+                return
+
+        loop.add_reader(self._channel_fd, loop.stop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.remove_reader(self._channel_fd)
+
+    def close(self) -> None:
+        """Closes the loop; the next cell would make a new one."""
+        if self._loop is not None:
+            self._loop.close()
+
+    def _make(self) -> None:
+        self._loop = asyncio.SelectorEventLoop()
+        # A descriptor of epoll is readable when one of those that it watches is.
+        self._poller = select.poll()
+        self._poller.register(self._channel_fd, select.POLLIN)
+        self._poller.register(self._loop._selector.fileno(), select.POLLIN)
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        if task.done():
+            return
+
+        task.cancel()
+        try:
+            self._loop.run_until_complete(task)
+        except (asyncio.CancelledError, Exception):
+            return
+
+    def _visible_loop(self) -> Optional[Any]:
+        loop = _get_running_loop()
+        return None if self._is_lent and loop is self._loop else loop
+
+    def _replace_running(self, loop: Any) -> None:
+        _set_running_loop(self._loop if loop is None and self._is_lent else loop)

@@ -1,0 +1,100 @@
+"""The channel: frames between a context and the host, over the socket on fd 3.
+
+Runs in a context; any of its threads may send. A frame is sent whole or not at all: signals are blocked meanwhile,
+so that no handler of the user can raise between its first and its last byte. When the socket is gone, so is the reason
+for this process, and it exits. Never looks into a message.
+"""
+
+from __future__ import annotations
+
+import _signal
+import json
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any, Deque, Dict, Optional, Tuple
+
+from fumehood_guest.signals import ALL_SIGNALS
+from fumehood_wire.frames import Decoder, encode
+
+CHANNEL_FD = 3
+_RECEIVE_BYTES = 1 << 18
+
+Header = Dict[str, Any]
+
+
+class Channel:
+    """A connected stream socket that speaks frames. What it needs is held by it: user code may damage modules."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._set_mask = _signal.pthread_sigmask
+        self._lock = threading.RLock()
+        self._decoder = Decoder()
+        self._inbox: Deque[Tuple[Header, bytes]] = deque()
+        self._poller = select.poll()
+        self._poller.register(sock, select.POLLIN)
+        self._exit = os._exit
+        self.clock = time.monotonic
+
+    def fileno(self) -> int:
+        """The descriptor, for a poller."""
+        return self._sock.fileno()
+
+    def send(self, header: Header, payload: bytes = b"") -> None:
+        """Sends one frame; blocks while the host is slow. Leaves the process when the host is gone."""
+        frame = encode(header, payload)
+
+        with self._lock:
+            # Asked for first: a handler that raises inside the blocking call would take the old mask with it.
+            mask = self._set_mask(_signal.SIG_BLOCK, ())
+            try:
+                self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+                self._sock.sendall(frame)
+            except OSError:
+                self._exit(0)
+            finally:
+                self._set_mask(_signal.SIG_SETMASK, mask)
+
+    def is_readable(self) -> bool:
+        """Whether the host has sent something that has not been received."""
+        return bool(self._inbox) or bool(self._poller.poll(0))
+
+    def wait(self) -> None:
+        """Blocks until something can be received."""
+        if not self._inbox:
+            self._poller.poll()
+
+    def receive(self) -> Optional[Tuple[Header, bytes]]:
+        """Returns the next frame if it is complete, else None. Leaves the process at the end of the stream.
+
+        Blocks unless something is readable. Signals are blocked by the caller: they must not lose what was read.
+        """
+        if not self._inbox:
+            try:
+                data = self._sock.recv(_RECEIVE_BYTES)
+            except OSError:
+                data = b""
+
+            if not data:
+                self._exit(0)
+
+            self._inbox.extend(self._decoder.feed(data))
+
+        return self._inbox.popleft() if self._inbox else None
+
+    def abandon(self) -> None:
+        """Gives the socket up in a process that user code has forked: the frames are its parent's."""
+        self._lock = threading.RLock()
+        try:
+            os.close(self._sock.detach())
+        except OSError:
+            pass
+
+
+def encode_lines(lines: list[str]) -> bytes:
+    """A list of texts as JSON, the payload of an `error`."""
+    return json.dumps(lines, ensure_ascii=True).encode("ascii")

@@ -1,0 +1,69 @@
+"""`!command` and `%pip`: a shell command as a child that writes straight to fds 1 and 2.
+
+Runs in a context. The child is in the context's process group, so that an interrupt reaches both. No terminal is made
+up for it, and nothing is read on its behalf: what it writes streams to the host by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shlex
+import site
+import subprocess
+import sys
+from typing import Set
+
+_SHELL = "/bin/bash"
+# `!pip install`, which must mean the pip of this interpreter, whatever PATH says.
+_PIP = re.compile(r"\s*(?:pip3?|python3? -m pip)(?=\s)")
+_GRACE_SECONDS = 2.0
+
+
+def run_command(command: str) -> int:
+    """Runs a command to its end and returns its exit status; a signal's number is negative.
+
+    Raises:
+        KeyboardInterrupt: The wait was interrupted; the command has ended.
+    """
+    command = _PIP.sub(f"{shlex.quote(sys.executable)} -m pip", command, count=1)
+    shell = _SHELL if os.access(_SHELL, os.X_OK) else "/bin/sh"
+    child = subprocess.Popen(command, shell=True, executable=shell, stdin=subprocess.DEVNULL)  # noqa: S602
+    try:
+        status = child.wait()
+    except BaseException:
+        _end(child)
+        raise
+
+    return 128 - status if status > 128 else status
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Waits a moment for a child that the same interrupt has reached, then kills it."""
+    try:
+        child.wait(_GRACE_SECONDS)
+    except BaseException:
+        child.kill()
+        child.wait()
+
+
+class UserSite:
+    """Notices when the user's own site-packages come to be, so that what was just installed can be imported."""
+
+    def __init__(self) -> None:
+        self._known: Set[str] = set(sys.path)
+
+    def refresh(self) -> None:
+        """Adds the folder to `sys.path` once it exists."""
+        if not site.ENABLE_USER_SITE and site.ENABLE_USER_SITE is not None:
+            return
+
+        folder = site.getusersitepackages()
+
+        if folder in self._known or not os.path.isdir(folder):
+            return
+
+        self._known.add(folder)
+        site.addsitedir(folder)
+        importlib.invalidate_caches()

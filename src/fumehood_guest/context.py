@@ -1,0 +1,172 @@
+"""The context: a live interpreter that runs one request of the host after the other.
+
+Runs as a child of init, and is where hostile code lives; nothing in it is trusted by anybody. The loop reads a request,
+opens the signal gate, lets the language run the code, closes the gate and replies. It must outlive everything that user
+code does short of ending the process, and it ends when the host closes the channel.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from typing import Any, Dict, Mapping, NoReturn, Protocol
+
+from fumehood_guest.background import BackgroundLoop
+from fumehood_guest.channel import Channel
+from fumehood_guest.inputs import Inputs
+from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
+from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.shell import PythonShell
+from fumehood_guest.signals import SignalGate
+from fumehood_guest.streams import Streams
+from fumehood_jail.syscalls import flush_c_stdio
+
+_KIB = 1024
+
+
+class Language(Protocol):
+    """What a context needs of an interpreter."""
+
+    @property
+    def reply_count(self) -> int:
+        """The number of the last cell that counts."""
+
+    def run_source(self, source: str, execution: Execution) -> None:
+        """Runs code. What escapes from it is given to `report`."""
+
+    def report(self, error: BaseException | None = None) -> None:
+        """Sends the error of the code that has just run, if it had one."""
+
+
+def run_context(
+    shell: PythonShell,
+    sock: socket.socket,
+    stdout_fd: int,
+    stderr_fd: int,
+    *,
+    context_id: str,
+    language: str,
+    cwd: str,
+    envs: Mapping[str, str],
+) -> NoReturn:
+    """Turns the calling process into a context and serves the host until it closes the channel.
+
+    Before: the process was forked from init, and has a session of its own. After: it has ended.
+    """
+    channel = Channel(take_descriptors(sock, stdout_fd, stderr_fd))
+    take_environment(cwd, envs)
+    Context(channel, shell, language).serve()
+
+
+class Context:
+    """The parts of a context, and its loop."""
+
+    def __init__(self, channel: Channel, shell: PythonShell, language: str) -> None:
+        self._channel = channel
+        self._shell = shell
+        self._outlet = Outlet(channel)
+        self._streams = Streams(self._outlet)
+        self._gate = SignalGate(channel.is_readable)
+        self._background = BackgroundLoop(channel.fileno())
+        self._inputs = Inputs(channel, self._outlet, self._streams, self._gate, self._leave)
+        self._exit = os._exit
+        self._getrusage = resource.getrusage
+        self._flush_c_stdio = flush_c_stdio
+        self._language: Language = shell
+
+    def serve(self) -> NoReturn:
+        """Says that it is ready, then runs what the host sends."""
+        self._gate.start()
+        self._shell.attach(self._outlet, self._streams, self._background)
+        self._inputs.install()
+        self._background.install()
+        os.register_at_fork(before=self._streams.flush, after_in_child=self._become_fork)
+        self._outlet.ready()
+
+        while True:
+            try:
+                self._serve_one()
+            except BaseException:  # noqa: S112
+                continue  # a handler of the user, in another thread, hit the loop itself
+
+    def _serve_one(self) -> None:
+        self._gate.close()
+
+        if not self._channel.is_readable():
+            self._idle()
+
+        frame = self._channel.receive()
+
+        if frame is None:
+            return
+
+        header, payload = frame
+
+        if header["type"] == "execute_request":
+            self._execute(Execution(header), payload.decode("utf-8", "replace"))
+        elif header["type"] == "shutdown_request":
+            self._leave()
+
+    def _idle(self) -> None:
+        self._gate.open_for_wait()
+        try:
+            self._background.wait()
+        except BaseException as error:
+            self._gate.close()
+            self._shell.showtraceback((type(error), error, error.__traceback__))
+        finally:
+            self._gate.close()
+
+    def _execute(self, execution: Execution, source: str) -> None:
+        before = self._cpu_seconds()
+        self._outlet.begin(execution)
+        borrowed = BorrowedEnvironment(execution.envs)
+        error = self._run(source, execution)
+
+        if self._outlet.is_detached:
+            self._shell.leave_fork(error)
+
+        self._streams.flush()
+        self._flush_c_stdio()
+        self._language.report(error)
+        borrowed.give_back()
+        self._outlet.reply(self._language.reply_count, self._usage_since(before))
+
+    def _run(self, source: str, execution: Execution) -> BaseException | None:
+        """Runs the code with the gate open; returns what escaped from it."""
+        self._inputs.is_cell_running = True
+        try:
+            try:
+                self._gate.open_for_cell()
+                self._language.run_source(source, execution)
+            finally:
+                self._gate.close_after_cell()
+        except BaseException as error:
+            return error
+        finally:
+            self._inputs.is_cell_running = False
+
+        return None
+
+    def _become_fork(self) -> None:
+        """Makes a child that user code forks an ordinary program: no channel, plain text on fds 1 and 2."""
+        self._outlet.detach()
+        self._streams.detach()
+
+    def _leave(self) -> NoReturn:
+        self._exit(0)
+        raise AssertionError("unreachable")
+
+    def _cpu_seconds(self) -> Dict[str, float]:
+        own = self._getrusage(resource.RUSAGE_SELF)
+        children = self._getrusage(resource.RUSAGE_CHILDREN)
+        return {"user": own.ru_utime + children.ru_utime, "system": own.ru_stime + children.ru_stime}
+
+    def _usage_since(self, before: Dict[str, float]) -> Dict[str, Any]:
+        now = self._cpu_seconds()
+        return {
+            "user_cpu_seconds": max(0.0, now["user"] - before["user"]),
+            "system_cpu_seconds": max(0.0, now["system"] - before["system"]),
+            "peak_memory_bytes": self._getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB,
+        }

@@ -1,0 +1,86 @@
+"""input() and getpass.getpass(), answered by the host.
+
+Runs in a context. The question goes out as a frame; the answer comes back on the channel, which nobody else reads
+while a cell runs. A wait can be interrupted; an answer that comes too late is thrown away by whoever reads it next.
+"""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import threading
+from typing import Any, Callable, Optional
+
+from fumehood_guest.channel import Channel
+from fumehood_guest.outlet import Outlet
+from fumehood_guest.signals import SignalGate
+from fumehood_guest.streams import Streams
+
+_NO_INPUT = "{name}() has nobody to ask: no input is given to this execution. Pass on_input=... to run_code() to answer."
+
+
+class Inputs:
+    """Asks the host for lines.
+
+    Args:
+        on_shutdown: Called when the host ends the context instead of answering.
+    """
+
+    def __init__(
+        self, channel: Channel, outlet: Outlet, streams: Streams, gate: SignalGate, on_shutdown: Callable[[], None]
+    ) -> None:
+        self._channel = channel
+        self._outlet = outlet
+        self._streams = streams
+        self._gate = gate
+        self._on_shutdown = on_shutdown
+        self.is_cell_running = False
+
+    def install(self) -> None:
+        """Replaces the functions that would read from a terminal."""
+        builtins.input = self.input
+        getpass.getpass = self.getpass
+
+    def input(self, prompt: object = "", /) -> str:
+        """Reads a line from whoever runs this code. The trailing newline is stripped."""
+        return self._ask("input", str(prompt), password=False)
+
+    def getpass(self, prompt: str = "Password: ", stream: Any = None, **_options: Any) -> str:
+        """Reads a line that is not to be shown."""
+        return self._ask("getpass", str(prompt), password=True)
+
+    def _ask(self, name: str, prompt: str, *, password: bool) -> str:
+        execution = self._outlet.execution
+
+        if not self.is_cell_running or execution is None or not execution.allow_stdin or self._outlet.is_detached:
+            raise EOFError(_NO_INPUT.format(name=name))
+
+        if threading.current_thread() is not threading.main_thread():
+            raise EOFError(f"{name}() works in the main thread only")
+
+        self._streams.flush()
+        self._outlet.ask(prompt, password=password)
+        answer = None
+
+        while answer is None:
+            self._channel.wait()
+            answer = self._take_answer(execution.id)
+
+        return answer
+
+    def _take_answer(self, execution_id: str) -> Optional[str]:
+        with self._gate.closed():
+            frame = self._channel.receive()
+
+        if frame is None:
+            return None
+
+        header, payload = frame
+
+        if header["type"] == "shutdown_request":
+            self._on_shutdown()
+
+        if header["type"] != "input_reply" or header["id"] != execution_id:
+            return None
+
+        return payload.decode("utf-8", "replace").rstrip("\n")

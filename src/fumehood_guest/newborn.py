@@ -1,0 +1,63 @@
+"""What a freshly forked process must do to become a context.
+
+Runs once, in init's child, before any user code: its descriptors, its environment, its randomness, and what happens if
+user code forks again. After it, fds 0 to 3 are open and nothing else of init's is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import socket
+import sys
+from typing import Dict, Mapping
+
+from fumehood_guest.channel import CHANNEL_FD
+from fumehood_guest.randomness import reseed
+
+_ABOVE_STANDARD = 10
+_MAX_OPEN_FILES = 65_536
+
+
+def take_descriptors(sock: socket.socket, stdout_fd: int, stderr_fd: int) -> socket.socket:
+    """Puts the descriptors where they belong, closes all others, and returns the socket on fd 3."""
+    given = (sock.detach(), stdout_fd, stderr_fd)
+    channel, stdout, stderr = (fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE_STANDARD) for fd in given)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.dup2(channel, CHANNEL_FD, inheritable=False)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(CHANNEL_FD + 1, _MAX_OPEN_FILES if limit == resource.RLIM_INFINITY else min(limit, _MAX_OPEN_FILES))
+    return socket.socket(fileno=CHANNEL_FD)
+
+
+def take_environment(cwd: str, envs: Mapping[str, str]) -> None:
+    """Enters the working directory, sets the environment and renews the randomness."""
+    os.environ.update(envs)
+    os.chdir(cwd)
+
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+    sys.argv = [""]
+    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    reseed()
+
+
+class BorrowedEnvironment:
+    """Environment variables that hold during one execution and are undone after it."""
+
+    def __init__(self, envs: Dict[str, str]) -> None:
+        self._before = {name: os.environ.get(name) for name in envs}
+        os.environ.update(envs)
+
+    def give_back(self) -> None:
+        """Restores the values from before."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

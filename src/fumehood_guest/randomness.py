@@ -1,0 +1,57 @@
+"""Fresh randomness for a forked context.
+
+All contexts of a template are forked from the same memory, random states included, and may even have the same pid. This
+runs once in each, before user code, and takes new entropy from the kernel for every generator that is loaded. It never
+loads one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from typing import Any, Callable, Dict
+
+
+def reseed() -> None:
+    """Gives every global generator of the loaded libraries a state of its own."""
+    random.seed()
+    # Made anew on the next use.
+    tempfile._name_sequence = None  # type: ignore[attr-defined]
+
+    for name, refresh in _LIBRARIES.items():
+        module = sys.modules.get(name)
+
+        if module is not None:
+            refresh(module)
+
+
+def _numpy(module: Any) -> None:
+    module.seed()
+
+
+def _torch(module: Any) -> None:
+    module.seed()
+
+
+def _ssl(module: Any) -> None:
+    module.RAND_add(os.urandom(32), 32.0)
+
+
+def _multiprocessing(module: Any) -> None:
+    module.current_process().authkey = os.urandom(32)
+
+
+def _uuid(module: Any) -> None:
+    module._last_timestamp = None
+    module._node = None
+
+
+_LIBRARIES: Dict[str, Callable[[Any], None]] = {
+    "numpy.random": _numpy,
+    "torch": _torch,
+    "ssl": _ssl,
+    "multiprocessing.process": _multiprocessing,
+    "uuid": _uuid,
+}

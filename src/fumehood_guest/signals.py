@@ -1,0 +1,94 @@
+"""When signals may act: only while the user's code runs, or while the context waits for work.
+
+Runs in a context, in its main thread. Between the two, signals are blocked: an interrupt can neither end the loop that
+serves the host nor cut a frame in half. One that arrives on the way into a cell stays pending and interrupts that cell;
+one that arrives after it is spent on nothing. Never blocks a signal while user code runs.
+"""
+
+from __future__ import annotations
+
+# The C functions: the wrappers in `signal` turn every member of every set into an enum, which costs more than the call.
+import _signal
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Set
+
+_SIGINT = int(_signal.SIGINT)
+# All but the real-time signals, which nobody handles in Python; SIGKILL and SIGSTOP cannot be blocked anyway.
+ALL_SIGNALS = frozenset(range(1, 32))
+
+
+class SignalGate:
+    """Opens for user code, closes behind it, and keeps what user code has set: its mask and its SIGINT handler.
+
+    Args:
+        is_work_waiting: Tells whether a request lies in the channel. An interrupt that comes while the context is idle
+            belongs to that request: the host sends the request first.
+    """
+
+    def __init__(self, is_work_waiting: Callable[[], bool]) -> None:
+        self._set_mask = _signal.pthread_sigmask
+        self._set_handler = _signal.signal
+        self._is_work_waiting = is_work_waiting
+        self._user_mask: Set[int] = set()
+        self._user_handler: Any = _signal.default_int_handler
+        self._interrupt_next = False
+
+    def start(self) -> None:
+        """Closes the gate for the first time, in a process that has just been forked."""
+        for number in sorted(ALL_SIGNALS - {9, 19}):
+            self._set_handler(number, _signal.SIG_DFL)
+
+        for name in ("SIGPIPE", "SIGXFSZ"):
+            self._set_handler(getattr(_signal, name), _signal.SIG_IGN)
+
+        _signal.set_wakeup_fd(-1)
+        self._set_handler(_SIGINT, self._note_interrupt)
+        self._set_mask(_signal.SIG_SETMASK, ALL_SIGNALS)
+
+    def open_for_cell(self) -> None:
+        """Lets signals through to user code. May raise at once what a pending signal's handler raises."""
+        interrupted, self._interrupt_next = self._interrupt_next, False
+        self._set_handler(_SIGINT, self._user_handler)
+        self._set_mask(_signal.SIG_SETMASK, self._user_mask)
+
+        if interrupted:
+            raise KeyboardInterrupt
+
+    def open_for_wait(self) -> None:
+        """Lets signals through while the context is idle. May raise what a handler of the user raises."""
+        self._set_mask(_signal.SIG_SETMASK, self._user_mask)
+
+    def close(self) -> None:
+        """Blocks signals again; what their handlers raise at this moment is too late, and dropped."""
+        self._user_mask = self._until_quiet(lambda: self._set_mask(_signal.SIG_BLOCK, ()))
+        self._until_quiet(lambda: self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS))
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Blocks signals for a few statements within user code."""
+        mask = self._set_mask(_signal.SIG_BLOCK, ())
+        try:
+            self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+            yield
+        finally:
+            self._set_mask(_signal.SIG_SETMASK, mask)
+
+    def close_after_cell(self) -> None:
+        """Blocks signals again and takes SIGINT back from the user's handler."""
+        self.close()
+        handler = self._until_quiet(lambda: self._set_handler(_SIGINT, self._note_interrupt))
+
+        # None stands for a handler that was not set from Python: it cannot be set again.
+        if handler is not None and handler != self._note_interrupt:
+            self._user_handler = handler
+
+    def _note_interrupt(self, _number: int, _frame: Any) -> None:
+        self._interrupt_next = self._is_work_waiting()
+
+    @staticmethod
+    def _until_quiet(call: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return call()
+            except BaseException:
+                continue

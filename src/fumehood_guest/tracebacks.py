@@ -1,0 +1,224 @@
+"""Tracebacks as plain text: what failed, where in the user's cells, and through which libraries.
+
+Runs in a context, on exceptions of hostile code: their str may raise, their chains may be circles, their frames may be
+thousands. So everything is bounded and nothing of them is trusted. Frames of IPython and of fumehood are left out; cells
+are shown with the lines around the failing one, libraries with that one line.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import traceback
+from types import TracebackType
+from typing import Any, Callable, List, NamedTuple, Optional, Set, Type
+
+import IPython
+
+_RULE = "-" * 75
+_HEADING = "Traceback (most recent call last)"
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
+
+_HIDDEN_FOLDERS = tuple(
+    os.path.dirname(os.path.abspath(name)) + os.sep for name in (__file__, IPython.__file__ or __file__)
+)
+_LINES_AROUND = 2
+_FIRST_FRAMES = 10
+_LAST_FRAMES = 20
+_MAX_CHAIN = 10
+_MAX_GROUP = 10
+_MAX_GROUP_DEPTH = 4
+_MAX_LINE_CHARACTERS = 500
+_MAX_VALUE_CHARACTERS = 20_000
+
+# Tells the number of the cell whose code has this file name, or None.
+CellNumber = Callable[[str], Optional[int]]
+
+
+class _Place(NamedTuple):
+    """One frame that is shown."""
+
+    filename: str
+    line: int
+    function: str
+
+
+def format_exception(error: BaseException, tb: Optional[TracebackType], cell_number: CellNumber) -> List[str]:
+    """The lines of a traceback, causes first."""
+    parts: List[List[str]] = []
+    seen: Set[int] = set()
+    link: Optional[str] = None
+    current: Optional[BaseException] = error
+    current_tb = tb
+
+    while current is not None and id(current) not in seen and len(parts) < _MAX_CHAIN:
+        seen.add(id(current))
+        part = _format_one(current, current_tb, cell_number)
+        parts.append(part if link is None else [*part, "", link, ""])
+        current, link = _previous(current)
+        current_tb = current.__traceback__ if current is not None else None
+
+    return [line for part in reversed(parts) for line in part]
+
+
+def exception_name(kind: Type[BaseException]) -> str:
+    """The name of an exception's class."""
+    name = getattr(kind, "__name__", None)
+    return name if isinstance(name, str) else "Exception"
+
+
+def exception_value(error: BaseException) -> str:
+    """The message of an exception, whatever its `__str__` does."""
+    try:
+        text = str(error)
+    except BaseException as failure:
+        return f"<str() of it failed with {exception_name(type(failure))}>"
+
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}..."
+
+
+def _previous(error: BaseException) -> Any:
+    if error.__cause__ is not None:
+        return error.__cause__, _CAUSE
+
+    if error.__context__ is not None and not error.__suppress_context__:
+        return error.__context__, _CONTEXT
+
+    return None, None
+
+
+def _format_one(
+    error: BaseException, tb: Optional[TracebackType], cell_number: CellNumber, depth: int = 0
+) -> List[str]:
+    name = exception_name(type(error))
+    places = _places(tb)
+
+    if isinstance(error, KeyboardInterrupt):
+        places = [place for place in places if cell_number(place.filename) is not None][-1:]
+
+    lines: List[str] = []
+
+    if places:
+        lines += [_RULE, f"{name}{_HEADING:>{max(75 - len(name), len(_HEADING) + 1)}}"]
+        lines += _format_places(places, cell_number)
+        lines.append("")
+
+    lines += _format_value(error, name, cell_number)
+
+    if depth < _MAX_GROUP_DEPTH:
+        lines += _format_group(error, cell_number, depth)
+
+    return lines
+
+
+def _places(tb: Optional[TracebackType]) -> List[_Place]:
+    places = []
+
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        filename = code.co_filename
+
+        if not filename.startswith(_HIDDEN_FOLDERS):
+            places.append(_Place(filename, tb.tb_lineno or 0, code.co_name))
+
+        tb = tb.tb_next
+
+    return places
+
+
+def _format_places(places: List[_Place], cell_number: CellNumber) -> List[str]:
+    lines: List[str] = []
+    left_out = len(places) - _FIRST_FRAMES - _LAST_FRAMES
+
+    if left_out > 0:
+        last = places[-_LAST_FRAMES:]
+        lines += _format_places(places[:_FIRST_FRAMES], cell_number)
+        lines += ["", f"    ... {left_out:,} frames left out ...", "", *_format_places(last, cell_number)]
+        return lines
+
+    for index, place in enumerate(places):
+        if index:
+            lines.append("")
+
+        number = cell_number(place.filename)
+        lines += _format_library(place) if number is None else _format_cell(place, number)
+
+    return lines
+
+
+def _format_cell(place: _Place, number: int) -> List[str]:
+    function = "" if place.function == "<module>" else f", in {place.function}"
+    lines = [f"Cell In[{number}], line {place.line}{function}"]
+
+    for at in range(max(1, place.line - _LINES_AROUND), place.line + _LINES_AROUND + 1):
+        source = _source_line(place.filename, at)
+
+        if source or at == place.line:
+            mark = f"----> {at}" if at == place.line else f"{at:>7}"
+            lines.append(f"{mark:>7} {source}".rstrip())
+
+    return lines
+
+
+def _format_library(place: _Place) -> List[str]:
+    lines = [f"File {place.filename}:{place.line}, in {place.function}"]
+    source = _source_line(place.filename, place.line).strip()
+    return [*lines, f"    {source}"] if source else lines
+
+
+def _source_line(filename: str, line: int) -> str:
+    try:
+        text = linecache.getline(filename, line).rstrip()
+    except Exception:
+        return ""
+
+    return text if len(text) <= _MAX_LINE_CHARACTERS else f"{text[:_MAX_LINE_CHARACTERS]}..."
+
+
+def _format_value(error: BaseException, name: str, cell_number: CellNumber) -> List[str]:
+    if isinstance(error, SyntaxError):
+        return _format_syntax_error(error, cell_number)
+
+    value = exception_value(error)
+    lines = f"{name}: {value}".splitlines() if value else [name]
+    notes = getattr(error, "__notes__", ())
+
+    if isinstance(notes, (list, tuple)):
+        lines += [line for note in notes[:_MAX_GROUP] if isinstance(note, str) for line in note[:_MAX_VALUE_CHARACTERS].splitlines()]
+
+    return lines
+
+
+def _format_syntax_error(error: SyntaxError, cell_number: CellNumber) -> List[str]:
+    try:
+        lines = "".join(traceback.format_exception_only(type(error), error)).splitlines()
+    except Exception:
+        return [f"{exception_name(type(error))}: {exception_value(error)}"]
+
+    number = cell_number(error.filename) if isinstance(error.filename, str) else None
+
+    if number is not None and lines:
+        lines[0] = f"Cell In[{number}], line {error.lineno}"
+
+    return [line[: _MAX_LINE_CHARACTERS * 2] for line in lines]
+
+
+def _format_group(error: BaseException, cell_number: CellNumber, depth: int) -> List[str]:
+    # ExceptionGroup is of Python 3.11.
+    members: Any = getattr(error, "exceptions", None)
+
+    if not (isinstance(members, tuple) and _is_group(error)):
+        return []
+
+    lines: List[str] = []
+
+    for index, member in enumerate(members[:_MAX_GROUP], start=1):
+        part = _format_one(member, member.__traceback__, cell_number, depth + 1)
+        lines += ["", f"  --- {index} of {len(members)} ---", *(f"  {line}" for line in part)]
+
+    return lines
+
+
+def _is_group(error: BaseException) -> bool:
+    return any(kind.__name__ == "BaseExceptionGroup" and kind.__module__ == "builtins" for kind in type(error).__mro__)
