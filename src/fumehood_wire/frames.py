@@ -3,8 +3,7 @@
 A frame is two lengths, a JSON header and a raw payload. This module cuts a stream into frames and reads the
 headers. It runs in the host and in the guest, and must never do I/O, trust a length before it is checked, or
 let anything but `ProtocolError` out of the decoder. The invariant: whatever a hostile peer sends, and in
-whatever pieces, time is linear in the bytes received, and memory stays below two frames of the largest legal
-size.
+whatever pieces, time is linear in the bytes received, and memory is at most about two frames.
 """
 
 from __future__ import annotations

@@ -1,0 +1,236 @@
+"""Real messages of every type and form: the corpus of the wire's tests, one test call each.
+
+A test that asks for `sample` runs once for each; one that asks for `samples` gets them all.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from fumehood_wire import messages
+
+EXECUTION = "f81d4fae7dec11d0-1"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+FILE = {
+    "name": "täble\udcff.csv",
+    "path": "/home/user/täble\udcff.csv",
+    "type": "file",
+    "size_bytes": 10**18,
+    "mode": 0o644,
+    "permissions": "-rw-r--r--",
+    "owner": "user",
+    "group": "user",
+    "modified_at": -1.5,
+    "symlink_target": "../elsewhere",
+}
+
+
+class Sample(NamedTuple):
+    """One message as it travels."""
+
+    name: str
+    table: messages.Table
+    header: dict[str, Any]
+    payload: bytes = b""
+
+
+def _display(kind: str, **fields: object) -> dict[str, Any]:
+    parts = [["text/plain", 2], ["image/png", len(PNG)], ["application/vnd.plotly.v1+json", 2]]
+    return {
+        "type": kind,
+        "id": EXECUTION,
+        "at": 12.5,
+        "parts": parts,
+        "metadata": {"image/png": {"w": 1}},
+        **fields,
+    }
+
+
+def _from_host() -> list[Sample]:
+    request = {
+        "type": "execute_request",
+        "id": EXECUTION,
+        "stdout_bytes": 1 << 20,
+        "stderr_bytes": 1 << 20,
+        "result_bytes": 10 << 20,
+        "result_count": 100,
+        "allow_stdin": True,
+        "silent": False,
+        "store_history": True,
+        "envs": {"LANG": "C.UTF-8", "EMPTY": ""},
+    }
+    table = messages.HOST_TO_CONTEXT
+    return [
+        Sample("execute_request", table, request, "print('é')".encode()),
+        Sample("input_reply", table, {"type": "input_reply", "id": EXECUTION}, b"42"),
+        Sample("shutdown_request", table, {"type": "shutdown_request"}),
+    ]
+
+
+def _from_context() -> list[Sample]:
+    stream = {"type": "stream", "id": EXECUTION, "name": "stdout", "at": 1234.56789}
+    bundle = b"42" + PNG + b"{}"
+    error = {
+        "type": "error",
+        "id": EXECUTION,
+        "at": 1.0,
+        "ename": "ValueError",
+        "evalue": 'bad \udc80 {[,"\\',
+    }
+    reply = {
+        "type": "execute_reply",
+        "id": EXECUTION,
+        "at": 99.0,
+        "status": "ok",
+        "execution_count": 3,
+        "user_cpu_seconds": 0.25,
+        "system_cpu_seconds": 0,
+        "peak_memory_bytes": 80 << 20,
+        "dropped": {"stdout": 0, "stderr": 0, "results": 0},
+    }
+    truncated = [["text/html", 1 << 30]]
+    table = messages.CONTEXT_TO_HOST
+    return [
+        Sample("status", table, {"type": "status", "state": "ready", "pid": 7}),
+        Sample("stream", table, stream, b"hello\n"),
+        Sample("stream-after-fd", table, {**stream, "name": "stderr", "after_fd": True}, "ÿ€😀".encode()),
+        Sample("display_data", table, _display("display_data"), bundle),
+        Sample(
+            "display_data-cut", table, _display("display_data", truncated=truncated, display_id="d"), bundle
+        ),
+        Sample(
+            "execute_result", table, _display("execute_result", execution_count=3, display_id="d"), bundle
+        ),
+        Sample("update_display_data", table, _display("update_display_data", display_id="d"), bundle),
+        Sample("clear_output", table, {"type": "clear_output", "id": EXECUTION, "at": 2.0, "wait": False}),
+        Sample(
+            "error",
+            table,
+            error,
+            json.dumps(["Traceback (most recent call last)", "ValueError: bad"]).encode(),
+        ),
+        Sample(
+            "input_request",
+            table,
+            {"type": "input_request", "id": EXECUTION, "at": 3, "password": True},
+            b"? ",
+        ),
+        Sample("execute_reply", table, reply),
+    ]
+
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "start_context": {"context_id": "default", "language": "python", "cwd": "/home/user", "envs": {"A": "1"}},
+    "signal_context": {"context_id": "default", "signal": 2},
+    "kill_context": {"context_id": "default"},
+    "open": {"path": "notes.txt", "mode": "r"},
+    "read": {"handle": 1, "offset": 0, "length": 1 << 20},
+    "write": {"handle": 1},
+    "close": {"handle": 1, "keep": True},
+    "stat": {"path": "/tmp"},
+    "list": {"path": "/tmp", "depth": 1, "offset": 2000},
+    "make_dir": {"path": "/tmp/a"},
+    "remove": {"path": "/tmp/a"},
+    "rename": {"source": "/tmp/a", "destination": "/tmp/b"},
+    "start_process": {"argv": ["bash", "-c", "ls"], "cwd": "/", "envs": {}, "pty": {"cols": 80, "rows": 24}},
+    "signal_process": {"pid": 9, "signal": 15},
+    "resize": {"pid": 9, "cols": 100, "rows": 30},
+    "list_processes": {},
+    "watch": {"path": "/tmp", "recursive": False},
+    "unwatch": {"watch_id": 1},
+    "metrics": {},
+}
+
+VALUES: dict[str, Any] = {
+    "start_context": {"pid": 12},
+    "signal_context": None,
+    "kill_context": None,
+    "open": {"handle": 1, "size": 0},
+    "read": None,
+    "write": None,
+    "close": FILE,
+    "stat": FILE,
+    "list": {"entries": [FILE, FILE], "more": False},
+    "make_dir": FILE,
+    "remove": None,
+    "rename": FILE,
+    "start_process": {"pid": 12},
+    "signal_process": {"found": True},
+    "resize": None,
+    "list_processes": [{"pid": 12, "argv": ["ls"], "cwd": "/", "pty": False, "age_seconds": 0.5}],
+    "watch": {"watch_id": 1},
+    "unwatch": None,
+    "metrics": {
+        "memory_bytes": 1,
+        "cpu_seconds": 0.01,
+        "processes": 2,
+        "disk_used_bytes": 0,
+        "disk_total_bytes": 1 << 29,
+        "inodes_used": 5,
+    },
+}
+
+
+def _to_init() -> list[Sample]:
+    return [
+        Sample(verb, messages.HOST_TO_INIT, {"type": "request", "id": 5, "verb": verb, **fields})
+        for verb, fields in REQUESTS.items()
+    ]
+
+
+def _from_init() -> list[Sample]:
+    hello = {
+        "type": "hello",
+        "pid": 1,
+        "landlock_abi": 7,
+        "no_new_privileges": True,
+        "seccomp_mode": 2,
+        "capabilities": 0,
+        "groups": 0,
+    }
+    failed = {"type": "failed", "step": "seccomp", "errno": 22, "detail": "prctl", "hint": ""}
+    refusal = {"type": "reply", "id": 5, "ok": False, "code": "os", "message": "No such file", "errno": 2}
+    changes = [{"kind": "create", "name": "a", "path": "/tmp/a"}]
+    table = messages.INIT_TO_HOST
+    return [
+        Sample("hello", table, hello),
+        Sample("failed", table, failed),
+        *(
+            Sample(f"reply-{verb}", table, {"type": "reply", "id": 5, "ok": True, "value": value}, b"data")
+            for verb, value in VALUES.items()
+        ),
+        Sample("refusal", table, refusal),
+        Sample(
+            "context_exit",
+            table,
+            {"type": "event", "event": "context_exit", "context_id": "c", "pid": 7, "signal": 9},
+        ),
+        Sample("process_exit", table, {"type": "event", "event": "process_exit", "pid": 7, "exit_code": 0}),
+        Sample("memory_kill", table, {"type": "event", "event": "memory_kill", "pid": 7}),
+        Sample("watch_event", table, {"type": "event", "event": "watch", "watch_id": 1, "changes": changes}),
+    ]
+
+
+SAMPLES = [*_from_host(), *_from_context(), *_to_init(), *_from_init()]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for `sample` once for each."""
+    if "sample" in metafunc.fixturenames:
+        metafunc.parametrize("sample", copy.deepcopy(SAMPLES), ids=[sample.name for sample in SAMPLES])
+
+
+@pytest.fixture
+def samples() -> list[Sample]:
+    """All messages of the corpus."""
+    return copy.deepcopy(SAMPLES)
+
+
+@pytest.fixture
+def values() -> dict[str, Any]:
+    """What init answers, by verb."""
+    return copy.deepcopy(VALUES)
