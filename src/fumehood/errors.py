@@ -29,6 +29,8 @@ message only through `visible_line`.
         ├── PathIsDirectoryError (IsADirectoryError)
         ├── PathNotDirectoryError (NotADirectoryError)
         ├── PathPermissionError (PermissionError)
+        ├── PathNotTextError (ValueError)             its bytes are no UTF-8
+        ├── FileTooLargeError                         larger than the caller wants to hold
         └── DiskFullError                             bytes or inodes of the writable mounts are used up
 """
 
@@ -288,13 +290,16 @@ class CommandTimeoutError(CommandError, TimeoutError):
 
     code = "command_timeout"
 
-    def __init__(self, *, command: str, timeout_seconds: float, stdout: str = "", stderr: str = "") -> None:
+    def __init__(
+        self, *, command: str, timeout_seconds: float | None, stdout: str = "", stderr: str = ""
+    ) -> None:
         self.command = command
         self.timeout_seconds = timeout_seconds
         self.stdout = stdout
         self.stderr = stderr
+        shown = "" if timeout_seconds is None else f" of {timeout_seconds:g} s"
         super().__init__(
-            f"command {visible_line(command)!r} was killed after {timeout_seconds:g} s",
+            f"command {visible_line(command)!r} was killed: its time{shown} was over",
             hint="give a longer `timeout`, or `background=True`",
         )
 
@@ -397,6 +402,20 @@ class DiskFullError(FileError):
 
     code = "disk_full"
     default_hint = "remove files, or create the sandbox with larger `disk_bytes` or `inodes`"
+
+
+class PathNotTextError(FileError, ValueError):
+    """The file is not text in UTF-8."""
+
+    code = "path_not_text"
+    default_hint = 'read it with format="bytes"'
+
+
+class FileTooLargeError(FileError):
+    """The file is larger than the caller wants to hold."""
+
+    code = "file_too_large"
+    default_hint = 'read it with format="stream", or give a larger `max_bytes`'
 
 
 # errno(3); what is not here is a plain FileError.

@@ -10,6 +10,8 @@ and that the contract suite checks:
 - Verbs may be awaited from any asyncio loop, several at a time.
 - Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
 - Iterators are closed with `aclose()`; closing one early ends what it stands for, where its verb says so.
+  Each item may be awaited in another task, so no iterator keeps a cancel scope or a task group open between
+  items.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def kill(self, sandbox_id: str) -> bool:
-        """End a sandbox with all that is in it; return when nothing of it is left. False if it did not live."""
+        """End a sandbox with all that is in it; return when nothing is left. False if it did not live."""
 
     @abstractmethod
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:

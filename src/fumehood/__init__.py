@@ -1,0 +1,241 @@
+"""fumehood runs code that nobody has read yet: live, isolated Python in milliseconds.
+
+This file is the facade: names only. Each is loaded from its module when it is first used, so that importing
+the package does nothing. Whatever is not in `__all__` is private.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fumehood.aio import AsyncSandbox
+    from fumehood.backends.base import Backend
+    from fumehood.charts import (
+        Bar,
+        BarChart,
+        Box,
+        BoxAndWhiskerChart,
+        Chart,
+        LineChart,
+        PieChart,
+        PieSlice,
+        PointSeries,
+        ScatterChart,
+        SuperChart,
+        UnknownChart,
+    )
+    from fumehood.command_handle import AsyncCommandHandle, CommandHandle
+    from fumehood.commands import AsyncCommands, Commands
+    from fumehood.errors import (
+        CapacityError,
+        CommandError,
+        CommandExitError,
+        CommandStartError,
+        CommandTimeoutError,
+        ContextNotFoundError,
+        DiskFullError,
+        FileError,
+        FileTooLargeError,
+        FumehoodError,
+        InvalidArgumentError,
+        IsolationUnavailableError,
+        PathExistsError,
+        PathIsDirectoryError,
+        PathNotDirectoryError,
+        PathNotFoundError,
+        PathNotTextError,
+        PathPermissionError,
+        ProcessNotFoundError,
+        ProtocolViolationError,
+        SandboxClosedError,
+        SandboxError,
+        SandboxNotFoundError,
+        SandboxNotStartedError,
+        SandboxStartError,
+        TemplateError,
+        WrongProcessError,
+    )
+    from fumehood.events import (
+        ClearOutputEvent,
+        ErrorEvent,
+        Event,
+        ExecutionFinished,
+        ExecutionStarted,
+        InputRequestEvent,
+        ResultEvent,
+        StderrEvent,
+        StdoutEvent,
+    )
+    from fumehood.execution import (
+        Execution,
+        ExecutionError,
+        LogEntry,
+        Logs,
+    )
+    from fumehood.filesystem import (
+        AsyncFilesystem,
+        AsyncWatch,
+        Filesystem,
+        Watch,
+        WriteEntry,
+    )
+    from fumehood.limits import Limits, Usage
+    from fumehood.models import (
+        CommandResult,
+        ContextInfo,
+        FileChange,
+        FileInfo,
+        Isolation,
+        Layer,
+        Metrics,
+        ProcessInfo,
+        SandboxInfo,
+        Truncation,
+    )
+    from fumehood.oneshot import arun_code, run_code
+    from fumehood.pty import (
+        AsyncPty,
+        AsyncPtyHandle,
+        Pty,
+        PtyHandle,
+    )
+    from fumehood.results import Result
+    from fumehood.sandbox import Sandbox
+
+__all__ = [
+    "AsyncCommandHandle",
+    "AsyncCommands",
+    "AsyncFilesystem",
+    "AsyncPty",
+    "AsyncPtyHandle",
+    "AsyncSandbox",
+    "AsyncWatch",
+    "Backend",
+    "Bar",
+    "BarChart",
+    "Box",
+    "BoxAndWhiskerChart",
+    "CapacityError",
+    "Chart",
+    "ClearOutputEvent",
+    "CommandError",
+    "CommandExitError",
+    "CommandHandle",
+    "CommandResult",
+    "CommandStartError",
+    "CommandTimeoutError",
+    "Commands",
+    "ContextInfo",
+    "ContextNotFoundError",
+    "DiskFullError",
+    "ErrorEvent",
+    "Event",
+    "Execution",
+    "ExecutionError",
+    "ExecutionFinished",
+    "ExecutionStarted",
+    "FileChange",
+    "FileError",
+    "FileInfo",
+    "FileTooLargeError",
+    "Filesystem",
+    "FumehoodError",
+    "InputRequestEvent",
+    "InvalidArgumentError",
+    "Isolation",
+    "IsolationUnavailableError",
+    "Layer",
+    "Limits",
+    "LineChart",
+    "LogEntry",
+    "Logs",
+    "Metrics",
+    "PathExistsError",
+    "PathIsDirectoryError",
+    "PathNotDirectoryError",
+    "PathNotFoundError",
+    "PathNotTextError",
+    "PathPermissionError",
+    "PieChart",
+    "PieSlice",
+    "PointSeries",
+    "ProcessInfo",
+    "ProcessNotFoundError",
+    "ProtocolViolationError",
+    "Pty",
+    "PtyHandle",
+    "Result",
+    "ResultEvent",
+    "Sandbox",
+    "SandboxClosedError",
+    "SandboxError",
+    "SandboxInfo",
+    "SandboxNotFoundError",
+    "SandboxNotStartedError",
+    "SandboxStartError",
+    "ScatterChart",
+    "StderrEvent",
+    "StdoutEvent",
+    "SuperChart",
+    "TemplateError",
+    "Truncation",
+    "UnknownChart",
+    "Usage",
+    "Watch",
+    "WriteEntry",
+    "WrongProcessError",
+    "arun_code",
+    "run_code",
+]
+
+# The public names by the module that defines them.
+_HOMES = {
+    "aio": "AsyncSandbox",
+    "backends.base": "Backend",
+    "charts": """
+        Bar BarChart Box BoxAndWhiskerChart Chart LineChart PieChart PieSlice PointSeries
+        ScatterChart SuperChart UnknownChart
+    """,
+    "command_handle": "AsyncCommandHandle CommandHandle",
+    "commands": "AsyncCommands Commands",
+    "errors": """
+        CapacityError CommandError CommandExitError CommandStartError CommandTimeoutError
+        ContextNotFoundError DiskFullError FileError FileTooLargeError FumehoodError
+        InvalidArgumentError IsolationUnavailableError PathExistsError PathIsDirectoryError
+        PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
+        ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
+        SandboxNotFoundError SandboxNotStartedError SandboxStartError TemplateError
+        WrongProcessError
+    """,
+    "events": """
+        ClearOutputEvent ErrorEvent Event ExecutionFinished ExecutionStarted InputRequestEvent
+        ResultEvent StderrEvent StdoutEvent
+    """,
+    "execution": "Execution ExecutionError LogEntry Logs",
+    "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
+    "limits": "Limits Usage",
+    "models": """
+        CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics ProcessInfo
+        SandboxInfo Truncation
+    """,
+    "oneshot": "arun_code run_code",
+    "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
+    "results": "Result",
+    "sandbox": "Sandbox",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    home = next(module for module, names in _HOMES.items() if name in names.split())
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

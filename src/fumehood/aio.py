@@ -1,0 +1,278 @@
+"""`AsyncSandbox`: what the user holds, for asyncio.
+
+Runs in the host process, on the caller's loop. This is the one implementation: it turns the public verbs
+into calls of the backend port and nothing else. `Sandbox` is its synchronous twin, where the verbs are
+described; a test compares the two name by name.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import (
+    CreateContext,
+    ExecuteRequest,
+    InputAnswer,
+    ListContexts,
+    RemoveContext,
+    RestartContext,
+    SandboxSpec,
+)
+from fumehood.callbacks import notify
+from fumehood.commands import AsyncCommands
+from fumehood.errors import SandboxClosedError, SandboxNotFoundError
+from fumehood.events import (
+    ErrorEvent,
+    Event,
+    ExecutionFinished,
+    InputRequestEvent,
+    ResultEvent,
+    StderrEvent,
+    StdoutEvent,
+)
+from fumehood.execution import Execution, ExecutionError
+from fumehood.filesystem import AsyncFilesystem
+from fumehood.lease import Lease, default_backend
+from fumehood.limits import Limits, check_seconds
+from fumehood.models import ContextInfo, Metrics, SandboxInfo
+from fumehood.pty import AsyncPty
+from fumehood.results import Result
+
+Language: TypeAlias = Literal["python", "bash"]
+Context: TypeAlias = ContextInfo | str
+SandboxInfos: TypeAlias = list[SandboxInfo]
+ContextInfos: TypeAlias = list[ContextInfo]
+
+AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
+AsyncResultCallback: TypeAlias = Callable[[Result], Awaitable[object] | object]
+AsyncErrorCallback: TypeAlias = Callable[[ExecutionError], Awaitable[object] | object]
+AsyncInputCallback: TypeAlias = Callable[[InputRequestEvent], Awaitable[str | None] | str | None]
+
+
+class AsyncSandbox:
+    """An isolated machine with files and state; described at `Sandbox`.
+
+    It starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by `await
+    AsyncSandbox.create()`.
+    """
+
+    def __init__(
+        self,
+        template: str = "default",
+        *,
+        limits: Limits | None = None,
+        envs: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        strict: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
+        self._spec = SandboxSpec(
+            template=template,
+            limits=Limits() if limits is None else limits,
+            envs={} if envs is None else envs,
+            metadata={} if metadata is None else metadata,
+            timeout_seconds=timeout,
+            idle_timeout_seconds=idle_timeout,
+            strict=strict,
+        )
+        self._lease = Lease(backend)
+        self._is_open = False
+        self.files = AsyncFilesystem(self._lease)
+        self.commands = AsyncCommands(self._lease)
+        self.pty = AsyncPty(self._lease)
+
+    @classmethod
+    async def create(
+        cls,
+        template: str = "default",
+        *,
+        limits: Limits | None = None,
+        envs: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        strict: bool = False,
+        backend: Backend | None = None,
+    ) -> AsyncSandbox:
+        """Start a sandbox."""
+        sandbox = cls(
+            template,
+            limits=limits,
+            envs=envs,
+            metadata=metadata,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            strict=strict,
+            backend=backend,
+        )
+        return await sandbox.__aenter__()
+
+    @classmethod
+    async def connect(cls, sandbox_id: str, *, backend: Backend | None = None) -> AsyncSandbox:
+        """Take hold of a living sandbox by its id."""
+        sandbox = cls(backend=backend)
+        sandbox._lease.grant(await sandbox._lease.backend.info(sandbox_id))
+        return sandbox
+
+    @classmethod
+    async def list(cls, *, backend: Backend | None = None) -> SandboxInfos:
+        """Describe the living sandboxes."""
+        return [*await (backend or default_backend()).list()]
+
+    async def __aenter__(self) -> AsyncSandbox:
+        if not self._lease.is_granted:
+            self._lease.grant(await self._lease.backend.create(self._spec))
+            self._is_open = True
+
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        # A forked child that leaves the block does not end what its parent uses.
+        if not self._lease.is_foreign:
+            await self.kill()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False) and not self._lease.is_foreign:
+            warnings.warn(f"{self!r} was never killed", ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        name = repr(self._lease.info.id) if self._lease.is_granted and not self._lease.is_foreign else "-"
+        return f"<{type(self).__name__} {name}>"
+
+    @property
+    def id(self) -> str:
+        """Its name, for `connect`."""
+        return self._lease.id
+
+    async def get_info(self) -> SandboxInfo:
+        """Describe the sandbox."""
+        return await self._lease.backend.info(self.id)
+
+    async def get_metrics(self) -> Metrics:
+        """Tell what the sandbox uses now."""
+        return await self._lease.backend.metrics(self.id)
+
+    async def is_running(self) -> bool:
+        """Tell whether the sandbox lives."""
+        try:
+            await self.get_info()
+        except (SandboxClosedError, SandboxNotFoundError):
+            return False
+
+        return True
+
+    async def set_timeout(self, timeout: float | None) -> None:
+        """Let the sandbox live for so long from now on."""
+        check_seconds("timeout", timeout)
+        await self._lease.backend.set_timeout(self.id, timeout)
+
+    async def kill(self) -> bool:
+        """End the sandbox."""
+        killed = await self._lease.backend.kill(self.id)
+        self._is_open = False
+        return killed
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: Language = "python",
+        context: Context | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        on_stdout: AsyncTextCallback | None = None,
+        on_stderr: AsyncTextCallback | None = None,
+        on_result: AsyncResultCallback | None = None,
+        on_error: AsyncErrorCallback | None = None,
+        on_input: AsyncInputCallback | None = None,
+    ) -> Execution:
+        """Run code and wait for its end."""
+        events = self.stream_code(
+            code, language=language, context=context, envs=envs, timeout=timeout, on_input=on_input
+        )
+
+        async with aclosing(events):
+            async for event in events:
+                match event:
+                    case StdoutEvent():
+                        await notify(on_stdout, event.text)
+                    case StderrEvent():
+                        await notify(on_stderr, event.text)
+                    case ResultEvent():
+                        await notify(on_result, event.result)
+                    case ErrorEvent():
+                        await notify(on_error, event.error)
+                    case ExecutionFinished():
+                        return event.execution
+
+        # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+        raise SandboxClosedError(sandbox_id=self.id, reason="died", outcome_unknown=True)
+
+    async def stream_code(
+        self,
+        code: str,
+        *,
+        language: Language = "python",
+        context: Context | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        on_input: AsyncInputCallback | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Run code and give what happens as it happens."""
+        request = ExecuteRequest(
+            code=code,
+            language=language,
+            context_id=_context_id(context),
+            envs={} if envs is None else envs,
+            wall_seconds=timeout,
+            allow_input=on_input is not None,
+        )
+
+        async with aclosing(self._lease.backend.execute(self.id, request)) as events:
+            async for event in events:
+                yield event
+
+                if isinstance(event, InputRequestEvent):
+                    await self._answer(event, on_input)
+
+    async def interrupt(self, context: Context | None = None) -> bool:
+        """Interrupt what runs in a context."""
+        return await self._lease.backend.interrupt(self.id, _context_id(context))
+
+    async def create_code_context(
+        self, *, cwd: str | None = None, language: Language = "python"
+    ) -> ContextInfo:
+        """Make a context."""
+        call = CreateContext(cwd=cwd, language=language)
+        return (await self._lease.backend.context_call(self.id, call))[0]
+
+    async def list_code_contexts(self) -> ContextInfos:
+        """List the contexts."""
+        return [*await self._lease.backend.context_call(self.id, ListContexts())]
+
+    async def restart_code_context(self, context: Context) -> ContextInfo:
+        """Replace a context by a fresh one."""
+        call = RestartContext(context_id=_context_id(context) or "")
+        return (await self._lease.backend.context_call(self.id, call))[0]
+
+    async def remove_code_context(self, context: Context) -> None:
+        """Kill a context."""
+        await self._lease.backend.context_call(self.id, RemoveContext(context_id=_context_id(context) or ""))
+
+    async def _answer(self, event: InputRequestEvent, on_input: AsyncInputCallback | None) -> None:
+        text = await notify(on_input, event)
+        answer = InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
+        await self._lease.backend.answer_input(self.id, answer)
+
+
+def _context_id(context: Context | None) -> str | None:
+    return context.id if isinstance(context, ContextInfo) else context

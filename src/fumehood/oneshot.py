@@ -1,0 +1,94 @@
+"""One piece of code in a sandbox of its own: `fumehood.run_code` and its asynchronous twin.
+
+Runs in the host process, over the public classes only. The sandbox is fresh for each call and killed before
+the call returns, whatever happened in it; nothing is shared between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fumehood.aio import (
+    AsyncErrorCallback,
+    AsyncInputCallback,
+    AsyncResultCallback,
+    AsyncSandbox,
+    AsyncTextCallback,
+    Language,
+)
+from fumehood.backends.base import Backend
+from fumehood.execution import Execution
+from fumehood.limits import Limits
+from fumehood.portal import Turn
+from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback
+
+
+async def arun_code(
+    code: str,
+    *,
+    language: Language = "python",
+    template: str = "default",
+    limits: Limits | None = None,
+    envs: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    strict: bool = False,
+    on_stdout: AsyncTextCallback | None = None,
+    on_stderr: AsyncTextCallback | None = None,
+    on_result: AsyncResultCallback | None = None,
+    on_error: AsyncErrorCallback | None = None,
+    on_input: AsyncInputCallback | None = None,
+    backend: Backend | None = None,
+) -> Execution:
+    """Run code in a sandbox of its own; described at `run_code`."""
+    sandbox = AsyncSandbox(template, limits=limits, envs=envs, strict=strict, backend=backend)
+
+    async with sandbox:
+        return await sandbox.run_code(
+            code,
+            language=language,
+            timeout=timeout,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            on_error=on_error,
+            on_input=on_input,
+        )
+
+
+def run_code(
+    code: str,
+    *,
+    language: Language = "python",
+    template: str = "default",
+    limits: Limits | None = None,
+    envs: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    strict: bool = False,
+    on_stdout: TextCallback | None = None,
+    on_stderr: TextCallback | None = None,
+    on_result: ResultCallback | None = None,
+    on_error: ErrorCallback | None = None,
+    on_input: InputCallback | None = None,
+    backend: Backend | None = None,
+) -> Execution:
+    """Run code in a sandbox of its own, which is killed afterwards.
+
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`.
+    """
+    turn = Turn()
+    return turn.call(
+        arun_code,
+        code,
+        language=language,
+        template=template,
+        limits=limits,
+        envs=envs,
+        timeout=timeout,
+        strict=strict,
+        on_stdout=turn.relay(on_stdout),
+        on_stderr=turn.relay(on_stderr),
+        on_result=turn.relay(on_result),
+        on_error=turn.relay(on_error),
+        on_input=turn.relay(on_input),
+        backend=backend,
+    )

@@ -1,0 +1,221 @@
+"""The engine thread of this process, and the way from any other thread into it.
+
+Runs in the host process. One asyncio loop in one daemon thread, started by the first call and stopped at
+exit, does the work of every synchronous verb; a backend may live on the same loop and is then one hop away.
+Code of the user never runs in that thread: callbacks run in the thread that made the call, while it waits.
+A forked child never touches its parent's loop: it starts its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import os
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import NoReturn, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+
+# How long the end of the process waits for what was registered with `on_close`.
+_CLOSE_SECONDS = 10.0
+
+
+class Portal:
+    """An asyncio loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._closers: list[Callable[[], Awaitable[object]]] = []
+        self._thread = threading.Thread(target=self._run, name="fumehood-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current_thread(self) -> bool:
+        """True in the engine's own thread, where waiting for the engine would never end."""
+        return threading.current_thread() is self._thread
+
+    def on_close(self, closer: Callable[[], Awaitable[object]]) -> None:
+        """Let `closer` run on the loop before it stops; the last one registered runs first."""
+        self._closers.append(closer)
+
+    def close(self) -> None:
+        """Run the closers, end what still runs on the loop, and stop the thread."""
+        if self.loop.is_closed():
+            return
+
+        asyncio.run_coroutine_threadsafe(self._finish(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    async def _finish(self) -> None:
+        while self._closers:
+            closer = self._closers.pop()
+
+            try:
+                await asyncio.wait_for(_awaited(closer), _CLOSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the others must still close
+                self.loop.call_exception_handler({"message": "fumehood: closing failed", "exception": error})
+
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+
+        for task in tasks:
+            task.cancel()
+
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        await self.loop.shutdown_default_executor()
+
+
+async def _awaited(function: Callable[[], Awaitable[_T]]) -> _T:
+    return await function()
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+# Portals of parent processes: kept, because finalizing a loop whose thread is not here would touch what
+# the parent still uses.
+_inherited: list[Portal] = []
+
+
+def shared_portal() -> Portal:
+    """Return the portal of this process, started now if there is none."""
+    global _portal
+
+    with _lock:
+        if _portal is None:
+            _portal = Portal()
+
+        return _portal
+
+
+def _close_at_exit() -> None:
+    if _portal is not None:
+        _portal.close()
+
+
+def _forget_in_child() -> None:
+    global _lock, _portal
+    _lock = threading.Lock()
+
+    if _portal is not None:
+        _inherited.append(_portal)
+        _portal = None
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class Turn:
+    """One caller's turn: its thread waits here while the engine works, and runs the callbacks meanwhile."""
+
+    def __init__(self) -> None:
+        # Callbacks to run, then None: the work is done.
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def call(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Await `function(...)` on the engine's loop and return what it gives.
+
+        An interrupt of the waiting thread (Ctrl-C) cancels the work, waits for it to end in order, and is
+        raised again.
+        """
+        portal = shared_portal()
+
+        if portal.is_current_thread:
+            raise RuntimeError("the engine's thread cannot wait for itself; use the Async classes here")
+
+        async def work() -> _T:
+            return await function(*args, **kwargs)
+
+        context = contextvars.copy_context()
+        tasks: list[asyncio.Task[_T]] = []
+
+        def begin() -> None:
+            task = portal.loop.create_task(work(), context=context)
+            task.add_done_callback(lambda _: self._inbox.put(None))
+            tasks.append(task)
+
+        portal.loop.call_soon_threadsafe(begin)
+
+        try:
+            while (job := self._inbox.get()) is not None:
+                job()
+        except BaseException:
+            portal.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+
+            # Callbacks that come now are left alone: their caller has gone.
+            while self._inbox.get() is not None:
+                pass
+
+            raise
+
+        return tasks[0].result()
+
+    def relay(self, callback: Callable[[_A], _T] | None) -> Callable[[_A], Awaitable[_T]] | None:
+        """Return an async twin of `callback`, for the engine to await; it runs in the caller's thread."""
+        if callback is None:
+            return None
+
+        async def run_in_callers_thread(argument: _A) -> _T:
+            loop = asyncio.get_running_loop()
+            reply: asyncio.Future[_Outcome[_T]] = loop.create_future()
+
+            def job() -> None:
+                loop.call_soon_threadsafe(_settle, reply, _outcome_of(callback, argument))
+
+            self._inbox.put(job)
+            return (await reply)()
+
+        return run_in_callers_thread
+
+    def iterate(self, items: AsyncGenerator[_T, None]) -> Iterator[_T]:
+        """Yield from an async iterator of the engine; leaving the loop early closes it."""
+        try:
+            while True:
+                try:
+                    item = self.call(items.__anext__)
+                except StopAsyncIteration:
+                    return
+
+                yield item
+        finally:
+            self.call(items.aclose)
+
+
+def call(function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Await `function(...)` on the engine's loop, from a thread, without callbacks."""
+    return Turn().call(function, *args, **kwargs)
+
+
+# What a callback gave: called on the loop, it returns the value or raises the error.
+_Outcome = Callable[[], _T]
+
+
+def _outcome_of(callback: Callable[[_A], _T], argument: _A) -> _Outcome[_T]:
+    # An interrupt is not caught: it belongs to the caller's thread, and would stop the engine's loop.
+    try:
+        value = callback(argument)
+    except Exception as error:  # noqa: BLE001 - it is raised again where the work waits
+        return partial(_raise, error)
+
+    return lambda: value
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _settle(reply: asyncio.Future[_T], value: _T) -> None:
+    if not reply.done():
+        reply.set_result(value)

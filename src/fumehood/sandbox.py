@@ -1,0 +1,264 @@
+"""`Sandbox`: what the user holds.
+
+Runs in the host process, in the caller's thread. Each verb is one line over `AsyncSandbox`, which holds the
+logic and runs on the engine's thread; callbacks run here, so they may use the sandbox. Nothing is decided
+in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TypeAlias
+
+from fumehood.aio import AsyncSandbox, Context, ContextInfos, Language, SandboxInfos
+from fumehood.backends.base import Backend
+from fumehood.commands import Commands
+from fumehood.events import Event, InputRequestEvent
+from fumehood.execution import Execution, ExecutionError
+from fumehood.filesystem import Filesystem
+from fumehood.limits import Limits
+from fumehood.models import ContextInfo, Metrics, SandboxInfo
+from fumehood.portal import Turn, call
+from fumehood.pty import Pty
+from fumehood.results import Result
+
+TextCallback: TypeAlias = Callable[[str], object]
+ResultCallback: TypeAlias = Callable[[Result], object]
+ErrorCallback: TypeAlias = Callable[[ExecutionError], object]
+InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
+
+
+class Sandbox:
+    """An isolated machine with files and state, for code that nobody has read yet.
+
+    It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
+    a `with`.
+
+    Attributes:
+        files: Its files.
+        commands: Its processes.
+        pty: Its terminals.
+
+    Args:
+        template: What it starts from: interpreter, packages, what is imported already.
+        limits: What it may use; `Limits()` unless given.
+        envs: Environment of everything that runs in it.
+        metadata: Labels of your own, found again in `get_info()` and `list()`.
+        timeout: Seconds after which it is killed; None: it lives until it is killed.
+        idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
+        strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
+        backend: Where it lives; in this process unless given.
+
+    Raises:
+        InvalidArgumentError: An argument is refused.
+        SandboxStartError: It did not start; the class and the hint say why.
+    """
+
+    def __init__(
+        self,
+        template: str = "default",
+        *,
+        limits: Limits | None = None,
+        envs: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        strict: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
+        twin = AsyncSandbox(
+            template,
+            limits=limits,
+            envs=envs,
+            metadata=metadata,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            strict=strict,
+            backend=backend,
+        )
+        self._hold(call(twin.__aenter__))
+
+    def _hold(self, twin: AsyncSandbox) -> None:
+        self._twin = twin
+        self.files = Filesystem(twin.files)
+        self.commands = Commands(twin.commands)
+        self.pty = Pty(twin.pty)
+
+    @classmethod
+    def create(
+        cls,
+        template: str = "default",
+        *,
+        limits: Limits | None = None,
+        envs: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        strict: bool = False,
+        backend: Backend | None = None,
+    ) -> Sandbox:
+        """Start a sandbox, as `Sandbox(...)` does."""
+        return cls(
+            template,
+            limits=limits,
+            envs=envs,
+            metadata=metadata,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            strict=strict,
+            backend=backend,
+        )
+
+    @classmethod
+    def connect(cls, sandbox_id: str, *, backend: Backend | None = None) -> Sandbox:
+        """Take hold of a living sandbox by its id; leaving its `with` kills it like any other.
+
+        Raises:
+            SandboxNotFoundError: It never lived here.
+            SandboxClosedError: It has ended.
+        """
+        sandbox = cls.__new__(cls)
+        sandbox._hold(call(AsyncSandbox.connect, sandbox_id, backend=backend))
+        return sandbox
+
+    @classmethod
+    def list(cls, *, backend: Backend | None = None) -> SandboxInfos:
+        """Describe the living sandboxes, the oldest first."""
+        return call(AsyncSandbox.list, backend=backend)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        call(self._twin.__aexit__, kind, error, where)
+
+    def __repr__(self) -> str:
+        return repr(self._twin).replace(AsyncSandbox.__name__, type(self).__name__, 1)
+
+    @property
+    def id(self) -> str:
+        """Its name, for `connect`."""
+        return self._twin.id
+
+    def get_info(self) -> SandboxInfo:
+        """Describe the sandbox: times, labels, limits, and what isolates it.
+
+        Raises:
+            SandboxClosedError: It has ended; so from every other verb but `kill` and `is_running`.
+        """
+        return call(self._twin.get_info)
+
+    def get_metrics(self) -> Metrics:
+        """Tell what the sandbox uses now."""
+        return call(self._twin.get_metrics)
+
+    def is_running(self) -> bool:
+        """Tell whether the sandbox lives."""
+        return call(self._twin.is_running)
+
+    def set_timeout(self, timeout: float | None) -> None:
+        """Let the sandbox live for so many seconds from now on; None: until it is killed."""
+        call(self._twin.set_timeout, timeout)
+
+    def kill(self) -> bool:
+        """End the sandbox with everything in it; False if it had ended before."""
+        return call(self._twin.kill)
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: Language = "python",
+        context: Context | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
+        on_input: InputCallback | None = None,
+    ) -> Execution:
+        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
+
+        Ctrl-C, or an error in a callback, interrupts the code as `interrupt` does; its state is kept.
+
+        Args:
+            code: What to run, as in a notebook's cell.
+            language: python or bash.
+            context: Where its variables live; the default context unless given.
+            envs: Environment variables for this execution only.
+            timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
+            on_stdout: Called with each piece of standard output as it comes, in this thread.
+            on_stderr: The same for standard error.
+            on_result: Called with each result as it comes.
+            on_error: Called with the error, if there is one.
+            on_input: Called when the code asks for input; returns the line, or None for the end of input.
+                Without it `input()` fails with EOFError.
+        """
+        turn = Turn()
+        return turn.call(
+            self._twin.run_code,
+            code,
+            language=language,
+            context=context,
+            envs=envs,
+            timeout=timeout,
+            on_stdout=turn.relay(on_stdout),
+            on_stderr=turn.relay(on_stderr),
+            on_result=turn.relay(on_result),
+            on_error=turn.relay(on_error),
+            on_input=turn.relay(on_input),
+        )
+
+    def stream_code(
+        self,
+        code: str,
+        *,
+        language: Language = "python",
+        context: Context | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        on_input: InputCallback | None = None,
+    ) -> Iterator[Event]:
+        """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
+
+        Leaving the loop early interrupts the code. The arguments are those of `run_code`.
+        """
+        turn = Turn()
+        return turn.iterate(
+            self._twin.stream_code(
+                code,
+                language=language,
+                context=context,
+                envs=envs,
+                timeout=timeout,
+                on_input=turn.relay(on_input),
+            )
+        )
+
+    def interrupt(self, context: Context | None = None) -> bool:
+        """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.
+
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the
+        execution's error and `state_lost` say which of the two happened.
+        """
+        return call(self._twin.interrupt, context)
+
+    def create_code_context(self, *, cwd: str | None = None, language: Language = "python") -> ContextInfo:
+        """Make a context: another live namespace, with a process of its own, over the same files."""
+        return call(self._twin.create_code_context, cwd=cwd, language=language)
+
+    def list_code_contexts(self) -> ContextInfos:
+        """List the contexts, the default one first."""
+        return call(self._twin.list_code_contexts)
+
+    def restart_code_context(self, context: Context) -> ContextInfo:
+        """Replace a context by a fresh one of the same id; what runs in it is killed."""
+        return call(self._twin.restart_code_context, context)
+
+    def remove_code_context(self, context: Context) -> None:
+        """Kill a context; the default one comes back fresh when it is used again."""
+        call(self._twin.remove_code_context, context)
