@@ -1,0 +1,89 @@
+"""Puts the parts together: the only module that knows the concrete classes.
+
+Runs in the host process. Settings are read from the environment here and nowhere else, at the first use, never at import.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+from fumehood.backends.local import LocalBackend
+from fumehood.errors import InvalidArgumentError
+from fumehood.host.supervisor import Supervisor
+from fumehood.portal import Portal, shared_portal
+from fumehood.runtimes.linux import LinuxRuntime
+
+_DEFAULT_POOL_SIZE = 2
+_DEFAULT_MAX_SANDBOXES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the engine of this process may be told.
+
+    Attributes:
+        pool_size: Sandboxes of each template that are kept ready (FUMEHOOD_POOL_SIZE).
+        max_sandboxes: How many may live at once (FUMEHOOD_MAX_SANDBOXES).
+    """
+
+    pool_size: int = _DEFAULT_POOL_SIZE
+    max_sandboxes: int = _DEFAULT_MAX_SANDBOXES
+
+
+def read_settings() -> Settings:
+    """Reads the settings from the environment.
+
+    Raises:
+        InvalidArgumentError: A variable holds no number, or one out of range.
+    """
+    return Settings(
+        pool_size=_whole_number("FUMEHOOD_POOL_SIZE", _DEFAULT_POOL_SIZE, 0, 1000),
+        max_sandboxes=_whole_number("FUMEHOOD_MAX_SANDBOXES", _DEFAULT_MAX_SANDBOXES, 1, 60_000),
+    )
+
+
+def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
+    """Makes a backend of its own on the loop of `portal`, which closes it at its end."""
+    supervisor = Supervisor(LinuxRuntime(), pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes)
+    backend = LocalBackend(supervisor, portal.loop)
+    portal.on_close(backend.aclose)
+    return backend
+
+
+_lock = threading.Lock()
+_backend: LocalBackend | None = None
+
+
+def local_backend() -> LocalBackend:
+    """Returns the backend of this process, made at the first call."""
+    global _backend
+
+    with _lock:
+        if _backend is None:
+            _backend = make_backend(read_settings(), shared_portal())
+
+        return _backend
+
+
+def _forget_in_child() -> None:
+    """A forked child starts an engine of its own, and lets go of what belongs to its parent's."""
+    global _backend, _lock
+    _lock = threading.Lock()
+    _backend = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _whole_number(name: str, default: int, low: int, high: int) -> int:
+    text = os.environ.get(name)
+
+    if text is None:
+        return default
+
+    if not text.isdigit() or not low <= int(text) <= high:
+        raise InvalidArgumentError(field=name, value=text, allowed=f"a whole number from {low} to {high}")
+
+    return int(text)

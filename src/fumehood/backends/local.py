@@ -1,0 +1,264 @@
+"""The local backend: sandboxes that live in this process, kept by a supervisor on the engine's loop.
+
+Runs in the host process. Its verbs may be awaited from any asyncio loop: the work is always done on the engine's loop, in a
+thread of its own, so that limits are enforced even while the caller's loop is blocked. It adds nothing of its own to what
+the supervisor does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import (
+    ContextCall,
+    ExecuteRequest,
+    FileCall,
+    InputAnswer,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    SandboxSpec,
+)
+from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
+from fumehood.execution import Execution
+from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.host.supervisor import Supervisor
+from fumehood.models import ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
+from fumehood.templates.template import Template
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_MAX_MERGED_CHARACTERS = 1 << 16
+
+
+class LocalBackend(Backend):
+    """Sandboxes in this process.
+
+    Args:
+        supervisor: Who keeps them; all its work is done on `loop`.
+        loop: The engine's loop, which runs in a thread of its own.
+    """
+
+    def __init__(self, supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> None:
+        self._supervisor = supervisor
+        self._loop = loop
+
+    async def define_template(self, template: Template) -> None:
+        """Makes a template known under its name."""
+        await self._do(self._later, self._supervisor.define, template)
+
+    async def wait_warm(self, template: str = "default") -> None:
+        """Returns when the template's pool of ready sandboxes is full."""
+        await self._do(self._supervisor.wait_warm, template)
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox; see the port."""
+        return await self._do(self._supervisor.create, spec)
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a living sandbox; see the port."""
+        return await self._do(self._later, self._supervisor.info, sandbox_id)
+
+    async def list(self) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes; see the port."""
+        return await self._do(self._later, self._supervisor.list)
+
+    async def kill(self, sandbox_id: str) -> bool:
+        """End a sandbox; see the port."""
+        return await self._do(self._supervisor.kill, sandbox_id)
+
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; see the port."""
+        await self._do(self._later, self._supervisor.set_timeout, sandbox_id, timeout_seconds)
+
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now; see the port."""
+        return await self._do(self._with, sandbox_id, LiveSandbox.metrics)
+
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context; see the port."""
+        return self._stream(lambda: _execute(self._supervisor.find(sandbox_id), request))
+
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer a question of running code; see the port."""
+        await self._do(self._later, lambda: self._supervisor.find(sandbox_id).answer_input(answer))
+
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context; see the port."""
+        return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).interrupt(context_id))
+
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; see the port."""
+        return await self._do(self._with, sandbox_id, LiveSandbox.context_call, call)
+
+    def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces; see the port."""
+        return self._stream(lambda: self._supervisor.find(sandbox_id).files.read(request))
+
+    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+        """Write a file; see the port."""
+        pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
+        return await self._do(lambda: self._supervisor.find(sandbox_id).files.write(path, pieces))
+
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; see the port."""
+        return await self._do(lambda: self._supervisor.find(sandbox_id).files.call(call))
+
+    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory; see the port."""
+        changes = await self._do(self._with, sandbox_id, LiveSandbox.watch, path, recursive)
+        return self._stream(lambda: changes)
+
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; see the port."""
+        return await self._do(lambda: self._supervisor.find(sandbox_id).processes.start(spec))
+
+    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command; see the port."""
+        return self._stream(lambda: self._supervisor.find(sandbox_id).processes.output(pid))
+
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; see the port."""
+        return await self._do(lambda: self._supervisor.find(sandbox_id).processes.call(call))
+
+    async def aclose(self) -> None:
+        """End all sandboxes; see the port."""
+        await self._do(self._supervisor.aclose)
+
+    # -- from the caller's loop to the engine's
+
+    def _is_here(self) -> bool:
+        return asyncio.get_running_loop() is self._loop
+
+    async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if self._is_here():
+            return await function(*args, **kwargs)
+
+        async def work() -> _T:
+            return await function(*args, **kwargs)
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
+    async def _stream(self, make: Callable[[], AsyncGenerator[_T, None]]) -> AsyncGenerator[_T, None]:
+        items: AsyncGenerator[_T, None] | None = None
+
+        async def pull() -> _T:
+            nonlocal items
+
+            if items is None:
+                items = make()
+
+            return await items.__anext__()
+
+        try:
+            while True:
+                try:
+                    item = await self._do(_no_stop, pull)
+                except _EndedError:
+                    return
+
+                yield item
+        finally:
+            if items is not None:
+                await self._do(items.aclose)
+
+    async def _pulled(
+        self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop
+    ) -> AsyncGenerator[bytes, None]:
+        """On the engine's loop: takes pieces from an iterator that belongs to the caller's loop."""
+        iterator = chunks.__aiter__()
+
+        while True:
+            pull = asyncio.run_coroutine_threadsafe(_no_stop(iterator.__anext__), loop)
+            try:
+                yield await asyncio.wrap_future(pull)
+            except _EndedError:
+                return
+
+    async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return function(*args, **kwargs)
+
+    async def _with(self, sandbox_id: str, verb: Callable[..., Awaitable[_T]], *args: object) -> _T:
+        return await verb(self._supervisor.find(sandbox_id), *args)
+
+
+class _EndedError(Exception):
+    """An iterator has ended. StopAsyncIteration itself cannot be raised through a future."""
+
+
+async def _no_stop(pull: Callable[[], Awaitable[_T]]) -> _T:
+    try:
+        return await pull()
+    except StopAsyncIteration:
+        raise _EndedError from None
+
+
+async def _execute(sandbox: LiveSandbox, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+    events = _EventQueue()
+    task = asyncio.create_task(sandbox.execute(request, events.put))
+    task.add_done_callback(lambda _: events.close())
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+
+            if isinstance(event, ExecutionFinished):
+                break
+
+        # Raises what the execution raised: the sandbox has failed, or has ended.
+        await task
+    finally:
+        await _settled(task)
+
+
+async def _settled(task: asyncio.Task[Execution]) -> None:
+    """Cancels what still runs, and returns when the context is idle again."""
+    if task.done():
+        return
+
+    task.cancel()
+    await asyncio.wait([task])
+
+
+class _EventQueue:
+    """Events on their way to a reader who may be slow: neighbouring pieces of one stream become one piece."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._closed = False
+        self._news = asyncio.Event()
+
+    def put(self, event: Event) -> None:
+        last = self._events[-1] if self._events else None
+
+        if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
+            self._events[-1] = StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
+        elif isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text):
+            self._events[-1] = StderrEvent(text=last.text + event.text, at_seconds=last.at_seconds)
+        else:
+            self._events.append(event)
+
+        self._news.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    async def get(self) -> Event | None:
+        while not self._events:
+            if self._closed:
+                return None
+
+            self._news.clear()
+            await self._news.wait()
+
+        return self._events.popleft()
+
+
+def _fits(text: str, more: str) -> bool:
+    return len(text) + len(more) <= _MAX_MERGED_CHARACTERS

@@ -1,0 +1,150 @@
+"""A channel: frames over a non-blocking socket, on the engine's loop.
+
+Runs in the host process. Bytes from the guest go through the wire's decoder and through nothing else; the first breach of
+the protocol closes the channel. Descriptors are only ever sent: one that a guest tries to pass is never received, because
+nothing here asks the kernel for any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fumehood_wire.frames import MAX_PAYLOAD_BYTES, Decoder, ProtocolError, encode
+
+_RECEIVE_BYTES = 1 << 18
+# So much may be received in one turn of the loop before others get theirs.
+_MAX_TURN_BYTES = 1 << 22
+
+OnFrame = Callable[[dict[str, Any], bytes], None]
+OnClose = Callable[[ProtocolError | None], None]
+
+
+class Channel:
+    """One end of a stream of frames.
+
+    Args:
+        sock: A connected, non-blocking stream socket, owned from now on.
+        on_frame: Called with each header and payload; a `ProtocolError` that it raises closes the channel.
+        on_close: Called once, with the breach that ended it, or None when the other side closed or `close` was called.
+        max_payload_bytes: What a payload may hold.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_frame: OnFrame,
+        on_close: OnClose,
+        *,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    ) -> None:
+        self.bytes_received = 0
+        self._sock = sock
+        self._on_frame = on_frame
+        self._on_close = on_close
+        self._decoder = Decoder(max_payload_bytes=max_payload_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
+        self._drained: asyncio.Future[None] | None = None
+        self._closed = False
+        self._loop.add_reader(sock, self.receive)
+
+    @property
+    def closed(self) -> bool:
+        """True when nothing more can be sent or received."""
+        return self._closed
+
+    def send(self, header: dict[str, Any], payload: bytes = b"", fds: Sequence[int] = ()) -> None:
+        """Sends a frame, or queues what the socket does not take now. On a closed channel it is dropped.
+
+        Args:
+            fds: Descriptors that travel with the first byte; they must stay open until `drain` returns.
+        """
+        if self._closed:
+            return
+
+        self._unsent.append((memoryview(encode(header, payload)), fds))
+
+        if len(self._unsent) == 1:
+            self._flush()
+
+    async def drain(self) -> None:
+        """Waits until everything was taken by the socket, or the channel is closed."""
+        while self._unsent and not self._closed:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+
+            await asyncio.shield(self._drained)
+
+    def receive(self) -> None:
+        """Takes in what has arrived; also called to be sure that nothing has, before something later is judged."""
+        taken = 0
+
+        while not self._closed and taken < _MAX_TURN_BYTES:
+            try:
+                data = self._sock.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+
+            if not data:
+                self._end(None)
+                return
+
+            taken += len(data)
+            self.bytes_received += len(data)
+            try:
+                for header, payload in self._decoder.feed(data):
+                    self._on_frame(header, payload)
+            except ProtocolError as error:
+                self._end(error)
+                return
+
+            if len(data) < _RECEIVE_BYTES:
+                return
+
+    def close(self) -> None:
+        """Closes the channel; closing twice is no error."""
+        self._end(None)
+
+    def _flush(self) -> None:
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                sent = socket.send_fds(self._sock, [data], list(fds)) if fds else self._sock.send(data)
+            except BlockingIOError:
+                self._loop.add_writer(self._sock, self._flush)
+                return
+            except OSError:
+                self._end(None)
+                return
+
+            if sent < len(data):
+                self._unsent[0] = (data[sent:], ())
+            else:
+                self._unsent.popleft()
+
+        self._loop.remove_writer(self._sock)
+        self._wake()
+
+    def _end(self, error: ProtocolError | None) -> None:
+        if self._closed:
+            return
+
+        self._closed = True
+        self._unsent.clear()
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        self._wake()
+        self._on_close(error)
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+        self._drained = None

@@ -1,0 +1,322 @@
+"""One living context process, as the host sees it: a channel, and the two pipes behind its fds 1 and 2.
+
+Runs in the host process, on the engine's loop. It puts everything that the context sends into the order in which it
+happened, and hands it on as events. Python-level output, displays and replies come as frames on the channel; what child
+processes and C code write comes through the pipes. A frame that was sent while unread bytes lay in the pipes says so
+(`after_fd`), and both sides share one monotonic clock, so the order of the two is exact. Nothing here trusts a length, an
+id or an order that the guest claims: the wire package checks them first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood.events import ClearOutputEvent, ErrorEvent, Event, InputRequestEvent, ResultEvent, StderrEvent, StdoutEvent
+from fumehood.execution import ExecutionError, StreamName
+from fumehood.host.channel import Channel
+from fumehood.results import Result
+from fumehood_wire import messages
+from fumehood_wire.frames import ProtocolError
+from fumehood_wire.states import Conversation, Kind
+
+_READ_BYTES = 1 << 16
+# What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
+_MAX_DRAIN_BYTES = 1 << 20
+_MAX_BACKGROUND_EVENTS = 1_000
+
+Header = dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """The execution that a context works on."""
+
+    id: str
+    started: float
+    on_event: Callable[[Event], None]
+    reply: asyncio.Future[Header | None]
+    input_number: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(slots=True)
+class _Held:
+    """Bytes that were read from a pipe and are not delivered before the channel was looked at."""
+
+    stream: StreamName
+    data: bytes
+    read_at: float
+
+
+class ContextLink:
+    """The connection to one context process.
+
+    Args:
+        name: Prefix of execution ids; not to be guessed.
+        on_broken: Called when the context breaks the wire.
+        max_payload_bytes: What one result may take on the wire.
+    """
+
+    def __init__(self, name: str, on_broken: Callable[[ProtocolError], None], max_payload_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._conversation = Conversation(name)
+        self._on_broken = on_broken
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self._running: Running | None = None
+        self._background: list[Event] = []
+        self._held: _Held | None = None
+        host_end, self._guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        host_end.setblocking(False)
+        self._channel = Channel(host_end, self._receive, self._closed, max_payload_bytes=max_payload_bytes)
+        self._pipes: dict[int, StreamName] = {}
+        self._write_ends: list[int] = []
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
+
+        for stream in ("stdout", "stderr"):
+            read_end, write_end = os.pipe()
+            os.set_blocking(read_end, False)
+            self._pipes[read_end] = stream  # type: ignore[assignment]
+            self._write_ends.append(write_end)
+            self._loop.add_reader(read_end, self._pipe_ready, read_end)
+
+    def guest_fds(self) -> tuple[int, int, int]:
+        """The ends that go to the guest; `close_guest_fds` when they are sent."""
+        return self._guest_end.fileno(), self._write_ends[0], self._write_ends[1]
+
+    def close_guest_fds(self) -> None:
+        """Closes the host's copies of the guest's ends."""
+        self._guest_end.close()
+
+        for fd in self._write_ends:
+            os.close(fd)
+
+        self._write_ends.clear()
+
+    @property
+    def next_execution_id(self) -> str:
+        """The id that the next execution will have."""
+        return self._conversation.next_id
+
+    def execute(self, code: str, fields: Header, on_event: Callable[[Event], None]) -> Running:
+        """Sends code; the reply's header, or None when the context is gone, becomes `Running.reply`."""
+        running = Running(
+            id=self._conversation.next_id,
+            started=time.monotonic(),
+            on_event=on_event,
+            reply=self._loop.create_future(),
+        )
+
+        if self.gone.done():
+            running.reply.set_result(None)
+            return running
+
+        self._running = running
+        late, self._background = self._background, []
+
+        for event in late:
+            on_event(event)
+
+        header = {"type": "execute_request", "id": running.id, **fields}
+        self._conversation.sent(header)
+        self._channel.send(header, code.encode("utf-8", "surrogatepass"))
+        return running
+
+    def answer_input(self, execution_id: str, request_id: str, text: str | None) -> None:
+        """Answers a question of the running execution; one that nobody waits for is dropped."""
+        running = self._running
+
+        if running is None or running.id != execution_id or request_id != f"{running.id}/{running.input_number}":
+            return
+
+        header: Header = {"type": "input_reply", "id": running.id}
+
+        if text is None:
+            header["eof"] = True
+
+        try:
+            self._conversation.sent(header)
+        except RuntimeError:
+            return
+
+        self._channel.send(header, (text or "").encode())
+
+    def close(self) -> None:
+        """Closes channel and pipes; an execution that runs is told that the context is gone."""
+        self._drain_pipes()
+        self._channel.close()
+
+        for fd in self._pipes:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+        self._pipes.clear()
+
+        if self._write_ends:
+            self.close_guest_fds()
+
+        self._fail_running()
+
+    # -- frames
+
+    def _receive(self, header: Header, payload: bytes) -> None:
+        messages.check(messages.CONTEXT_TO_HOST, header, payload)
+        kind = self._conversation.received(header)
+        message_type = header["type"]
+
+        if kind is Kind.STATUS:
+            if not self.ready.done():
+                self.ready.set_result(None)
+
+            return
+
+        if self._held is not None and (header.get("after_fd") or header["at"] > self._held.read_at):
+            self._deliver_held()
+
+        if header.get("after_fd") or message_type == "execute_reply":
+            self._drain_pipes()
+
+        if message_type == "execute_reply":
+            self._finish(header)
+            return
+
+        self._emit(self._event(message_type, header, payload), len(payload))
+
+    def _event(self, message_type: str, header: Header, payload: bytes) -> Event:
+        at_seconds = self._since_start(header["at"])
+
+        if message_type == "stream":
+            kind = StdoutEvent if header["name"] == "stdout" else StderrEvent
+            return kind(text=messages.read_text(payload), at_seconds=at_seconds)
+
+        if message_type == "clear_output":
+            return ClearOutputEvent(at_seconds=at_seconds, wait=header["wait"])
+
+        if message_type == "error":
+            lines = messages.parse_traceback(payload)
+            error = ExecutionError(
+                kind="exception", name=header["ename"], value=header["evalue"], traceback="\n".join(lines)
+            )
+            return ErrorEvent(error=error, at_seconds=at_seconds)
+
+        if message_type == "input_request":
+            return self._input_request(header, payload, at_seconds)
+
+        result = Result(
+            parts=dict(messages.split_parts(header, payload)),
+            metadata=header["metadata"],
+            is_main_result=message_type == "execute_result",
+            display_id=header.get("display_id"),
+            truncated=dict(header.get("truncated", ())),
+        )
+        return ResultEvent(result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data")
+
+    def _input_request(self, header: Header, payload: bytes, at_seconds: float) -> Event:
+        running = self._running
+
+        if running is None:
+            raise ProtocolError("order", "input_request while nothing runs")
+
+        running.input_number += 1
+        return InputRequestEvent(
+            execution_id=running.id,
+            request_id=f"{running.id}/{running.input_number}",
+            prompt=messages.read_text(payload),
+            at_seconds=at_seconds,
+            is_password=header["password"],
+        )
+
+    def _finish(self, header: Header) -> None:
+        running, self._running = self._running, None
+
+        if running is not None and not running.reply.done():
+            running.reply.set_result(header)
+
+    # -- pipes
+
+    def _pipe_ready(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+
+        if not data:
+            # Every writer has closed it; the channel, or init, says when the context is gone.
+            self._loop.remove_reader(fd)
+            return
+
+        self._held = _Held(self._pipes[fd], data, time.monotonic())
+        # What was sent before these bytes were written may still lie in the channel, and belongs before them.
+        self._channel.receive()
+        self._deliver_held()
+
+    def _deliver_held(self) -> None:
+        held, self._held = self._held, None
+
+        if held is not None:
+            self._emit_bytes(held.stream, held.data, held.read_at)
+
+    def _drain_pipes(self) -> None:
+        for fd, stream in self._pipes.items():
+            room = _MAX_DRAIN_BYTES
+
+            while room > 0:
+                try:
+                    data = os.read(fd, _READ_BYTES)
+                except BlockingIOError:
+                    break
+
+                if not data:
+                    break
+
+                room -= len(data)
+                self._emit_bytes(stream, data, time.monotonic())
+
+    def _emit_bytes(self, stream: StreamName, data: bytes, read_at: float) -> None:
+        text = self._decoders[stream].decode(data)
+
+        if not text:
+            return
+
+        kind = StdoutEvent if stream == "stdout" else StderrEvent
+        self._emit(kind(text=text, at_seconds=self._since_start(read_at)), len(data))
+
+    # -- handing on
+
+    def _emit(self, event: Event, size_bytes: int) -> None:
+        if self._running is not None:
+            self._running.bytes_out += size_bytes
+            self._running.on_event(event)
+        elif len(self._background) < _MAX_BACKGROUND_EVENTS:
+            # Between two executions; the next one reports it, so that nothing is lost.
+            self._background.append(event)
+
+    def _since_start(self, at: float) -> float:
+        """Seconds since the execution began; a guest's clock value cannot lie before that, nor in the future."""
+        if self._running is None:
+            return 0.0
+
+        return min(max(0.0, at - self._running.started), time.monotonic() - self._running.started)
+
+    def _closed(self, error: ProtocolError | None) -> None:
+        if error is not None:
+            self._on_broken(error)
+
+        if not self.ready.done():
+            self.ready.cancel()
+
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def _fail_running(self) -> None:
+        running, self._running = self._running, None
+
+        if running is not None and not running.reply.done():
+            running.reply.set_result(None)

@@ -1,0 +1,121 @@
+"""The host's side of the conversation with a sandbox's init: one request, one reply, and events in between.
+
+Runs in the host process, on the engine's loop. Replies are matched by number; one that nobody waits for, or that is not in
+the message table, ends the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fumehood.host.channel import Channel
+from fumehood_wire import messages
+from fumehood_wire.frames import ProtocolError
+
+
+class InitError(Exception):
+    """Init refused a request; callers turn it into an error of the API.
+
+    Attributes:
+        code: Kind of refusal: os, invalid, not_found, protocol.
+        message: What init said.
+        errno_value: The number of the system's error, 0 if there was none.
+    """
+
+    def __init__(self, code: str, message: str, errno_value: int) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.errno_value = errno_value
+
+
+class InitGoneError(Exception):
+    """The channel to init closed before the reply came: nobody knows whether the request was carried out."""
+
+
+class InitClient:
+    """Asks init, and hands its events on.
+
+    Args:
+        sock: The host's end of the socket to init, already greeted.
+        on_event: Called with each event.
+        on_close: Called once when the channel ends.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_event: Callable[[dict[str, Any], bytes], None],
+        on_close: Callable[[ProtocolError | None], None],
+    ) -> None:
+        self._on_event = on_event
+        self._on_close = on_close
+        self._waiting: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
+        self._next_number = 1
+        self._channel = Channel(sock, self._receive, self._closed)
+
+    async def ask(
+        self, verb: str, payload: bytes = b"", *, fds: Sequence[int] = (), **arguments: Any
+    ) -> tuple[Any, bytes]:
+        """Sends a request and waits for its reply.
+
+        Raises:
+            InitError: Init refused.
+            InitGoneError: Init is gone.
+        """
+        if self._channel.closed:
+            raise InitGoneError
+
+        number = self._next_number
+        self._next_number += 1
+        reply: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
+        try:
+            header = {"type": "request", "id": number, "verb": verb, **arguments}
+            self._channel.send(header, payload, fds)
+
+            if fds:
+                await self._channel.drain()
+
+            return await reply
+        finally:
+            # A caller that gave up leaves its entry: the reply still comes, and must still be expected.
+            if reply.done():
+                self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """Closes the channel; init ends itself, and the sandbox with it."""
+        self._channel.close()
+
+    def _receive(self, header: dict[str, Any], payload: bytes) -> None:
+        messages.check(messages.INIT_TO_HOST, header, payload)
+
+        if header["type"] == "event":
+            self._on_event(header, payload)
+            return
+
+        reply = self._waiting.pop(header["id"], None)
+
+        if reply is None:
+            raise ProtocolError("order", f"reply to request {header['id']}, which is not open")
+
+        if reply.done():
+            return
+
+        if header["ok"]:
+            reply.set_result((header["value"], payload))
+        else:
+            reply.set_exception(InitError(header["code"], header["message"], header.get("errno", 0)))
+
+    def _closed(self, error: ProtocolError | None) -> None:
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(InitGoneError())
+                # Read it once: a request whose caller has gone must not be reported as never retrieved.
+                reply.exception()
+
+        self._waiting.clear()
+        self._on_close(error)

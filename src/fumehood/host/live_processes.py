@@ -1,0 +1,362 @@
+"""The commands and terminals of one sandbox: their pipes, what is kept of their output, and who follows them.
+
+Runs in the host process, on the engine's loop. Output is read whether or not anybody follows, so that a command never
+waits for its reader; what exceeds the limits is counted and dropped. A terminal is different: it waits while nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Literal
+
+from fumehood.backends.requests import (
+    CloseStdin,
+    ListProcesses,
+    ProcessCall,
+    ProcessEvent,
+    ProcessExited,
+    ProcessOutput,
+    ProcessSpec,
+    ResizePty,
+    SendStdin,
+    SignalProcess,
+)
+from fumehood.errors import CommandStartError, ProcessNotFoundError
+from fumehood.host.init_client import InitError
+from fumehood.limits import MIB, Limits
+from fumehood.models import ProcessInfo, Truncation
+
+_READ_BYTES = 1 << 16
+_MAX_UNREAD_PTY_BYTES = 1 * MIB
+_MAX_DRAIN_BYTES = 1 * MIB
+_KEPT_SECONDS = 30.0
+_SIGKILL = 9
+_DEFAULT_CWD = "/home/user"
+
+Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
+StreamName = Literal["stdout", "stderr", "pty"]
+
+
+class LiveProcesses:
+    """All commands of a sandbox that were started through the API.
+
+    Args:
+        ask: Asks init.
+        limits: What is kept of each command's output.
+        envs: Environment of every command.
+    """
+
+    def __init__(self, ask: Ask, limits: Limits, envs: dict[str, str]) -> None:
+        self._ask = ask
+        self._limits = limits
+        self._envs = envs
+        self._all: dict[int, _Process] = {}
+
+    async def start(self, spec: ProcessSpec) -> ProcessInfo:
+        """Starts a command."""
+        process = _Process(spec, self._limits)
+        arguments: dict[str, Any] = {"argv": list(spec.argv), "cwd": spec.cwd or _DEFAULT_CWD}
+        arguments["envs"] = {**self._envs, **spec.envs}
+
+        if spec.pty is not None:
+            arguments["pty"] = {"cols": spec.pty.cols, "rows": spec.pty.rows}
+            arguments["envs"].setdefault("TERM", "xterm-256color")
+
+        try:
+            value, _ = await self._ask("start_process", fds=process.guest_fds, **arguments)
+        except InitError as error:
+            process.close()
+            raise CommandStartError(command=spec.argv[0], errno_value=error.errno_value) from None
+        except BaseException:
+            process.close()
+            raise
+        finally:
+            process.close_guest_fds()
+
+        pid = int(value["pid"])
+        process.begin(pid)
+        self._all[pid] = process
+
+        if spec.timeout_seconds is not None:
+            loop = asyncio.get_running_loop()
+            process.clock = loop.call_later(spec.timeout_seconds, self._time_over, process)
+
+        return process.info
+
+    def output(self, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follows a command from its beginning."""
+        return self._find(pid).follow()
+
+    async def call(self, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """Lists, feeds, signals or resizes."""
+        match call:
+            case ListProcesses():
+                return tuple(process.info for process in self._all.values() if process.running)
+            case SendStdin():
+                await self._living(call.pid).feed(call.data)
+            case CloseStdin():
+                self._living(call.pid).close_stdin()
+            case SignalProcess():
+                await self._signal(self._living(call.pid), call.signal)
+            case ResizePty():
+                self._living(call.pid)
+                await self._ask("resize", pid=call.pid, cols=call.size.cols, rows=call.size.rows)
+
+        return ()
+
+    def note_exit(self, pid: int, exit_code: int) -> None:
+        """Init has reaped a command."""
+        process = self._all.get(pid)
+
+        if process is None:
+            return
+
+        process.end(exit_code)
+        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._forget, pid, process)
+
+    def close(self) -> None:
+        """The sandbox has ended, and all its commands with it."""
+        for process in self._all.values():
+            if process.running:
+                process.end(128 + _SIGKILL)
+
+        self._all.clear()
+
+    async def _signal(self, process: _Process, number: int) -> None:
+        value, _ = await self._ask("signal_process", pid=process.info.pid, signal=number)
+
+        if not value["found"]:
+            raise ProcessNotFoundError(pid=process.info.pid)
+
+    def _time_over(self, process: _Process) -> None:
+        if process.running:
+            process.timed_out = True
+            process.kill_task = asyncio.create_task(self._kill(process))
+
+    async def _kill(self, process: _Process) -> None:
+        try:
+            await self._signal(process, _SIGKILL)
+        except Exception:  # noqa: BLE001 - it has ended, or the sandbox has: either way it is not running any more
+            return
+
+    def _forget(self, pid: int, process: _Process) -> None:
+        if self._all.get(pid) is process:
+            del self._all[pid]
+
+    def _find(self, pid: int) -> _Process:
+        process = self._all.get(pid)
+
+        if process is None:
+            raise ProcessNotFoundError(pid=pid)
+
+        return process
+
+    def _living(self, pid: int) -> _Process:
+        process = self._find(pid)
+
+        if not process.running:
+            raise ProcessNotFoundError(pid=pid)
+
+        return process
+
+
+class _Process:
+    """One command."""
+
+    def __init__(self, spec: ProcessSpec, limits: Limits) -> None:
+        self.timed_out = False
+        self.clock: asyncio.TimerHandle | None = None
+        self.kill_task: asyncio.Task[None] | None = None
+        self.info = ProcessInfo(
+            pid=0, argv=spec.argv, cwd=spec.cwd or _DEFAULT_CWD, envs=spec.envs, is_pty=spec.pty is not None
+        )
+        self._loop = asyncio.get_running_loop()
+        self._room = {"stdout": limits.stdout_bytes, "stderr": limits.stderr_bytes}
+        self._dropped = {"stdout": 0, "stderr": 0}
+        self._events: list[ProcessEvent] = []
+        self._news = asyncio.Event()
+        self._read_ends: dict[int, StreamName] = {}
+        self._exited: ProcessExited | None = None
+        self._stdin_fd: int | None = None
+        self._terminal: socket.socket | None = None
+        self._unread_bytes = 0
+        self.guest_fds = self._make_terminal() if spec.pty is not None else self._make_pipes(spec.stdin)
+
+    @property
+    def running(self) -> bool:
+        return self._exited is None
+
+    def begin(self, pid: int) -> None:
+        """Init has started it."""
+        self.info = ProcessInfo(
+            pid=pid, argv=self.info.argv, cwd=self.info.cwd, envs=self.info.envs, is_pty=self.info.is_pty
+        )
+
+        for fd in self._read_ends:
+            self._loop.add_reader(fd, self._readable, fd)
+
+    def end(self, exit_code: int) -> None:
+        """It has ended; what it wrote before still comes first."""
+        for fd in list(self._read_ends):
+            room = _MAX_DRAIN_BYTES
+
+            while fd in self._read_ends and room > 0 and self._readable(fd):
+                room -= _READ_BYTES
+
+        if self.clock is not None:
+            self.clock.cancel()
+
+        truncation = Truncation(stdout_bytes=self._dropped["stdout"], stderr_bytes=self._dropped["stderr"])
+        self._exited = ProcessExited(exit_code=exit_code, timed_out=self.timed_out, truncated=truncation)
+        self._events.append(self._exited)
+        self._news.set()
+        self.close()
+
+    async def follow(self) -> AsyncGenerator[ProcessEvent, None]:
+        """Yields everything from the beginning, as it comes, up to the exit."""
+        position = 0
+
+        while True:
+            while position < len(self._events):
+                event = self._events[position]
+                position += 1
+                yield event
+
+                if isinstance(event, ProcessExited):
+                    return
+
+                self._taken(event)
+
+            self._news.clear()
+            await self._news.wait()
+
+    async def feed(self, data: bytes) -> None:
+        """Writes to its input; returns when all of it was taken."""
+        if self._terminal is not None:
+            await self._loop.sock_sendall(self._terminal, data)
+            return
+
+        if self._stdin_fd is None:
+            raise ProcessNotFoundError(pid=self.info.pid)
+
+        view = memoryview(data)
+
+        while view and self._stdin_fd is not None:
+            try:
+                view = view[os.write(self._stdin_fd, view) :]
+            except BlockingIOError:
+                await self._writable(self._stdin_fd)
+            except BrokenPipeError:
+                self.close_stdin()
+                return
+
+    def close_stdin(self) -> None:
+        """Ends its input."""
+        if self._stdin_fd is not None:
+            os.close(self._stdin_fd)
+            self._stdin_fd = None
+
+    def close_guest_fds(self) -> None:
+        """Closes the host's copies of what the guest has received."""
+        for fd in self.guest_fds:
+            os.close(fd)
+
+        self.guest_fds = ()
+
+    def close(self) -> None:
+        """Lets go of all descriptors."""
+        self.close_stdin()
+
+        for fd in list(self._read_ends):
+            self._end_of(fd)
+
+        if self._terminal is not None:
+            self._terminal.close()
+            self._terminal = None
+
+    def _make_pipes(self, has_stdin: bool) -> tuple[int, ...]:
+        stdin_read, stdin_write = os.pipe()
+        os.set_blocking(stdin_write, False)
+        self._stdin_fd = stdin_write
+
+        if not has_stdin:
+            self.close_stdin()
+
+        fds = [stdin_read]
+
+        for stream in ("stdout", "stderr"):
+            read_end, write_end = os.pipe()
+            os.set_blocking(read_end, False)
+            self._read_ends[read_end] = stream  # type: ignore[assignment]
+            fds.append(write_end)
+
+        return tuple(fds)
+
+    def _make_terminal(self) -> tuple[int, ...]:
+        self._terminal, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._terminal.setblocking(False)
+        self._read_ends[self._terminal.fileno()] = "pty"
+        return (guest_end.detach(),)
+
+    def _readable(self, fd: int) -> bool:
+        """Reads once; false when there is nothing to read now, or ever."""
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+
+        if not data:
+            self._end_of(fd)
+            return False
+
+        self._keep(self._read_ends[fd], data)
+        return True
+
+    def _keep(self, stream: StreamName, data: bytes) -> None:
+        if stream == "pty":
+            self._unread_bytes += len(data)
+
+            if self._unread_bytes >= _MAX_UNREAD_PTY_BYTES and self._terminal is not None:
+                self._loop.remove_reader(self._terminal)
+        else:
+            kept = data[: self._room[stream]]
+            self._room[stream] -= len(kept)
+            self._dropped[stream] += len(data) - len(kept)
+            data = kept
+
+        if data:
+            self._events.append(ProcessOutput(stream=stream, data=data))
+            self._news.set()
+
+    def _taken(self, event: ProcessEvent) -> None:
+        """Somebody has seen a piece: a terminal that waited may go on."""
+        if self._terminal is None or not isinstance(event, ProcessOutput):
+            return
+
+        waited = self._unread_bytes >= _MAX_UNREAD_PTY_BYTES
+        self._unread_bytes = max(0, self._unread_bytes - len(event.data))
+        # A terminal's past is not kept: it has no bound.
+        self._events[self._events.index(event)] = ProcessOutput(stream="pty", data=b"")
+
+        if waited and self._unread_bytes < _MAX_UNREAD_PTY_BYTES and self.running:
+            self._loop.add_reader(self._terminal, self._readable, self._terminal.fileno())
+
+    def _end_of(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        stream = self._read_ends.pop(fd, None)
+
+        if stream is not None and stream != "pty":
+            os.close(fd)
+
+    async def _writable(self, fd: int) -> None:
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_writer(fd, lambda: ready.done() or ready.set_result(None))
+        try:
+            await ready
+        finally:
+            self._loop.remove_writer(fd)

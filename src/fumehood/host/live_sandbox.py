@@ -1,0 +1,419 @@
+"""One living sandbox: its guest, the conversation with its init, its contexts, commands, files and watches.
+
+Runs in the host process, on the engine's loop. It is the only place that knows when the sandbox has ended and why; every
+verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire is killed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any
+
+from fumehood.backends.requests import (
+    DEFAULT_CONTEXT_ID,
+    ContextCall,
+    CreateContext,
+    ExecuteRequest,
+    InputAnswer,
+    ListContexts,
+    RemoveContext,
+    RestartContext,
+)
+from fumehood.errors import (
+    ContextNotFoundError,
+    EndReason,
+    FileError,
+    FumehoodError,
+    InvalidArgumentError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxStartError,
+)
+from fumehood.events import Event
+from fumehood.execution import Execution
+from fumehood.host.context_link import ContextLink
+from fumehood.host.init_client import InitClient, InitError, InitGoneError
+from fumehood.host.live_context import ContextStartError, LiveContext
+from fumehood.host.live_files import LiveFiles
+from fumehood.host.live_processes import LiveProcesses
+from fumehood.host.measuring import Meter
+from fumehood.limits import Limits
+from fumehood.models import ContextInfo, FileChange, Metrics
+from fumehood.runtimes.base import Guest
+from fumehood_wire.frames import ProtocolError
+
+_HOME = "/home/user"
+_BASH_CONTEXT_ID = "bash"
+_MAX_CONTEXTS = 32
+_MAX_QUEUED_CHANGES = 10_000
+
+
+class LiveSandbox:
+    """One living sandbox.
+
+    Args:
+        sandbox_id: Its name.
+        guest: What the runtime made.
+        limits: What it may use.
+        envs: Environment of everything in it.
+        on_end: Called once when nothing of it lives any more.
+    """
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        guest: Guest,
+        limits: Limits,
+        envs: dict[str, str],
+        on_end: Callable[[LiveSandbox], None],
+    ) -> None:
+        self.id = sandbox_id
+        self.limits = limits
+        self.guest = guest
+        self.isolation_level = guest.isolation.level
+        self.end_reason: EndReason | None = None
+        self.last_used = time.monotonic()
+        self.started = self.last_used
+        self._envs = envs
+        self._on_end = on_end
+        self._breach: ProtocolError | None = None
+        self._oom_kills = 0
+        self._memory_killed: set[int] = set()
+        self._context_pids: dict[str, int] = {}
+        self._contexts: dict[str, LiveContext] = {}
+        self._next_context = 1
+        self._watches: dict[int, asyncio.Queue[FileChange | None]] = {}
+        self._init = InitClient(guest.socket, self._event, self._init_closed)
+        self.meter = Meter(guest, self._asked_cpu_seconds)
+        self.files = LiveFiles(self.ask, guest.allow_uploaded)
+        self.processes = LiveProcesses(self.ask, limits, envs)
+        guest.ended.add_done_callback(lambda _: self._ended())
+
+    @property
+    def alive(self) -> bool:
+        """False from the moment when its end has begun."""
+        return self.end_reason is None
+
+    @property
+    def busy(self) -> bool:
+        """True while code runs in a context."""
+        return any(context.busy for context in self._contexts.values())
+
+    def touch(self) -> None:
+        """Somebody uses it."""
+        self.last_used = time.monotonic()
+
+    async def prepare(self) -> None:
+        """Starts the default context, so that the first call need not wait for it."""
+        try:
+            await self._context(DEFAULT_CONTEXT_ID, "python").start()
+        except (ContextStartError, InitError, InitGoneError) as error:
+            self.end("died")
+            raise SandboxStartError(step="start the default context", reason=str(error)) from None
+
+    async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
+        """Hands a prepared sandbox to its user, with limits and environment of their own."""
+        self.limits = limits
+        self.guest.apply(limits)
+        self.processes = LiveProcesses(self.ask, limits, envs)
+        self.started = self.last_used = time.monotonic()
+
+        if envs != self._envs:
+            self._envs = envs
+            await self._contexts[DEFAULT_CONTEXT_ID].replace()
+
+    def end(self, reason: EndReason) -> None:
+        """Begins its end; `guest.ended` tells when nothing is left."""
+        if self.end_reason is None:
+            self.end_reason = reason
+
+        self.guest.kill()
+        self._init.close()
+
+    # -- verbs
+
+    async def execute(self, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
+        """Runs code; see the port."""
+        self._check_alive()
+        context = self._context_for(request)
+        self.touch()
+        try:
+            execution = await context.execute(request, emit)
+        except (ContextStartError, InitError, InitGoneError) as error:
+            self._check_alive(outcome_unknown=True)
+            raise SandboxStartError(step="start a context", reason=str(error) or type(error).__name__) from None
+        finally:
+            self.touch()
+
+        if execution.state_lost:
+            # Init reports the end of a context before its own; a breach or the end of the sandbox explains it better.
+            await asyncio.sleep(0)
+            self._check_alive(outcome_unknown=True)
+
+        return execution
+
+    def answer_input(self, answer: InputAnswer) -> None:
+        """Answers a question; see the port."""
+        self._check_alive()
+
+        for context in self._contexts.values():
+            context.answer_input(answer.execution_id, answer.request_id, answer.text)
+
+    def interrupt(self, context_id: str | None) -> bool:
+        """Interrupts what runs; see the port."""
+        self._check_alive()
+        name = context_id or DEFAULT_CONTEXT_ID
+
+        if name not in self._contexts and name != DEFAULT_CONTEXT_ID:
+            raise ContextNotFoundError(context_id=name)
+
+        return name in self._contexts and self._contexts[name].interrupt()
+
+    async def context_call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Creates, lists, restarts or removes contexts; see the port."""
+        self._check_alive()
+        self.touch()
+
+        match call:
+            case ListContexts():
+                return tuple(context.info for context in self._contexts.values())
+            case CreateContext():
+                return (await self._create_context(call),)
+            case RestartContext():
+                context = self._existing(call.context_id)
+                await self._guarded(context.replace())
+                return (context.info,)
+            case RemoveContext():
+                await self._guarded(self._existing(call.context_id).kill())
+                self._contexts.pop(call.context_id, None)
+                return ()
+
+    async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
+        """Begins to watch a directory; see the port."""
+        try:
+            value, _ = await self.ask("watch", path=path, recursive=recursive)
+        except InitError as error:
+            raise FileError.from_errno(path=path, operation="watch", errno_value=error.errno_value) from None
+
+        queue: asyncio.Queue[FileChange | None] = asyncio.Queue(_MAX_QUEUED_CHANGES)
+        self._watches[value["watch_id"]] = queue
+        return self._changes(value["watch_id"], queue)
+
+    async def metrics(self) -> Metrics:
+        """Tells what it uses now; see the port."""
+        value, _ = await self.ask("metrics")
+        cpu = self.guest.cpu_time()
+        memory = self.guest.memory_bytes()
+        peak = self.guest.peak_memory_bytes()
+        return Metrics(
+            cpu_seconds=value["cpu_seconds"] if cpu is None else cpu.user_seconds + cpu.system_seconds,
+            memory_bytes=value["memory_bytes"] if memory is None else memory,
+            peak_memory_bytes=value["memory_bytes"] if peak is None else peak,
+            disk_used_bytes=value["disk_used_bytes"],
+            disk_total_bytes=value["disk_total_bytes"],
+            inodes_used=value["inodes_used"],
+            processes=value["processes"],
+            uptime_seconds=time.monotonic() - self.started,
+        )
+
+    async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+        """Asks init, on behalf of the user."""
+        self._check_alive()
+        self.touch()
+        try:
+            return await self._init.ask(verb, payload, **arguments)
+        except InitGoneError:
+            self._check_alive(outcome_unknown=True)
+            raise
+
+    # -- what contexts need
+
+    async def start_context(self, link: ContextLink, info: ContextInfo) -> None:
+        """Lets init fork a context; see `ContextHost`."""
+        value, _ = await self._init.ask(
+            "start_context",
+            fds=link.guest_fds(),
+            context_id=info.id,
+            language=info.language,
+            cwd=info.cwd,
+            envs=self._envs,
+        )
+        self._context_pids[info.id] = value["pid"]
+
+    async def signal_context(self, context_id: str, number: int) -> None:
+        """Signals a context; see `ContextHost`."""
+        try:
+            await self._init.ask("signal_context", context_id=context_id, signal=int(number))
+        except (InitError, InitGoneError):
+            return
+
+    async def kill_context(self, context_id: str) -> None:
+        """Kills a context; see `ContextHost`."""
+        try:
+            await self._init.ask("kill_context", context_id=context_id)
+        except (InitError, InitGoneError):
+            return
+
+    def broken(self, error: ProtocolError) -> None:
+        """The guest broke the wire: it ends here."""
+        self._breach = self._breach or error
+        self.end("died")
+
+    # -- inside
+
+    async def _create_context(self, call: CreateContext) -> ContextInfo:
+        if len(self._contexts) >= _MAX_CONTEXTS:
+            raise InvalidArgumentError(
+                field="contexts", value=len(self._contexts) + 1, allowed=f"at most {_MAX_CONTEXTS} in a sandbox"
+            )
+
+        context_id = f"context-{self._next_context}"
+        self._next_context += 1
+        info = ContextInfo(id=context_id, language=call.language, cwd=call.cwd or _HOME)
+        context = LiveContext(self, info)
+        try:
+            await self._guarded(context.start())
+        except InitError as error:
+            raise FileError.from_errno(
+                path=info.cwd, operation="start a context in", errno_value=error.errno_value
+            ) from None
+
+        self._contexts[context_id] = context
+        return info
+
+    async def _guarded(self, work: Any) -> None:
+        try:
+            await work
+        except InitGoneError:
+            self._check_alive(outcome_unknown=True)
+            raise
+        except ContextStartError as error:
+            self._check_alive(outcome_unknown=True)
+            raise SandboxStartError(step="start a context", reason=str(error)) from None
+
+    def _context_for(self, request: ExecuteRequest) -> LiveContext:
+        if request.context_id is None:
+            name = DEFAULT_CONTEXT_ID if request.language == "python" else _BASH_CONTEXT_ID
+            return self._context(name, request.language)
+
+        if request.context_id == DEFAULT_CONTEXT_ID:
+            return self._context(DEFAULT_CONTEXT_ID, "python")
+
+        return self._existing(request.context_id)
+
+    def _context(self, name: str, language: str) -> LiveContext:
+        if name not in self._contexts:
+            self._contexts[name] = LiveContext(self, ContextInfo(id=name, language=language, cwd=_HOME))
+
+        return self._contexts[name]
+
+    def _existing(self, context_id: str) -> LiveContext:
+        context = self._contexts.get(context_id)
+
+        if context is None:
+            raise ContextNotFoundError(context_id=context_id)
+
+        return context
+
+    async def _changes(self, watch_id: int, queue: asyncio.Queue[FileChange | None]) -> AsyncGenerator[FileChange, None]:
+        try:
+            while True:
+                change = await queue.get()
+
+                if change is None:
+                    self._check_alive()
+                    return
+
+                yield change
+        finally:
+            self._watches.pop(watch_id, None)
+
+            if self.alive:
+                await self._init.ask("unwatch", watch_id=watch_id)
+
+    def _event(self, header: dict[str, Any], _payload: bytes) -> None:
+        match header["event"]:
+            case "context_exit":
+                self._context_exited(header)
+            case "process_exit":
+                code = header.get("exit_code")
+                self.processes.note_exit(header["pid"], 128 + header["signal"] if code is None else code)
+            case "memory_kill":
+                self._memory_killed.add(header["pid"])
+            case "watch":
+                self._changed(header)
+
+    def _context_exited(self, header: dict[str, Any]) -> None:
+        context_id = header["context_id"]
+        context = self._contexts.get(context_id)
+
+        if context is None or self._context_pids.get(context_id) != header["pid"]:
+            return
+
+        kills = self.guest.oom_kills()
+        out_of_memory = kills > self._oom_kills or header["pid"] in self._memory_killed
+        self._oom_kills = kills
+        self._memory_killed.discard(header["pid"])
+        context.note_exit(header.get("exit_code"), header.get("signal"), out_of_memory)
+
+    def _changed(self, header: dict[str, Any]) -> None:
+        queue = self._watches.get(header["watch_id"])
+
+        if queue is None:
+            return
+
+        for change in header["changes"]:
+            if queue.full():
+                return
+
+            queue.put_nowait(FileChange(kind=change["kind"], name=change["name"], path=change["path"]))
+
+    async def _asked_cpu_seconds(self) -> float:
+        value, _ = await self._init.ask("metrics")
+        return float(value["cpu_seconds"])
+
+    def _init_closed(self, error: ProtocolError | None) -> None:
+        if error is not None:
+            self._breach = self._breach or error
+
+        self.end("died")
+
+    def _ended(self) -> None:
+        if self.end_reason is None:
+            self.end_reason = "died"
+
+        for context in self._contexts.values():
+            context.close()
+
+        self.processes.close()
+        self._init.close()
+
+        for queue in self._watches.values():
+            if not queue.full():
+                queue.put_nowait(None)
+
+        self._on_end(self)
+
+    def _check_alive(self, *, outcome_unknown: bool = False) -> None:
+        if self.end_reason is None:
+            return
+
+        raise self.closed_error(outcome_unknown=outcome_unknown)
+
+    def closed_error(self, *, outcome_unknown: bool = False) -> FumehoodError:
+        """The error that every verb raises once this sandbox has ended."""
+        return self.epitaph(outcome_unknown=outcome_unknown)()
+
+    def epitaph(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
+        """Makes that error anew for each caller, without holding on to the sandbox."""
+        if self._breach is not None:
+            return partial(
+                ProtocolViolationError, sandbox_id=self.id, rule=self._breach.code, detail=self._breach.detail
+            )
+
+        return partial(
+            SandboxClosedError, sandbox_id=self.id, reason=self.end_reason or "died", outcome_unknown=outcome_unknown
+        )

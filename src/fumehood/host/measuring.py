@@ -1,0 +1,80 @@
+"""Measures what an execution uses: by the kernel's count for the whole sandbox where there is one, else by the guest's word.
+
+Runs in the host process, on the engine's loop. The host's own clock measures the wall time. Figures that only the guest can
+give are taken from its reply and are as honest as the code in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood.backends.requests import ExecuteRequest
+from fumehood.host.context_link import Running
+from fumehood.limits import Usage
+from fumehood.runtimes.base import CpuTime, Guest
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The counters at the start of an execution."""
+
+    started: float
+    cpu: CpuTime | None
+
+
+class Meter:
+    """Reads the counters of one sandbox.
+
+    Args:
+        guest: The sandbox.
+        ask_cpu_seconds: Asks init for the CPU time so far, where the host has no count of its own.
+    """
+
+    def __init__(self, guest: Guest, ask_cpu_seconds: Callable[[], Awaitable[float]]) -> None:
+        self._guest = guest
+        self._ask_cpu_seconds = ask_cpu_seconds
+        self._asked_at_start: float | None = None
+
+    def begin(self) -> Reading:
+        """Reads the counters, and restarts the count of peak memory."""
+        self._guest.peak_memory_bytes(restart=True)
+        self._asked_at_start = None
+        return Reading(time.monotonic(), self._guest.cpu_time())
+
+    async def cpu_seconds_since(self, reading: Reading) -> float:
+        """CPU time of the sandbox since the reading."""
+        now = self._guest.cpu_time()
+
+        if now is not None and reading.cpu is not None:
+            spent = now.user_seconds - reading.cpu.user_seconds
+            return spent + now.system_seconds - reading.cpu.system_seconds
+
+        asked = await self._ask_cpu_seconds()
+
+        if self._asked_at_start is None:
+            self._asked_at_start = asked
+
+        return asked - self._asked_at_start
+
+    def end(self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None) -> Usage:
+        """Computes what was used since the reading."""
+        told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
+        user_seconds, system_seconds = told["user_cpu_seconds"], told["system_cpu_seconds"]
+        cpu = self._guest.cpu_time()
+
+        if cpu is not None and reading.cpu is not None:
+            user_seconds = max(0.0, cpu.user_seconds - reading.cpu.user_seconds)
+            system_seconds = max(0.0, cpu.system_seconds - reading.cpu.system_seconds)
+
+        peak = self._guest.peak_memory_bytes()
+        return Usage(
+            wall_seconds=time.monotonic() - running.started,
+            user_cpu_seconds=user_seconds,
+            system_cpu_seconds=system_seconds,
+            peak_memory_bytes=told["peak_memory_bytes"] if peak is None else peak,
+            bytes_in=len(request.code.encode("utf-8", "surrogatepass")),
+            bytes_out=running.bytes_out,
+        )

@@ -1,0 +1,80 @@
+"""The pool: a few sandboxes of each template that are ready before anybody asks.
+
+Runs in the host process, on the engine's loop. It takes turns: one sandbox is made at a time, and none while a handed-out
+sandbox is still being made, so that refilling never competes with a caller for more than one core. A sandbox leaves the
+pool once and never comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from fumehood.host.live_sandbox import LiveSandbox
+
+
+class Pool:
+    """Ready sandboxes of one template.
+
+    Args:
+        size: How many to keep ready.
+        make: Makes one, with default limits.
+    """
+
+    def __init__(self, size: int, make: Callable[[], Awaitable[LiveSandbox]]) -> None:
+        self._size = size
+        self._make = make
+        self._ready: deque[LiveSandbox] = deque()
+        self._filling: asyncio.Task[None] | None = None
+        self._full = asyncio.Event()
+        self._closed = False
+
+    def take(self) -> LiveSandbox | None:
+        """Returns a ready sandbox, or None if there is none; either way the pool is filled again."""
+        while self._ready:
+            sandbox = self._ready.popleft()
+
+            if sandbox.alive:
+                self.fill()
+                return sandbox
+
+        self.fill()
+        return None
+
+    def fill(self) -> None:
+        """Begins to make what is missing."""
+        if self._closed or (self._filling is not None and not self._filling.done()):
+            return
+
+        self._full.clear()
+        self._filling = asyncio.create_task(self._fill())
+
+    async def wait_full(self) -> None:
+        """Returns when as many are ready as should be."""
+        self.fill()
+        await self._full.wait()
+
+    def close(self) -> None:
+        """Ends what is ready and makes no more."""
+        self._closed = True
+        self._full.set()
+
+        if self._filling is not None:
+            self._filling.cancel()
+
+        for sandbox in self._ready:
+            sandbox.end("host_closed")
+
+        self._ready.clear()
+
+    async def _fill(self) -> None:
+        try:
+            while len(self._ready) < self._size and not self._closed:
+                self._ready.append(await self._make())
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001 - the next caller makes its own, and is told why that fails
+            return
+        finally:
+            self._full.set()

@@ -1,0 +1,315 @@
+"""The supervisor: every sandbox of this host, from its making to its end.
+
+Runs in the host process, on the engine's loop, and knows sandboxes only through the ports of the runtimes. It keeps
+templates started and pools filled, hands sandboxes out under ids that cannot be guessed, ends them when their time is over,
+and remembers for a while how each one ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from fumehood.backends.requests import SandboxSpec
+from fumehood.errors import (
+    CapacityError,
+    FumehoodError,
+    IsolationUnavailableError,
+    SandboxNotFoundError,
+    SandboxStartError,
+    TemplateError,
+)
+from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.host.pool import Pool
+from fumehood.limits import Limits
+from fumehood.models import SandboxInfo
+from fumehood.runtimes.base import Runtime, Spawner
+from fumehood.templates.template import Template
+
+_REMEMBERED = 10_000
+# What a sandbox of the pool cannot change any more: its mounts and its resource limits are already made.
+_SHAPE = ("disk_bytes", "inodes", "open_files", "processes", "cpu_cores")
+
+
+@dataclass(slots=True)
+class _Started:
+    """A template that is ready to make sandboxes."""
+
+    template: Template
+    spawner: Spawner
+    pool: Pool
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One sandbox that was handed out."""
+
+    sandbox: LiveSandbox
+    spec: SandboxSpec
+    started_at: datetime
+    ends_at: datetime | None = None
+    clock: asyncio.TimerHandle | None = None
+    idle_clock: asyncio.TimerHandle | None = None
+
+
+class Supervisor:
+    """Keeps the sandboxes of one host.
+
+    Args:
+        runtime: How isolation is made.
+        pool_size: How many sandboxes of each template are kept ready.
+        max_sandboxes: How many may live at once, those of the pool not counted.
+    """
+
+    def __init__(self, runtime: Runtime, *, pool_size: int, max_sandboxes: int) -> None:
+        self._runtime = runtime
+        self._pool_size = pool_size
+        self._max_sandboxes = max_sandboxes
+        self._templates: dict[str, Template] = {"default": Template()}
+        self._starting: dict[str, asyncio.Task[_Started]] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
+        self._pooled: dict[str, LiveSandbox] = {}
+        self._closed = False
+
+    def define(self, template: Template) -> None:
+        """Makes a template known under its name; one that is already started is not replaced."""
+        if template.name in self._starting and self._templates[template.name] != template:
+            raise TemplateError(
+                template=template.name, reason="it is already in use, with another definition", hint="choose another name"
+            )
+
+        self._templates[template.name] = template
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Hands out a sandbox."""
+        if len(self._entries) >= self._max_sandboxes:
+            raise CapacityError(resource="sandboxes", used=len(self._entries), maximum=self._max_sandboxes)
+
+        started = await self._started(spec.template)
+        envs = {**started.spawner.guest_envs, **spec.envs}
+        sandbox = started.pool.take() if _has_default_shape(spec.limits) else None
+
+        if sandbox is None:
+            sandbox = await self._make(started, spec.limits, envs)
+        else:
+            await sandbox.adopt(spec.limits, envs)
+
+        self._pooled.pop(sandbox.id, None)
+        missing = sandbox.guest.isolation.missing
+
+        if spec.strict and missing:
+            sandbox.end("killed")
+            await asyncio.shield(sandbox.guest.ended)
+            raise IsolationUnavailableError(
+                layer=", ".join(layer.name for layer in missing),
+                reason="; ".join(layer.why for layer in missing),
+                how_to_get_it="run `fumehood doctor`, or leave `strict` away and read `get_info().isolation`",
+            )
+
+        entry = _Entry(sandbox, spec, datetime.now(UTC))
+        self._entries[sandbox.id] = entry
+        self._arm(entry, spec.timeout_seconds)
+        self._arm_idle(entry)
+        return self._info(entry)
+
+    def find(self, sandbox_id: str) -> LiveSandbox:
+        """Returns a living sandbox.
+
+        Raises:
+            SandboxNotFoundError: It never lived here.
+            SandboxClosedError: It has ended.
+        """
+        return self._entry(sandbox_id).sandbox
+
+    def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describes a living sandbox."""
+        return self._info(self._entry(sandbox_id))
+
+    def list(self) -> tuple[SandboxInfo, ...]:
+        """Describes all living sandboxes, the oldest first."""
+        return tuple(self._info(entry) for entry in self._entries.values() if entry.sandbox.alive)
+
+    async def kill(self, sandbox_id: str) -> bool:
+        """Ends a sandbox; returns when nothing of it is left."""
+        entry = self._entries.get(sandbox_id)
+
+        if entry is None:
+            return False
+
+        lived = entry.sandbox.alive
+        entry.sandbox.end("killed")
+        await asyncio.shield(entry.sandbox.guest.ended)
+        return lived
+
+    def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Lets a sandbox live for so long from now on."""
+        self._arm(self._entry(sandbox_id), timeout_seconds)
+
+    async def wait_warm(self, template: str = "default") -> None:
+        """Returns when the template's pool is full."""
+        started = await self._started(template)
+        await started.pool.wait_full()
+
+    async def aclose(self) -> None:
+        """Ends everything."""
+        self._closed = True
+        started = list(self._starting.values())
+
+        for task in started:
+            if not task.done():
+                task.cancel()
+
+        for result in await asyncio.gather(*started, return_exceptions=True):
+            if isinstance(result, _Started):
+                result.pool.close()
+
+        for entry in list(self._entries.values()):
+            entry.sandbox.end("host_closed")
+
+        for result in await asyncio.gather(*started, return_exceptions=True):
+            if isinstance(result, _Started):
+                await result.spawner.aclose()
+
+    # -- templates
+
+    async def _started(self, name: str) -> _Started:
+        if self._closed:
+            raise SandboxStartError(step="start", reason="the engine was closed")
+
+        template = self._templates.get(name)
+
+        if template is None:
+            raise TemplateError(template=name, reason="no template has this name")
+
+        task = self._starting.get(name)
+
+        if task is None or _is_over(task):
+            task = asyncio.create_task(self._start(template))
+            self._starting[name] = task
+
+        return await asyncio.shield(task)
+
+    async def _start(self, template: Template) -> _Started:
+        spawner = await self._runtime.start(template)
+
+        async def make() -> LiveSandbox:
+            sandbox = await self._make(started, Limits(), spawner.guest_envs)
+            self._pooled[sandbox.id] = sandbox
+            return sandbox
+
+        started = _Started(template, spawner, Pool(self._pool_size, make))
+        started.pool.fill()
+        spawner.ended.add_done_callback(lambda _: started.pool.close())
+        return started
+
+    async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
+        sandbox_id = new_id()
+        guest = await started.spawner.spawn(sandbox_id, limits)
+        sandbox = LiveSandbox(sandbox_id, guest, limits, envs, self._note_end)
+        await sandbox.prepare()
+        return sandbox
+
+    # -- entries
+
+    def _entry(self, sandbox_id: str) -> _Entry:
+        entry = self._entries.get(sandbox_id)
+
+        if entry is not None and entry.sandbox.alive:
+            return entry
+
+        if entry is not None:
+            raise entry.sandbox.closed_error()
+
+        ended = self._ended.get(sandbox_id)
+
+        if ended is not None:
+            raise ended()
+
+        raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
+    def _info(self, entry: _Entry) -> SandboxInfo:
+        return SandboxInfo(
+            id=entry.sandbox.id,
+            template=entry.spec.template,
+            state="running" if entry.sandbox.alive else "ending",
+            started_at=entry.started_at,
+            ends_at=entry.ends_at,
+            limits=entry.spec.limits,
+            isolation=entry.sandbox.guest.isolation,
+            idle_timeout_seconds=entry.spec.idle_timeout_seconds,
+            metadata=entry.spec.metadata,
+        )
+
+    def _note_end(self, sandbox: LiveSandbox) -> None:
+        self._pooled.pop(sandbox.id, None)
+        entry = self._entries.pop(sandbox.id, None)
+
+        if entry is None:
+            return
+
+        for clock in (entry.clock, entry.idle_clock):
+            if clock is not None:
+                clock.cancel()
+
+        self._ended[sandbox.id] = sandbox.epitaph()
+
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def _arm(self, entry: _Entry, timeout_seconds: float | None) -> None:
+        if entry.clock is not None:
+            entry.clock.cancel()
+            entry.clock = None
+
+        entry.spec = replace(entry.spec, timeout_seconds=timeout_seconds)
+        entry.ends_at = None
+
+        if timeout_seconds is not None:
+            entry.ends_at = datetime.now(UTC) + timedelta(seconds=timeout_seconds)
+            loop = asyncio.get_running_loop()
+            entry.clock = loop.call_later(timeout_seconds, entry.sandbox.end, "expired")
+
+    def _arm_idle(self, entry: _Entry) -> None:
+        """Sets the clock to when the sandbox will have been idle for long enough, if nobody uses it until then."""
+        allowed = entry.spec.idle_timeout_seconds
+
+        if allowed is None:
+            return
+
+        now = time.monotonic()
+        left = allowed - (now - entry.sandbox.last_used)
+
+        if entry.sandbox.busy:
+            left = allowed
+
+        if left <= 0:
+            entry.sandbox.end("idle")
+            return
+
+        entry.idle_clock = asyncio.get_running_loop().call_later(left, self._arm_idle, entry)
+
+
+def new_id() -> str:
+    """Returns a name for a sandbox: 125 random bits, lower-case letters and digits, as host names allow."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz234567"
+    return "s" + "".join(secrets.choice(alphabet) for _ in range(25))
+
+
+def _is_over(task: asyncio.Task[_Started]) -> bool:
+    """True when a template's start has failed, or its zygote has ended since: the next call starts it anew."""
+    if not task.done():
+        return False
+
+    return task.cancelled() or task.exception() is not None or task.result().spawner.ended.done()
+
+
+def _has_default_shape(limits: Limits) -> bool:
+    default = Limits()
+    return all(getattr(limits, name) == getattr(default, name) for name in _SHAPE)
+

@@ -1,0 +1,1 @@
+"""Runtimes: how isolation is made. `base` is the port, the others are ways to fill it."""

@@ -1,0 +1,105 @@
+"""The port between the supervisor and the ways to make a sandbox.
+
+Runs in the host process, on the engine's loop. A runtime turns a template into a `Spawner`; a spawner makes guests. What
+a guest says is none of a runtime's business: it hands over the socket, and says truthfully which layers it applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from fumehood.limits import Limits
+from fumehood.models import Isolation
+from fumehood.templates.template import Template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """CPU time of a whole sandbox so far."""
+
+    user_seconds: float
+    system_seconds: float
+
+
+class Guest(ABC):
+    """One made sandbox, as its runtime sees it.
+
+    Attributes:
+        socket: The host's end of the socket to the sandbox's init; non-blocking.
+        isolation: The layers that were really applied.
+        ended: Done when nothing of the sandbox lives any more.
+    """
+
+    socket: socket.socket
+    isolation: Isolation
+    ended: asyncio.Future[None]
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Ends every process of the sandbox, at once and without asking it; killing twice is no error."""
+
+    @abstractmethod
+    def apply(self, limits: Limits) -> None:
+        """Changes those limits that can be changed on a living sandbox."""
+
+    @abstractmethod
+    def allow_uploaded(self, byte_count: int) -> None:
+        """Adds what the host itself has written into the guest's memory-backed files to what its memory may hold."""
+
+    @abstractmethod
+    def cpu_time(self) -> CpuTime | None:
+        """CPU time that the kernel counted for the whole sandbox; None where nobody counts from outside."""
+
+    @abstractmethod
+    def memory_bytes(self) -> int | None:
+        """Memory in use now, None where nobody counts from outside."""
+
+    @abstractmethod
+    def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
+        """Most memory in use since the last restart of the count, None where nobody counts from outside."""
+
+    @abstractmethod
+    def oom_kills(self) -> int:
+        """How many processes of the sandbox the kernel has killed for want of memory."""
+
+
+class Spawner(ABC):
+    """Makes guests from one template.
+
+    Attributes:
+        guest_envs: Environment that everything in a sandbox starts with.
+        missing_modules: Names that should have been preloaded and that the template does not have.
+        ended: Done when no guest can be made any more.
+    """
+
+    guest_envs: dict[str, str]
+    missing_modules: tuple[str, ...]
+    ended: asyncio.Future[None]
+
+    @abstractmethod
+    async def spawn(self, sandbox_id: str, limits: Limits) -> Guest:
+        """Makes one guest, ready to be spoken to.
+
+        Raises:
+            SandboxStartError: A step failed; nothing of the guest remains.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Ends the template's processes, and with them every guest that was made from it."""
+
+
+class Runtime(ABC):
+    """A way to make sandboxes."""
+
+    @abstractmethod
+    async def start(self, template: Template) -> Spawner:
+        """Prepares a template.
+
+        Raises:
+            IsolationUnavailableError: This machine lacks something; the error says what and how to get it.
+            TemplateError: The template cannot be used.
+        """

@@ -1,0 +1,175 @@
+"""The Linux runtime: namespaces, Landlock, seccomp and cgroups, made by a keeper and a zygote for each template.
+
+Runs in the host process, on the engine's loop; the only host module that knows the jail. Everything privileged is done by
+the keeper, a process of its own. This module starts it, hands it the plan, and reports truthfully what was applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from importlib import resources
+from typing import Any
+
+import fumehood_jail
+from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
+from fumehood.runtimes.base import Runtime
+from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
+from fumehood.runtimes.linux_spawner import LinuxSpawner
+from fumehood.templates.environment import Environment, read_environment
+from fumehood.templates.template import Template
+from fumehood_jail import cgroups, probe, seccomp, users
+from fumehood_jail.launch import BASE_UID
+from fumehood_wire.frames import ProtocolError, parse_json
+
+# Importing pandas and matplotlib on a slow, busy machine takes seconds; a font cache that must be built, many.
+_READY_SECONDS = 120.0
+_MAX_REPORT_BYTES = 1 << 16
+
+_ZYGOTE = "from fumehood_guest.zygote import main; main()"
+_KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"
+
+
+class LinuxRuntime(Runtime):
+    """Makes sandboxes out of Linux namespaces, as root or as an ordinary user."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, bytes] = {}
+        self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
+
+    async def start(self, template: Template) -> LinuxSpawner:
+        """Starts a keeper and a zygote for the template; returns when everything is imported."""
+        environment = await asyncio.to_thread(read_environment, template)
+        driver, reason = self._cgroup_driver()
+        ids = users.plan_ids()
+        host_end, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        host_end.setblocking(False)
+        keeper = _Keeper(environment, zygote_end, ids, self._program("zygote"))
+        spawner: LinuxSpawner | None = None
+        try:
+            await keeper.launched()
+            spawner = LinuxSpawner(
+                control=host_end,
+                keeper=keeper.process,
+                ids=ids,
+                cgroup_driver=driver,
+                cgroup_reason=reason,
+                guest_envs=guest_environment(environment),
+            )
+            await asyncio.wait_for(spawner.begin(self._program("sandbox"), template.preload), _READY_SECONDS)
+        except BaseException as error:
+            keeper.process.kill()
+            await asyncio.to_thread(keeper.process.wait)
+            host_end.close()
+
+            if isinstance(error, SandboxStartError | asyncio.CancelledError):
+                raise
+
+            raise TemplateError(
+                template=template.name,
+                reason=f"its zygote did not become ready: {keeper.last_words() or error or type(error).__name__}",
+                hint="check that IPython and the preloaded modules can be imported by the template's interpreter",
+            ) from None
+
+        return spawner
+
+    def _program(self, policy: str) -> bytes:
+        if policy not in self._programs:
+            path = resources.files(fumehood_jail) / "policies" / f"{policy}.toml"
+
+            with resources.as_file(path) as file:
+                self._programs[policy] = seccomp.compile_policy(str(file), platform.machine())
+
+        return self._programs[policy]
+
+    def _cgroup_driver(self) -> tuple[cgroups.CgroupDriver | None, str]:
+        """Looks once for cgroups that we may write, and clears away what dead hosts have left in them."""
+        if self._cgroups is None:
+            driver, reasons = cgroups.detect()
+
+            if driver is not None:
+                cgroups.sweep(driver)
+
+            self._cgroups = (driver, "; ".join(reasons))
+
+        return self._cgroups
+
+
+class _Keeper:
+    """A started keeper, as long as its launch is not reported."""
+
+    def __init__(self, environment: Environment, zygote_end: socket.socket, ids: Any, program: bytes) -> None:
+        report_read, report_write = os.pipe()
+        host_pidfd = os.pidfd_open(os.getpid())
+        self._stderr = os.memfd_create("fumehood-zygote-stderr")
+        plan = {
+            "argv": [guest_python(environment), "-B", "-c", _ZYGOTE],
+            "envs": {**guest_environment(environment), "PYTHONPATH": GUEST_PACKAGES, "MPLCONFIGDIR": "/tmp/matplotlib"},  # noqa: S108
+            "host_pidfd": host_pidfd,
+            "ids": ids.to_dict(),
+            "control_fd": zygote_end.fileno(),
+            "report_fd": report_write,
+            "root": root_plan(environment, BASE_UID),
+            "seccomp": program.hex(),
+        }
+        plan_fd = os.memfd_create("fumehood-plan")
+        try:
+            os.write(plan_fd, json.dumps(plan).encode())
+            os.lseek(plan_fd, 0, os.SEEK_SET)
+            folder = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER.format(folder=folder), str(plan_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                cwd="/",
+                env={},
+                pass_fds=(plan_fd, zygote_end.fileno(), report_write, host_pidfd),
+                start_new_session=True,
+            )
+        finally:
+            zygote_end.close()
+
+            for fd in (plan_fd, report_write, host_pidfd):
+                os.close(fd)
+
+        self._report_fd = report_read
+
+    async def launched(self) -> None:
+        """Waits until the zygote's interpreter has been started.
+
+        Raises:
+            IsolationUnavailableError: A step of the launch failed; the error names it and the way out.
+        """
+        report = await asyncio.to_thread(self._read_report)
+
+        if not report:
+            return
+
+        try:
+            fields: Any = parse_json(report)
+            step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
+        except (ProtocolError, KeyError, TypeError):
+            raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
+
+        reason = f"{detail}: {os.strerror(number)}" if number and os.strerror(number) not in detail else str(detail)
+        raise IsolationUnavailableError(layer=str(step), reason=reason, how_to_get_it=str(hint))
+
+    def last_words(self) -> str:
+        """What the keeper or the zygote wrote to standard error before it ended."""
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
+
+    def _read_report(self) -> bytes:
+        with open(self._report_fd, "rb") as file:
+            return file.read(_MAX_REPORT_BYTES)
+
+
+def doctor() -> list[dict[str, str]]:
+    """Describes every layer on this machine: whether it is there, why not, and how to get it."""
+    return [layer.to_dict() for layer in probe.probe()]

@@ -1,0 +1,58 @@
+"""Computes what stands between a guest and the host, from what the kernel says was applied.
+
+Runs in the host process and only computes. A layer is `on` only when the greeting of that very sandbox, or the host's own
+cgroup, shows it; nothing is taken from configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fumehood.models import Isolation, Layer, LayerState
+from fumehood_jail import cgroups, users
+from fumehood_jail.namespaces import ALL_NAMESPACES
+
+_SECCOMP_FILTER = 2
+
+
+def describe_isolation(
+    greeting: dict[str, Any], ids: users.IdPlan, cgroup: cgroups.Cgroup | None, cgroup_reason: str
+) -> Isolation:
+    """Returns level and layers of one sandbox."""
+    layers = (
+        _layer("namespaces", greeting["pid"] == 1, ", ".join(ALL_NAMESPACES), "init is not PID 1"),
+        _identity(ids),
+        _layer("filesystem root", True, "pivot_root into a read-only root", ""),
+        _layer("capabilities", greeting["capabilities"] == 0, "all five sets are empty", "some are left"),
+        _layer("no new privileges", greeting["no_new_privileges"], "", "the flag is not set"),
+        _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
+        _layer("landlock", greeting["landlock_abi"] > 0, f"ABI {greeting['landlock_abi']}", "the kernel has none"),
+        _layer("network", True, "a namespace of its own with a loopback and no route", ""),
+        *_resources(cgroup, cgroup_reason),
+    )
+    essential = all(layer.state != "off" for layer in layers if layer.name not in ("landlock",))
+    return Isolation(level="namespaces" if essential else "partial", layers=layers)
+
+
+def _identity(ids: users.IdPlan) -> Layer:
+    if ids.count > 1:
+        return Layer(name="identity", state="on", why="a host uid of its own")
+
+    return Layer(name="identity", state="degraded", why="shares the uid of the user who runs the host process; "
+                 "install newuidmap and list a range in /etc/subuid, or run as root")  # fmt: skip
+
+
+def _resources(cgroup: cgroups.Cgroup | None, reason: str) -> tuple[Layer, ...]:
+    if cgroup is None:
+        why = f"rlimits and a watcher inside, since no cgroup can be written: {reason}"
+        return tuple(Layer(name=f"cgroup {name}", state="degraded", why=why) for name in ("memory", "pids", "cpu"))
+
+    return tuple(
+        Layer(name=f"cgroup {name}", state="on" if name in cgroup.controllers else "degraded", why=cgroup.version)
+        for name in ("memory", "pids", "cpu")
+    )
+
+
+def _layer(name: str, is_on: bool, detail: str, why_not: str) -> Layer:
+    state: LayerState = "on" if is_on else "off"
+    return Layer(name=name, state=state, why=detail if is_on else why_not)

@@ -1,0 +1,156 @@
+"""The plan of a base jail: which parts of the host a template's sandboxes see, and where.
+
+Runs in the host process and only computes. The keeper carries the plan out. A guest never sees where on the host its
+parts come from: an interpreter outside /usr appears at /opt/python, the environment's packages at /opt/venv.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Any
+
+import fumehood_guest
+import fumehood_jail
+import fumehood_wire
+from fumehood.templates.environment import Environment
+
+GUEST_PACKAGES = "/opt/fumehood"
+_VENV = "/opt/venv"
+_INTERPRETER_ROOT = "/opt/python"
+
+# Shown as they are on the host; /nix/store and the like would be needed by interpreters that live there.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_DIRECTORIES = ("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108
+
+_PASSWD = "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+_GROUP = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
+_HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
+_NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+_PROFILE = 'export PATH="/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"\n'
+
+_CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def root_plan(environment: Environment, uid: int) -> dict[str, Any]:
+    """Returns what `fumehood_jail.mounts.build_root` is to build for an environment."""
+    plan: dict[str, Any] = {
+        "uid": uid,
+        "directories": list(_DIRECTORIES),
+        "binds": [],
+        "hide": [],
+        "links": {"/var/tmp": "/tmp", "/var/run": "/run", "/etc/ssl/cert.pem": _CA_BUNDLE},  # noqa: S108
+        "copies": _etc_copies(),
+        "files": {
+            "/etc/passwd": _PASSWD,
+            "/etc/group": _GROUP,
+            "/etc/hosts": _HOSTS,
+            "/etc/resolv.conf": "",
+            "/etc/nsswitch.conf": _NSSWITCH,
+            "/etc/hostname": "fumehood\n",
+            "/etc/profile": _PROFILE,
+            "/etc/bash.bashrc": "PS1='\\u@\\h:\\w\\$ '\n",
+        },
+        "executables": [],
+    }
+    _add_system(plan)
+    _add_interpreter(plan, environment)
+    _add_guest_packages(plan)
+    return plan
+
+
+def guest_python(environment: Environment) -> str:
+    """Where a guest finds the environment's interpreter."""
+    return f"{_VENV}/bin/python"
+
+
+def guest_environment(environment: Environment) -> dict[str, str]:
+    """Returns the environment variables that everything in a sandbox starts with."""
+    envs = {
+        "HOME": "/home/user",
+        "USER": "user",
+        "LOGNAME": "user",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PATH": f"/home/user/.local/bin:{_VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "VIRTUAL_ENV": _VENV,
+        "SSL_CERT_FILE": _CA_BUNDLE,
+        "PIP_USER": "1",
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+
+    if environment.shared_library and not environment.base_prefix.startswith("/usr"):
+        envs["LD_LIBRARY_PATH"] = f"{_INTERPRETER_ROOT}/lib"
+
+    return envs
+
+
+def _etc_copies() -> list[tuple[str, str]]:
+    bundle = ssl.get_default_verify_paths().cafile or _CA_BUNDLE
+    copies = [(path, path) for path in ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/services", "/etc/protocols", "/etc/mime.types")]
+    return [*copies, (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)]
+
+
+def _add_system(plan: dict[str, Any]) -> None:
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            plan["links"][path] = os.readlink(path)
+        elif os.path.isdir(path):
+            plan["binds"].append((path, path))
+
+    if os.path.isdir("/nix/store"):
+        plan["binds"].append(("/nix/store", "/nix/store"))
+
+
+def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
+    """Builds a virtual environment at /opt/venv around the host's interpreter and packages."""
+    version = f"python{environment.version[0]}.{environment.version[1]}"
+    prefix = environment.base_prefix
+    executable = environment.executable
+
+    if not (prefix == "/usr" or prefix.startswith("/usr/")):
+        plan["binds"].append((prefix, _INTERPRETER_ROOT))
+        executable = _INTERPRETER_ROOT + executable.removeprefix(prefix)
+
+    plan["files"][f"{_VENV}/pyvenv.cfg"] = (
+        f"home = {os.path.dirname(executable)}\ninclude-system-site-packages = true\nversion = {'.'.join(map(str, environment.version))}\n"
+    )
+
+    for name in ("python", "python3", version):
+        plan["links"][f"{_VENV}/bin/{name}"] = executable
+
+    plan["hide"].extend(_seen_inside(path, prefix) for path in environment.hidden if os.path.isdir(path))
+
+    if environment.site_packages is None:
+        return
+
+    plan["binds"].append((environment.site_packages, f"{_VENV}/lib/{version}/site-packages"))
+
+    for name, body in environment.scripts:
+        path = f"{_VENV}/bin/{name}"
+        plan["files"][path] = f"#!{_VENV}/bin/python\n{body}"
+        plan["executables"].append(path)
+
+    if environment.programs:
+        plan["binds"].append((environment.scripts_folder, f"{_VENV}/libexec"))
+
+        for name in environment.programs:
+            plan["links"][f"{_VENV}/bin/{name}"] = f"{_VENV}/libexec/{name}"
+
+
+def _seen_inside(path: str, prefix: str) -> str:
+    real = os.path.realpath(path)
+    return real if real.startswith("/usr/") else _INTERPRETER_ROOT + real.removeprefix(prefix)
+
+
+def _add_guest_packages(plan: dict[str, Any]) -> None:
+    """Copies our own guest code: it is small, and a copy cannot change under a running template."""
+    for package in (fumehood_guest, fumehood_jail, fumehood_wire):
+        folder = os.path.dirname(os.path.abspath(package.__file__ or ""))
+
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    plan["files"][f"{GUEST_PACKAGES}/{package.__name__}/{name}"] = file.read()

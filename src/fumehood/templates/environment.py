@@ -1,0 +1,137 @@
+"""Reads a Python environment of the host: where its interpreter, libraries and scripts lie.
+
+Runs in the host process, on an environment that the user chose. For the environment of this very process nothing is
+started; for another one its interpreter is asked once. Nothing of the environment is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from fumehood.errors import TemplateError
+from fumehood.templates.template import Template
+
+_MAX_SCRIPT_BYTES = 1 << 16
+
+_QUESTION = """
+import json, os, site, sys, sysconfig
+print(json.dumps({
+    "version": list(sys.version_info[:3]),
+    "base_prefix": sys.base_prefix,
+    "executable": os.path.realpath(sys.executable),
+    "is_virtual": sys.prefix != sys.base_prefix,
+    "site_packages": sysconfig.get_path("purelib"),
+    "scripts": sysconfig.get_path("scripts"),
+    "base_site_packages": site.getsitepackages([sys.base_prefix]),
+    "sees_base": os.path.exists(os.path.join(sys.prefix, "pyvenv.cfg")) and "include-system-site-packages = true"
+        in open(os.path.join(sys.prefix, "pyvenv.cfg")).read().lower(),
+    "shared_library": bool(sysconfig.get_config_var("Py_ENABLE_SHARED")),
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Where the parts of a Python environment lie on the host.
+
+    Attributes:
+        version: Major, minor and micro version.
+        executable: The interpreter, links resolved.
+        base_prefix: Root of the installation that the interpreter belongs to.
+        site_packages: The environment's own packages; None when they are those of the installation.
+        hidden: Package folders of the installation that the environment does not see.
+        scripts: Name and text of each console script, to be rewritten for the guest.
+        programs: Names of other programs in `scripts_folder`.
+        scripts_folder: Where these lie.
+        shared_library: Whether the interpreter needs its libpython to be found.
+    """
+
+    version: tuple[int, int, int]
+    executable: str
+    base_prefix: str
+    site_packages: str | None
+    hidden: tuple[str, ...]
+    scripts: tuple[tuple[str, str], ...]
+    programs: tuple[str, ...]
+    scripts_folder: str
+    shared_library: bool
+
+
+def read_environment(template: Template) -> Environment:
+    """Finds out where the template's environment lies.
+
+    Raises:
+        TemplateError: Its interpreter cannot be started, or is older than 3.9.
+    """
+    python = template.python or sys.executable
+    try:
+        answer = subprocess.run([python, "-I", "-c", _QUESTION], capture_output=True, check=True, timeout=30, text=True)
+        found = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise TemplateError(
+            template=template.name,
+            reason=f"its interpreter {python!r} did not answer: {error}",
+            hint="give the path of a Python 3.9 or later that has IPython installed",
+        ) from None
+
+    if tuple(found["version"]) < (3, 9):
+        raise TemplateError(template=template.name, reason=f"{python!r} is Python {found['version']}; 3.9 is the oldest")
+
+    is_virtual = bool(found["is_virtual"])
+    scripts, programs = _read_scripts(found["scripts"]) if is_virtual else ((), ())
+    major, minor, micro = found["version"]
+    return Environment(
+        version=(major, minor, micro),
+        executable=found["executable"],
+        base_prefix=os.path.realpath(found["base_prefix"]),
+        site_packages=found["site_packages"] if is_virtual else None,
+        hidden=tuple(found["base_site_packages"]) if is_virtual and not found["sees_base"] else (),
+        scripts=scripts,
+        programs=programs,
+        scripts_folder=found["scripts"],
+        shared_library=bool(found["shared_library"]),
+    )
+
+
+def _read_scripts(folder: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Sorts an environment's programs: Python scripts, whose first line names the host's interpreter, and others."""
+    scripts: list[tuple[str, str]] = []
+    programs: list[str] = []
+
+    for entry in sorted(os.scandir(folder), key=lambda item: item.name):
+        if not entry.is_file() or entry.name.startswith(("python", "activate", "Activate")):
+            continue
+
+        text = _script_text(entry.path)
+
+        if text is None:
+            programs.append(entry.name)
+        else:
+            scripts.append((entry.name, text))
+
+    return tuple(scripts), tuple(programs)
+
+
+def _script_text(path: str) -> str | None:
+    """Returns the body of a Python script without its first line, or None if it is no Python script."""
+    if os.path.getsize(path) > _MAX_SCRIPT_BYTES:
+        return None
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            first, _, body = file.read().partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+    if not first.startswith("#!"):
+        return None
+
+    # Long paths make installers write '#!/bin/sh' and let the shell start Python on the same file.
+    if first == "#!/bin/sh" and body.startswith("'''exec'"):
+        return body.partition("' '''\n")[2]
+
+    return body if "python" in first else None

@@ -1,0 +1,257 @@
+"""Init: PID 1 of a sandbox. Finishes the jail, then serves the host; it never runs user code.
+
+A clone of the zygote, in namespaces of its own. It starts contexts and processes, reaps what dies, and carries out the
+host's file operations inside the guest, so that no path of a guest is ever walked outside. One request is answered
+after the other; none may block for long. The kernel ends everything else in the sandbox when this process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
+
+from fumehood_guest import accounting
+from fumehood_guest.files import Files
+from fumehood_guest.processes import Processes
+from fumehood_guest.watching import Watches
+from fumehood_jail import launch
+from fumehood_jail.errors import JailError
+from fumehood_wire.frames import Decoder, encode
+
+GUEST_UID = launch.GUEST_UID
+_MAX_FDS = 8
+_RECEIVE_BYTES = 1 << 18
+
+Reply = Tuple[Any, bytes]
+
+
+class RequestError(Exception):
+    """A request that init refuses; becomes a reply, never ends the sandbox."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Init:
+    """The server loop of a sandbox's PID 1."""
+
+    def __init__(self, sock: socket.socket, shell: Any, memory_bytes: Optional[int]) -> None:
+        self._sock = sock
+        self._shell = shell
+        self._decoder = Decoder()
+        self._fds: List[int] = []
+        self._contexts: Dict[int, str] = {}
+        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poller = select.poll()
+        self._readers: Dict[int, Callable[[int], None]] = {}
+        self._watcher = accounting.MemoryWatcher(memory_bytes) if memory_bytes else None
+        self._processes = Processes(self)
+        self._files = Files()
+        self._watches = Watches(self)
+        self._verbs: Dict[str, Callable[..., Reply]] = {
+            "start_context": self._start_context,
+            "signal_context": self._signal_context,
+            "kill_context": self._kill_context,
+            "metrics": lambda: (accounting.metrics(), b""),
+            **self._files.verbs(),
+            **self._processes.verbs(),
+            **self._watches.verbs(),
+        }
+
+    def run(self) -> NoReturn:
+        """Serves until the host closes the socket."""
+        self._be_unmoved_by_signals()
+        self.add_reader(self._sock.fileno(), self._receive)
+        self.add_reader(self._wakeup_read, self._reap)
+
+        while True:
+            timeout_ms = self._watcher.interval_ms() if self._watcher else None
+
+            for fd, events in self._poller.poll(timeout_ms):
+                reader = self._readers.get(fd)
+
+                if reader is not None:
+                    reader(events)
+
+            if self._watcher:
+                for pid in self._watcher.over_limit():
+                    self.send_event({"event": "memory_kill", "pid": pid})
+
+    # -- what the parts of init use
+
+    def add_reader(self, fd: int, callback: Callable[[int], None], events: int = select.POLLIN) -> None:
+        """Calls `callback(events)` whenever `fd` is ready."""
+        self._readers[fd] = callback
+        self._poller.register(fd, events)
+
+    def remove_reader(self, fd: int) -> None:
+        """Stops watching `fd`."""
+        if self._readers.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+
+    def send_event(self, fields: Dict[str, Any], payload: bytes = b"") -> None:
+        """Tells the host something that it did not ask for."""
+        self._send({"type": "event", **fields}, payload)
+
+    def take_fds(self, count: int) -> List[int]:
+        """Hands over the next `count` descriptors that the host has sent."""
+        if len(self._fds) < count:
+            raise RequestError("protocol", f"{count} descriptors expected, {len(self._fds)} came")
+
+        taken, self._fds = self._fds[:count], self._fds[count:]
+        return taken
+
+    # -- the loop
+
+    def _be_unmoved_by_signals(self) -> None:
+        """With the default disposition, PID 1 receives no signal at all from inside its namespace."""
+        for number in (signal.SIGINT, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+
+    def _receive(self, _events: int) -> None:
+        data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE_BYTES, _MAX_FDS)
+
+        if not data:
+            os._exit(0)
+
+        self._fds.extend(fds)
+
+        for header, payload in self._decoder.feed(data):
+            self._answer(header, payload)
+
+    def _answer(self, header: Dict[str, Any], payload: bytes) -> None:
+        number = header.pop("id")
+        header.pop("type")
+        verb = header.pop("verb")
+
+        if payload:
+            header["payload"] = payload
+
+        try:
+            value, data = self._verbs[verb](**header)
+        except RequestError as error:
+            self._send({"type": "reply", "id": number, "ok": False, "code": error.code, "message": str(error)})
+        except OSError as error:
+            message = error.strerror or str(error)
+            fields = {"code": "os", "message": message, "errno": error.errno or 0}
+            self._send({"type": "reply", "id": number, "ok": False, **fields})
+        except (TypeError, ValueError, KeyError) as error:
+            message = f"{type(error).__name__}: {error}"
+            self._send({"type": "reply", "id": number, "ok": False, "code": "invalid", "message": message})
+        else:
+            self._send({"type": "reply", "id": number, "ok": True, "value": value}, data)
+
+    def _send(self, header: Dict[str, Any], payload: bytes = b"") -> None:
+        try:
+            self._sock.sendall(encode(header, payload))
+        except OSError:
+            os._exit(0)
+
+    def _reap(self, _events: int) -> None:
+        os.read(self._wakeup_read, 4096)
+
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+
+            if pid == 0:
+                return
+
+            code = os.waitstatus_to_exitcode(status)
+            outcome = {"exit_code": code} if code >= 0 else {"signal": -code}
+            context_id = self._contexts.pop(pid, None)
+
+            if context_id is not None:
+                self.send_event({"event": "context_exit", "context_id": context_id, "pid": pid, **outcome})
+            elif self._processes.ended(pid, code):
+                self.send_event({"event": "process_exit", "pid": pid, **outcome})
+
+    # -- contexts
+
+    def _start_context(self, context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> Reply:
+        fds = self.take_fds(3)
+        try:
+            os.stat(cwd)
+            pid = os.fork()
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+
+            raise
+
+        if pid == 0:
+            self._be_context(fds, context_id, language, cwd, envs)
+
+        for fd in fds:
+            os.close(fd)
+
+        self._contexts[pid] = context_id
+        return {"pid": pid}, b""
+
+    def _be_context(self, fds: List[int], context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> NoReturn:
+        try:
+            from fumehood_guest.context import run_context
+
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            channel, stdout_fd, stderr_fd = fds
+            run_context(
+                self._shell,
+                socket.socket(fileno=channel),
+                stdout_fd,
+                stderr_fd,
+                context_id=context_id,
+                language=language,
+                cwd=cwd,
+                envs=envs,
+            )
+        except BaseException as error:
+            os.write(fds[2], f"fumehood: the context could not start: {type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(1)
+
+    def _signal_context(self, context_id: str, signal: int) -> Reply:
+        pid = self._context_pid(context_id)
+        # The whole group, as a terminal does: a child of the cell that waits is interrupted too.
+        os.killpg(pid, signal)
+        return None, b""
+
+    def _kill_context(self, context_id: str) -> Reply:
+        accounting.kill_tree(self._context_pid(context_id))
+        return None, b""
+
+    def _context_pid(self, context_id: str) -> int:
+        for pid, known in self._contexts.items():
+            if known == context_id:
+                return pid
+
+        raise RequestError("not_found", f"context {context_id!r} is not running")
+
+
+def main(fd: int, options: Dict[str, Any], program: bytes, shell: Any) -> NoReturn:
+    """Finishes the jail around this clone, greets the host, and serves it."""
+    abi = launch.enter_sandbox(options, program)
+    os.makedirs(f"/home/user/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages")
+    os.makedirs("/home/user/.local/bin")
+    os.chdir("/home/user")
+    sock = socket.socket(fileno=fd)
+    sock.sendall(encode({"type": "hello", "landlock_abi": abi, **accounting.applied_restrictions()}))
+    Init(sock, shell, options.get("watch_memory_bytes")).run()
+
+
+def report_failure(fd: int, error: BaseException) -> None:
+    """Tells the host which step of the launch failed, in place of the greeting."""
+    known = error if isinstance(error, JailError) else JailError("start", 0, f"{type(error).__name__}: {error}")
+    fields = {"step": known.step, "errno": known.errno, "detail": known.detail, "hint": known.hint}
+    os.write(fd, encode({"type": "failed", **fields}))

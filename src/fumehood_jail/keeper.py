@@ -1,0 +1,122 @@
+"""The keeper: clones the zygote into its base jail, and sees to it that the zygote dies with the host.
+
+Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is the only
+process that acts with the host user's rights: it writes the id maps, then waits. It never reads anything that comes
+from the template or the guest. If the host dies, however it dies, the keeper kills the zygote, and with it (PID 1 of
+its namespace) every sandbox.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+from typing import Any, Dict, NoReturn
+
+from fumehood_jail import launch, namespaces, syscalls, users
+from fumehood_jail.errors import JailError
+
+EXIT_HOST_GONE = 3
+EXIT_LAUNCH_FAILED = 4
+
+
+def main(plan_fd: int) -> NoReturn:
+    """Carries out the plan found on `plan_fd`; exits with the zygote's status."""
+    with open(plan_fd, "rb") as file:
+        plan = json.load(file)
+
+    # Out of the way of the descriptor numbers that the zygote is promised.
+    report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 64)
+    os.close(int(plan["report_fd"]))
+    plan["report_fd"] = report_fd
+    try:
+        pid = _clone_zygote(plan)
+    except JailError as error:
+        _report(report_fd, error)
+        os._exit(EXIT_LAUNCH_FAILED)
+
+    os.close(report_fd)
+    _watch(pid, int(plan["host_pidfd"]))
+
+
+def _clone_zygote(plan: Dict[str, Any]) -> int:
+    ids = users.IdPlan.from_dict(plan["ids"])
+    if os.geteuid() == 0:
+        os.setgroups([])
+
+    gate = namespaces.Gate()
+    try:
+        pid = syscalls.clone(namespaces.JAIL_FLAGS)
+    except OSError as error:
+        raise JailError(
+            "clone into new namespaces",
+            error.errno or 0,
+            str(error),
+            "run 'fumehood doctor': it says which namespace this system refuses and how to allow it",
+        ) from None
+
+    if pid == 0:
+        _be_zygote(gate, plan)
+
+    try:
+        users.write_maps(pid, ids)
+    except JailError:
+        gate.close()
+        raise
+
+    gate.open()
+    return pid
+
+
+def _be_zygote(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
+    try:
+        gate.wait()
+        launch.enter_base_jail(plan)
+    except JailError as error:
+        _report(int(plan["report_fd"]), error)
+    except BaseException as error:
+        _report(int(plan["report_fd"]), JailError("launch", 0, f"{type(error).__name__}: {error}"))
+
+    os._exit(EXIT_LAUNCH_FAILED)
+
+
+def _report(report_fd: int, error: JailError) -> None:
+    fields = {"step": error.step, "errno": error.errno, "detail": error.detail, "hint": error.hint}
+    os.write(report_fd, json.dumps(fields).encode())
+
+
+def _watch(pid: int, host_pidfd: int) -> NoReturn:
+    zygote_pidfd = os.pidfd_open(pid)
+    _close_all_but(zygote_pidfd, host_pidfd)
+    poller = select.poll()
+    poller.register(zygote_pidfd, select.POLLIN)
+    poller.register(host_pidfd, select.POLLIN)
+    ready = {fd for fd, _ in poller.poll()}
+
+    if zygote_pidfd not in ready:
+        signal.pidfd_send_signal(zygote_pidfd, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os._exit(EXIT_HOST_GONE)
+
+    _, status = os.waitpid(pid, 0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Closes what the zygote now holds: while the keeper had its socket open too, nobody would see the zygote end."""
+    first = 0
+
+    for fd in sorted(kept):
+        if fd > first:
+            syscalls.close_range(first, fd - 1)
+
+        first = fd + 1
+
+    syscalls.close_range(first)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

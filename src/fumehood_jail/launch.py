@@ -1,0 +1,102 @@
+"""The launch: the visible, ordered list of steps that makes a base jail, and the one that makes a sandbox.
+
+A reviewer reads the security of the product here. `enter_base_jail` runs in the keeper's clone and ends in an exec of
+the template's interpreter, which is restricted from its first instruction; `enter_sandbox` runs in the clone that
+becomes a sandbox's init, before any guest code exists. Each step is named; a step that fails ends the launch with a
+`JailError` and nothing runs half-jailed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, Dict, NoReturn
+
+from fumehood_jail import caps, landlock, mounts, network, rlimits, seccomp, syscalls
+from fumehood_jail.errors import JailError
+
+# Inside a sandbox everybody is this user.
+GUEST_UID = 1000
+# Inside the base jail the zygote is root of its own user namespace, and nobody on the host.
+BASE_UID = 0
+HOSTNAME = "fumehood"
+# Where the zygote finds its socket to the host.
+CONTROL_FD = 3
+
+# What the zygote must still be able to do: write the id maps of the sandboxes it clones, and end them. Dropped from the
+# bounding set as well, so that the exec as root of the namespace does not bring the others back.
+_ZYGOTE_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_KILL"})
+
+
+def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
+    """Turns a fresh clone of the keeper into the zygote: own root, own names, then the template's interpreter.
+
+    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has three
+    capabilities within its own user namespace, a system call filter, and the certainty of dying with the keeper. Every
+    descriptor but 0, 1, 2 and the control socket is closed by the exec.
+    """
+    _step("build the root", mounts.build_root, plan["root"])
+    _step("seal the root", mounts.seal_root)
+    _step("name the machine", syscalls.sethostname, HOSTNAME)
+    _step("forbid core dumps", rlimits.apply, {"core": 0})
+    _step("close what is not ours", _keep_only, plan["control_fd"])
+    _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _step("drop capabilities", caps.keep_only, _ZYGOTE_CAPABILITIES)
+    _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    _step("load the zygote's system call filter", seccomp.load, bytes.fromhex(plan["seccomp"]))
+    _step("start the interpreter", os.execve, plan["argv"][0], plan["argv"], plan["envs"])
+    raise AssertionError("execve returned")
+
+
+def enter_sandbox(options: Dict[str, Any], program: bytes) -> int:
+    """Turns a fresh clone of the zygote into the init of a sandbox.
+
+    Before: a clone with every namespace new and its id maps written; no guest code exists. After: the process is an
+    ordinary user without capabilities, behind Landlock and the system call filter, and cannot be traced or dumped.
+
+    Returns:
+        The Landlock ABI that is enforced, 0 when the kernel has none.
+    """
+    _step("become the guest user", _become_guest)
+    _step("name the machine", syscalls.sethostname, options["hostname"])
+    _step(
+        "mount the sandbox's filesystems",
+        mounts.mount_sandbox,
+        options["disk_bytes"],
+        options["inodes"],
+        GUEST_UID,
+    )
+    _step("bring up the loopback", network.loopback_up)
+    _step("set resource limits", rlimits.apply, options["rlimits"])
+    _step("drop every capability", caps.drop_all)
+    _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    abi = _step("enforce Landlock", _enforce_landlock)
+    _step("load the system call filter", seccomp.load, program)
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
+    return int(abi)
+
+
+def _become_guest() -> None:
+    os.setresgid(GUEST_UID, GUEST_UID, GUEST_UID)
+    os.setresuid(GUEST_UID, GUEST_UID, GUEST_UID)
+    os.umask(0o022)
+
+
+def _enforce_landlock() -> int:
+    """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant."""
+    return landlock.restrict(read_only=["/"], read_write=[*mounts.WRITABLE, "/dev"])
+
+
+def _keep_only(control_fd: int) -> None:
+    """Leaves the interpreter with 0, 1, 2 and the control socket as 3; the report pipe closes by the exec itself."""
+    os.dup2(control_fd, CONTROL_FD)
+    syscalls.close_range(CONTROL_FD + 1, 0xFFFFFFFF, syscalls.CLOSE_RANGE_CLOEXEC)
+
+
+def _step(name: str, function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except JailError:
+        raise
+    except OSError as error:
+        raise JailError(name, error.errno or 0, str(error)) from None

@@ -1,0 +1,279 @@
+"""Mounts: the root that a jail sees, made of read-only binds, written files and sized memory filesystems.
+
+`build_root` runs once per template, in the clone that becomes the zygote; `mount_sandbox` runs once per sandbox, in the
+clone that becomes its init. Both run with full capabilities inside a user namespace of their own and before any guest
+code exists. Every source is resolved before the old root is detached, and afterwards nothing of the host remains
+reachable but what the plan names.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Dict, List
+
+from fumehood_jail import syscalls
+from fumehood_jail.errors import JailError
+
+# Where the new root is put together before it replaces the old one. Any directory of the host does; /tmp is everywhere.
+_STAGING = "/tmp"  # noqa: S108 - a mount point in a private mount namespace, nothing is written to the host's /tmp
+_OLD_ROOT = "/.old"
+
+_ROOT_OPTIONS = "mode=0755,size=64m,nr_inodes=16384"
+
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx",
+}
+
+# Files of /proc that tell about the whole machine, or act on it. Docker's list, plus what security reviews add.
+MASKED_PROC_FILES = (
+    "kallsyms", "kcore", "keys", "key-users", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
+    "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
+    "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz",
+)  # fmt: skip
+MASKED_PROC_DIRECTORIES = ("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", "tty", "sysvipc")
+
+# The directories of the one writable filesystem, by where they appear. One superblock, so that `disk_bytes` and
+# `inodes` bound all of them together.
+WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/tmp": 0o1777}  # noqa: S108
+
+
+def build_root(plan: Dict[str, Any]) -> None:
+    """Replaces the root of this mount namespace by the one that `plan` describes.
+
+    Before: a fresh mount namespace whose owning user namespace is ours; our user on the host is still the one who
+    started us, so that private folders on the way to a bind source can be crossed. After: `/` is a memory filesystem
+    (still writable: `seal_root` ends that) and the old root is gone.
+
+    Args:
+        plan: `binds` (a list of source, target), `files` (path to text), `copies` (a list of source, target),
+            `links` (path to target), `directories` (paths), `hide` (directories of a bind to be shown empty),
+            `uid` (who owns the new root).
+    """
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    sources = _open_sources([source for source, _ in plan["binds"]])
+    copied = {target: _read_if_there(source) for source, target in plan["copies"]}
+    devices = _open_sources([f"/dev/{name}" for name in DEVICES])
+    alternatives = _read_links("/etc/alternatives")
+    _become(plan["uid"])
+
+    syscalls.mount("tmpfs", _STAGING, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
+    os.chdir(_STAGING)
+    os.mkdir(_OLD_ROOT[1:])
+    # A procfs of the new PID namespace, unmasked: each sandbox may mount its own only while such a one is visible.
+    os.mkdir("proc")
+    _mount_proc(_STAGING + "/proc")
+    syscalls.pivot_root(".", _OLD_ROOT[1:])
+    os.chdir("/")
+
+    for path in plan["directories"]:
+        os.makedirs(path, exist_ok=True)
+
+    for (source, target), fd in zip(plan["binds"], sources):
+        _bind_read_only(fd, source, target)
+
+    for path in plan["hide"]:
+        _show_empty(path)
+
+    _make_devices(devices)
+    _write_files(plan["files"], plan["executables"])
+    _write_files(copied, ())
+    _write_links({**{f"/etc/alternatives/{name}": target for name, target in alternatives.items()}, **plan["links"]})
+
+    syscalls.umount2(_OLD_ROOT, syscalls.MNT_DETACH)
+    os.rmdir(_OLD_ROOT)
+    # Scratch space for what the template's packages write while they are imported; each sandbox covers it with its own.
+    syscalls.mount("tmpfs", "/tmp", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")  # noqa: S108
+
+
+def seal_root() -> None:
+    """Makes the root itself read-only: from here on nothing can be added to what every sandbox sees."""
+    read_only = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
+    syscalls.mount_setattr("/", read_only, 0, False)
+
+
+def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
+    """Gives a sandbox its own writable directories, its own /proc, masked, and its own terminals.
+
+    Before: a clone of the zygote in namespaces of its own, with every capability in them. After: the only writable
+    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
+    """
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    options = f"mode=0755,size={disk_bytes},nr_inodes={inodes},uid={uid},gid={uid}"
+    _at_step("mount the writable filesystem", syscalls.mount, "tmpfs", "/tmp", "tmpfs", flags, options)  # noqa: S108
+
+    for path, mode in WRITABLE.items():
+        inner = "/tmp/" + path.replace("/", "")  # noqa: S108
+        os.mkdir(inner, mode)
+        os.chmod(inner, mode)
+        syscalls.mount(inner, path, None, syscalls.MS_BIND)
+
+    _at_step("mount /proc", _mount_proc, "/proc")
+    _mask_proc()
+    _at_step(
+        "mount /dev/pts",
+        syscalls.mount,
+        "devpts",
+        "/dev/pts",
+        "devpts",
+        syscalls.MS_NOSUID | syscalls.MS_NOEXEC,
+        "newinstance,ptmxmode=0666,mode=0620",
+    )
+
+
+def _mask_proc() -> None:
+    for name in _MASKABLE_FILES or _find_maskable():
+        syscalls.mount("/dev/null", name, None, syscalls.MS_BIND)
+
+    for name in _MASKABLE_DIRECTORIES:
+        syscalls.mount("/sys", name, None, syscalls.MS_BIND)
+
+    # What remains of /proc/sys is read-only for every guest anyway; the bind makes it so for any later mistake too.
+    syscalls.mount("/proc/sys", "/proc/sys", None, syscalls.MS_BIND)
+    syscalls.mount_setattr("/proc/sys", syscalls.MOUNT_ATTR_RDONLY, 0, False)
+
+
+# Which of the masked names this kernel has. The zygote asks once; its clones inherit the answer.
+_MASKABLE_FILES: List[str] = []
+_MASKABLE_DIRECTORIES: List[str] = []
+
+
+def _find_maskable() -> List[str]:
+    _MASKABLE_FILES.extend(path for path in _in_proc(MASKED_PROC_FILES) if not os.path.isdir(path))
+    _MASKABLE_DIRECTORIES.extend(path for path in _in_proc(MASKED_PROC_DIRECTORIES) if os.path.isdir(path))
+    return _MASKABLE_FILES
+
+
+def find_maskable() -> None:
+    """Looks once, in the zygote, which names of /proc are there to be masked."""
+    _find_maskable()
+
+
+def _in_proc(names: Any) -> List[str]:
+    return [path for path in (f"/proc/{name}" for name in names) if os.path.lexists(path)]
+
+
+def _mount_proc(target: str) -> None:
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    try:
+        syscalls.mount("proc", target, "proc", flags)
+    except PermissionError as error:
+        raise JailError(
+            "mount /proc",
+            error.errno,
+            "the kernel refused a new procfs in this user namespace",
+            "a container that masks its own /proc forbids this: start it with an unmasked one "
+            "(docker: --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked)",
+        ) from None
+
+
+def _become(uid: int) -> None:
+    """Takes on the root of the new user namespace; before this we are still the host's user on every file check."""
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def _open_sources(paths: List[str]) -> List[int]:
+    """Opens bind sources in this mount namespace, while we may still cross the folders that lead to them."""
+    fds = []
+
+    for path in paths:
+        try:
+            fds.append(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        except OSError as error:
+            raise JailError("open a folder of the template", error.errno or 0, repr(path)) from None
+
+    return fds
+
+
+def _bind_read_only(fd: int, source: str, target: str) -> None:
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+    origin = f"{_OLD_ROOT}/proc/self/fd/{fd}"
+    try:
+        syscalls.mount(origin, target, None, syscalls.MS_BIND | syscalls.MS_REC)
+        read_only = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
+        syscalls.mount_setattr(target, read_only, 0, True)
+    except OSError as error:
+        raise JailError("bind a folder of the template read-only", error.errno or 0, f"{source!r}: {error}") from None
+
+    os.close(fd)
+
+
+def _show_empty(path: str) -> None:
+    if not os.path.isdir(path):
+        return
+
+    syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_RDONLY, "size=4k,mode=0755")
+
+
+def _make_devices(fds: List[int]) -> None:
+    os.makedirs("/dev", exist_ok=True)
+
+    for name, fd in zip(DEVICES, fds):
+        target = f"/dev/{name}"
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        syscalls.mount(f"{_OLD_ROOT}/proc/self/fd/{fd}", target, None, syscalls.MS_BIND)
+        os.close(fd)
+
+    for name, link in _DEVICE_LINKS.items():
+        os.symlink(link, f"/dev/{name}")
+
+    for name in ("shm", "pts"):
+        os.makedirs(f"/dev/{name}", exist_ok=True)
+
+
+def _write_files(files: Dict[str, Any], executables: Any) -> None:
+    for path, content in files.items():
+        if content is None:
+            continue
+
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
+        mode = 0o755 if path in executables else 0o644
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, mode)
+
+        with open(fd, "wb") as file:
+            file.write(data)
+
+
+def _write_links(links: Dict[str, str]) -> None:
+    for path, target in links.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+
+        if not os.path.lexists(path):
+            os.symlink(target, path)
+
+
+def _read_if_there(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _read_links(folder: str) -> Dict[str, str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return {}
+
+    return {name: os.readlink(os.path.join(folder, name)) for name in names if os.path.islink(os.path.join(folder, name))}
+
+
+def _at_step(step: str, function: Any, *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except OSError as error:
+        raise JailError(step, error.errno or 0, str(error)) from None

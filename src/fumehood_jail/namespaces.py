@@ -1,0 +1,85 @@
+"""Namespaces: which ones a jail gets, and the gate between a parent and its cloned child.
+
+Runs in the keeper (for the base jail) and in the zygote (for each sandbox), on both sides of one raw clone. The child
+may do nothing until its parent has written its id maps: the gate is the pipe that says so. Must never be called in a
+process that has more than one thread: a raw clone copies only the calling one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fumehood_jail import syscalls
+
+# Everything that can be separated by one clone (man 7 namespaces). The time namespace is left out: monotonic clocks
+# are compared between host and guest to order their output.
+ALL_NAMESPACES = {
+    "user": syscalls.CLONE_NEWUSER,
+    "pid": syscalls.CLONE_NEWPID,
+    "mnt": syscalls.CLONE_NEWNS,
+    "net": syscalls.CLONE_NEWNET,
+    "ipc": syscalls.CLONE_NEWIPC,
+    "uts": syscalls.CLONE_NEWUTS,
+    "cgroup": syscalls.CLONE_NEWCGROUP,
+}
+
+
+def clone_flags() -> int:
+    """Returns the flags of the one clone that makes a jail."""
+    flags = syscalls.SIGCHLD
+
+    for flag in ALL_NAMESPACES.values():
+        flags |= flag
+
+    return flags
+
+
+JAIL_FLAGS = clone_flags()
+
+
+class Gate:
+    """Holds a cloned child back until its parent has written the child's id maps.
+
+    Before: made by the parent, then inherited by the clone. After: `open` in the parent lets the child's `wait`
+    return; if the parent dies first, `wait` raises.
+    """
+
+    __slots__ = ("_read_fd", "_write_fd")
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC)
+
+    def open(self) -> None:
+        """Lets the child through, and closes the parent's ends."""
+        os.write(self._write_fd, b"!")
+        self.close()
+
+    def close(self) -> None:
+        """Closes both ends; a child that still waits is turned away."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+    def wait(self) -> None:
+        """Blocks the child until the parent opens; raises `EOFError` if the parent gave up."""
+        os.close(self._write_fd)
+        passed = os.read(self._read_fd, 1)
+        os.close(self._read_fd)
+
+        if not passed:
+            raise EOFError("the parent gave up before the jail was mapped")
+
+
+def write_single_map(pid: int, inside: int, outside: int) -> None:
+    """Maps one user and one group id into the user namespace of a freshly cloned child.
+
+    Before: the caller is the parent, with CAP_SETUID and CAP_SETGID in its own user namespace unless `outside` is its
+    own id. After: the child can be nobody else, and can never change its supplementary groups.
+    """
+    line = f"{inside} {outside} 1".encode("ascii")
+
+    for name, content in (("setgroups", b"deny"), ("uid_map", line), ("gid_map", line)):
+        fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, content)
+        finally:
+            os.close(fd)
