@@ -1,0 +1,224 @@
+"""What control groups of both versions have in common: the verbs, and killing all members one by one.
+
+Runs in the host process, outside every jail. The descriptors of what is read often are opened at first
+use and kept, because usage is read around every execution.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from abc import ABC, abstractmethod
+
+from fumehood_jail.errors import JailError
+
+CPU_PERIOD_MICROSECONDS = 100_000
+# The kernel refuses a quota below a millisecond.
+_SHORTEST_QUOTA_MICROSECONDS = 1000
+
+
+class Cgroup(ABC):
+    """One sandbox's cgroup."""
+
+    __slots__ = ("_fds", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._fds: dict[str, int] = {}
+
+    @property
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """The folders that make up this cgroup: one, or one for each hierarchy of version 1."""
+
+    @abstractmethod
+    def set_memory_bytes(self, memory_bytes: int) -> None:
+        """Sets the limit of memory; nothing of it may be swapped out."""
+
+    @abstractmethod
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Returns the user and system CPU time used so far, also by processes that have ended."""
+
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Returns the memory in use now: processes, their share of the page cache, tmpfs, kernel objects."""
+
+    @abstractmethod
+    def peak_memory_bytes(self) -> int:
+        """Returns the most memory in use since `reset_peak`; what is in use now if the kernel keeps no peak."""
+
+    @abstractmethod
+    def reset_peak(self) -> bool:
+        """Starts a new peak. False where the kernel cannot: the peak then covers the sandbox's whole life."""
+
+    @abstractmethod
+    def oom_kills(self) -> int:
+        """Returns how many processes were killed for exceeding the memory limit."""
+
+    @abstractmethod
+    def _forbid_forks(self) -> None:
+        """Makes every further fork in the cgroup fail."""
+
+    def add(self, pid: int) -> None:
+        """Moves a process into the cgroup; what it starts later is born there."""
+        for folder in self.folders:
+            write_file(os.path.join(folder, "cgroup.procs"), str(pid))
+
+    def processes(self) -> list[int]:
+        """Returns the ids of the processes in the cgroup, as the caller's PID namespace sees them."""
+        with open(os.path.join(self.folders[0], "cgroup.procs"), encoding="ascii") as file:
+            return [int(line) for line in file]
+
+    def kill(self) -> None:
+        """Kills every process in the cgroup, however fast they fork. Does not wait for their end."""
+        self._forbid_forks()
+        signalled: set[int] = set()
+        while True:
+            fresh = [pid for pid in self.processes() if pid not in signalled]
+            if not fresh:
+                return
+
+            for pid in fresh:
+                self._kill_one(pid)
+
+            signalled.update(fresh)
+
+    def remove(self) -> bool:
+        """Removes the cgroup and closes its files.
+
+        Returns:
+            False while processes of it are still ending: to be tried again.
+        """
+        self.close()
+        for folder in reversed(self.folders):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    return False
+
+                raise JailError("cgroup", error.errno or 0, f"cannot remove {folder!r}") from error
+
+        return True
+
+    def close(self) -> None:
+        """Closes the files that were kept open."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+    def _kill_one(self, pid: int) -> None:
+        """Kills through a pidfd that is older than a look at the members: a number alone may be another's by now."""
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+
+        try:
+            if pid in self.processes():
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(fd)
+
+    def _read(self, path: str, flags: int = os.O_RDONLY) -> bytes:
+        """Reads a small file from its start; opened once."""
+        return os.pread(self._fd(path, flags), 4096, 0)
+
+    def _fd(self, path: str, flags: int) -> int:
+        fd = self._fds.get(path)
+        if fd is None:
+            fd = self._fds[path] = os.open(path, flags | os.O_CLOEXEC)
+
+        return fd
+
+
+class CgroupDriver(ABC):
+    """Makes cgroups in one place of the hierarchy.
+
+    Attributes:
+        version: 1 or 2.
+        controllers: Which of memory, pids, cpu and cpuacct are there; the first two always are.
+    """
+
+    __slots__ = ("controllers",)
+    version: int
+
+    def __init__(self, controllers: frozenset[str]) -> None:
+        self.controllers = controllers
+
+    @property
+    @abstractmethod
+    def parent(self) -> str:
+        """The folder in which the names of all cgroups of this place are found."""
+
+    @abstractmethod
+    def open(self, name: str) -> Cgroup:
+        """Returns the cgroup called `name`, whether it exists or not."""
+
+    @abstractmethod
+    def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
+        """Writes the limits of processes and CPU."""
+
+    def create(self, name: str, *, memory_bytes: int, processes: int, cpu_cores: float) -> Cgroup:
+        """Makes a cgroup with its limits, or nothing.
+
+        Args:
+            name: One path component, as `cgroup_name` makes it.
+            memory_bytes: Most memory, with nothing swapped out.
+            processes: Most processes and threads at a time.
+            cpu_cores: Most CPU time per wall time; it may be a fraction.
+        """
+        cgroup = self.open(name)
+        try:
+            for folder in cgroup.folders:
+                os.mkdir(folder, 0o755)
+
+            cgroup.set_memory_bytes(memory_bytes)
+            self._limit(cgroup, processes, cpu_cores)
+        except OSError as error:
+            cgroup.remove()
+            raise JailError(
+                "cgroup", error.errno or 0, f"cannot make {name!r} in {self.parent!r} ({error})"
+            ) from error
+
+        return cgroup
+
+
+def cpu_quota_microseconds(cpu_cores: float) -> int:
+    """Returns the CPU time that `cpu_cores` allow in one period."""
+    return max(int(cpu_cores * CPU_PERIOD_MICROSECONDS), _SHORTEST_QUOTA_MICROSECONDS)
+
+
+def read_file(path: str) -> bytes:
+    """Reads a small file of the cgroup file system."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: str, text: str) -> None:
+    """Writes a value into a file of the cgroup file system; the error names the file."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode("ascii"))
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, writing {text!r}", path) from None
+
+
+def read_field(content: bytes, key: bytes) -> int:
+    """Finds the number behind `key` in a file of `key number` lines."""
+    for line in content.splitlines():
+        name, _, number = line.partition(b" ")
+        if name == key:
+            return int(number)
+
+    raise ValueError(f"no {key.decode()!r} among {content.decode('ascii', 'replace')!r}")

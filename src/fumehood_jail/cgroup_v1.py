@@ -1,0 +1,106 @@
+"""Control groups of version 1: every controller has a hierarchy of its own, so a cgroup is several folders.
+
+Runs in the host process, outside every jail. There is no kill in this version: forks are forbidden
+first, then the members are killed one by one, which ends because nobody can be added.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fumehood_jail.cgroup_base import (
+    CPU_PERIOD_MICROSECONDS,
+    Cgroup,
+    CgroupDriver,
+    cpu_quota_microseconds,
+    read_field,
+    read_file,
+    write_file,
+)
+
+
+class CgroupV1(Cgroup):
+    """A cgroup of version 1: a folder of the same name in each controller's hierarchy."""
+
+    __slots__ = ("_folders",)
+
+    def __init__(self, name: str, folders: dict[str, str]) -> None:
+        super().__init__(name)
+        self._folders = folders
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders, that of `pids` first; controllers that are mounted together share one."""
+        return list(dict.fromkeys([self._folders["pids"], *self._folders.values()]))
+
+    def set_memory_bytes(self, memory_bytes: int) -> None:
+        """Sets the limit of memory, and of memory and swap together, in the order that the kernel accepts."""
+        plain = self._path("memory", "memory.limit_in_bytes")
+        with_swap = self._path("memory", "memory.memsw.limit_in_bytes")
+        if not os.path.exists(with_swap):
+            write_file(plain, str(memory_bytes))
+            return
+
+        # The sum may never be below the part.
+        raised = memory_bytes > int(read_file(with_swap))
+        for path in (with_swap, plain) if raised else (plain, with_swap):
+            write_file(path, str(memory_bytes))
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Returns the user and system CPU time used so far."""
+        user = self._read(self._path("cpuacct", "cpuacct.usage_user"))
+        system = self._read(self._path("cpuacct", "cpuacct.usage_sys"))
+        return int(user) / 1e9, int(system) / 1e9
+
+    def memory_bytes(self) -> int:
+        """Returns the memory in use now."""
+        return int(self._read(self._path("memory", "memory.usage_in_bytes")))
+
+    def peak_memory_bytes(self) -> int:
+        """Returns the most memory in use since `reset_peak`."""
+        return int(self._read(self._path("memory", "memory.max_usage_in_bytes"), os.O_RDWR))
+
+    def reset_peak(self) -> bool:
+        """Starts a new peak."""
+        os.pwrite(self._fd(self._path("memory", "memory.max_usage_in_bytes"), os.O_RDWR), b"0", 0)
+        return True
+
+    def oom_kills(self) -> int:
+        """Returns how many processes were killed for exceeding the memory limit (Linux 4.13)."""
+        return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
+
+    def _forbid_forks(self) -> None:
+        write_file(self._path("pids", "pids.max"), "0")
+
+    def _path(self, controller: str, file: str) -> str:
+        return f"{self._folders[controller]}/{file}"
+
+
+class CgroupDriverV1(CgroupDriver):
+    """Makes cgroups of version 1: one folder in each controller's own hierarchy."""
+
+    __slots__ = ("_parents",)
+    version = 1
+
+    def __init__(self, parents: dict[str, str]) -> None:
+        super().__init__(frozenset(parents))
+        self._parents = parents
+
+    @property
+    def parent(self) -> str:
+        """The place in the hierarchy of `pids`."""
+        return self._parents["pids"]
+
+    def open(self, name: str) -> CgroupV1:
+        """Returns the cgroup called `name`, whether it exists or not."""
+        return CgroupV1(
+            name, {controller: f"{parent}/{name}" for controller, parent in self._parents.items()}
+        )
+
+    def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
+        name = cgroup.name
+        write_file(f"{self._parents['pids']}/{name}/pids.max", str(processes))
+        if "cpu" in self._parents:
+            folder = f"{self._parents['cpu']}/{name}"
+            write_file(f"{folder}/cpu.cfs_period_us", str(CPU_PERIOD_MICROSECONDS))
+            write_file(f"{folder}/cpu.cfs_quota_us", str(cpu_quota_microseconds(cpu_cores)))

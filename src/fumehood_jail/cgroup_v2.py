@@ -1,0 +1,115 @@
+"""Control groups of version 2: one folder of the unified hierarchy.
+
+Runs in the host process, outside every jail. The parent folder must hand its controllers down already: enabling
+them would mean moving processes that are not ours.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fumehood_jail.cgroup_base import (
+    CPU_PERIOD_MICROSECONDS,
+    Cgroup,
+    CgroupDriver,
+    cpu_quota_microseconds,
+    read_field,
+    write_file,
+)
+
+
+class CgroupV2(Cgroup):
+    """A cgroup of version 2: one folder of the unified hierarchy."""
+
+    __slots__ = ("_folder", "_peak_open_flags")
+
+    def __init__(self, name: str, folder: str) -> None:
+        super().__init__(name)
+        self._folder = folder
+        self._peak_open_flags: int | None = None
+
+    @property
+    def folders(self) -> list[str]:
+        """The one folder."""
+        return [self._folder]
+
+    def set_memory_bytes(self, memory_bytes: int) -> None:
+        """Sets the limit of memory and forbids swap."""
+        write_file(f"{self._folder}/memory.max", str(memory_bytes))
+        if os.path.exists(f"{self._folder}/memory.swap.max"):
+            write_file(f"{self._folder}/memory.swap.max", "0")
+
+    def kill(self) -> None:
+        """Kills every process in the cgroup at once; one by one before Linux 5.14."""
+        if os.path.exists(f"{self._folder}/cgroup.kill"):
+            write_file(f"{self._folder}/cgroup.kill", "1")
+        else:
+            super().kill()
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Returns the user and system CPU time used so far."""
+        content = self._read(f"{self._folder}/cpu.stat")
+        return read_field(content, b"user_usec") / 1e6, read_field(content, b"system_usec") / 1e6
+
+    def memory_bytes(self) -> int:
+        """Returns the memory in use now."""
+        return int(self._read(f"{self._folder}/memory.current"))
+
+    def peak_memory_bytes(self) -> int:
+        """Returns the most memory in use since `reset_peak`; before Linux 5.19 what is in use now."""
+        path = f"{self._folder}/memory.peak"
+        try:
+            return int(self._read(path, self._peak_flags(path)))
+        except FileNotFoundError:
+            return self.memory_bytes()
+
+    def reset_peak(self) -> bool:
+        """Starts a new peak, which the kernel keeps for the open file (Linux 6.12)."""
+        path = f"{self._folder}/memory.peak"
+        flags = self._peak_flags(path)
+        if flags == os.O_RDONLY:
+            return False
+
+        os.pwrite(self._fd(path, flags), b"reset", 0)
+        return True
+
+    def oom_kills(self) -> int:
+        """Returns how many processes were killed for exceeding the memory limit."""
+        return read_field(self._read(f"{self._folder}/memory.events"), b"oom_kill")
+
+    def _forbid_forks(self) -> None:
+        write_file(f"{self._folder}/pids.max", "0")
+
+    def _peak_flags(self, path: str) -> int:
+        """Tells how memory.peak can be opened: a kernel that can reset it makes it writable."""
+        if self._peak_open_flags is None:
+            resettable = os.path.exists(path) and os.stat(path).st_mode & 0o200
+            self._peak_open_flags = os.O_RDWR if resettable else os.O_RDONLY
+
+        return self._peak_open_flags
+
+
+class CgroupDriverV2(CgroupDriver):
+    """Makes cgroups of version 2 in a folder that hands its controllers down."""
+
+    __slots__ = ("_parent",)
+    version = 2
+
+    def __init__(self, parent: str, controllers: frozenset[str]) -> None:
+        super().__init__(controllers | {"cpuacct"})
+        self._parent = parent
+
+    @property
+    def parent(self) -> str:
+        """The delegated folder."""
+        return self._parent
+
+    def open(self, name: str) -> CgroupV2:
+        """Returns the cgroup called `name`, whether it exists or not."""
+        return CgroupV2(name, f"{self._parent}/{name}")
+
+    def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
+        folder = f"{self._parent}/{cgroup.name}"
+        write_file(f"{folder}/pids.max", str(processes))
+        if "cpu" in self.controllers:
+            write_file(f"{folder}/cpu.max", f"{cpu_quota_microseconds(cpu_cores)} {CPU_PERIOD_MICROSECONDS}")

@@ -1,0 +1,239 @@
+"""Control groups: finds where sandboxes can have theirs, and clears away those of hosts that have died.
+
+Runs in the host process, outside every jail. A sandbox gets one cgroup, a child of the host process's
+own place or of the nearest one above it, so that limits which the system has put on the host go on
+counting. Nothing that was there before is moved or reconfigured. Both versions have the same verbs
+(`cgroup_base`).
+
+An out-of-memory kill ends one process and not the sandbox, in both versions: a context may die and be
+replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fumehood_jail.cgroup_base import Cgroup, CgroupDriver
+from fumehood_jail.cgroup_v1 import CgroupDriverV1
+from fumehood_jail.cgroup_v2 import CgroupDriverV2
+
+__all__ = ["Cgroup", "CgroupDriver", "cgroup_name", "detect", "owner_is_alive", "sweep"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+_NEEDED = ("memory", "pids")
+_NEEDED_V1 = ("memory", "pids", "cpuacct")
+_WANTED = ("memory", "pids", "cpu", "cpuacct")
+_SWEEP_SECONDS = 5.0
+_SWEEP_PAUSE_SECONDS = 0.005
+
+
+class _Mount:
+    """A mounted hierarchy: its controllers (none for version 2), its folder, and the cgroup shown there."""
+
+    __slots__ = ("controllers", "folder", "root", "version")
+
+    def __init__(self, version: int, folder: str, root: str, controllers: frozenset[str]) -> None:
+        self.version = version
+        self.folder = folder
+        self.root = root
+        self.controllers = controllers
+
+    def folder_of(self, path: str) -> str:
+        """Returns the folder of the cgroup called `path`, or of the mount if that lies outside what is shown."""
+        relative = os.path.relpath(path, self.root)
+        inside = not relative.startswith("..") and "/.." not in path
+        return os.path.normpath(os.path.join(self.folder, relative)) if inside else self.folder
+
+
+def detect(proc: str = "/proc/self") -> tuple[CgroupDriver | None, list[str]]:
+    """Finds where this process may make cgroups with limits of memory and processes.
+
+    Args:
+        proc: The folder with this process's `mountinfo` and `cgroup`.
+
+    Returns:
+        The driver, or None and the reasons, one for each place that was looked at.
+    """
+    mounts = _mounts(f"{proc}/mountinfo")
+    paths = _own_paths(f"{proc}/cgroup")
+    reasons: list[str] = []
+    if not mounts:
+        reasons.append("no cgroup file system is mounted")
+
+    return _detect_v2(mounts, paths, reasons) or _detect_v1(mounts, paths, reasons), reasons
+
+
+def cgroup_name(prefix: str, label: str) -> str:
+    """Names a cgroup so that `sweep` can tell whether the host process that owns it still lives.
+
+    Args:
+        prefix: The same for all of a program's cgroups, without a hyphen.
+        label: What it is for, unique within this process.
+    """
+    return f"{prefix}-{_pid_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-{label}"
+
+
+def owner_is_alive(pid: int, start_time: int) -> bool:
+    """Tells whether the process `pid` that started at `start_time` (clock ticks after boot) still lives."""
+    return _start_time(pid) == start_time
+
+
+def sweep(
+    driver: CgroupDriver, prefix: str, is_alive: Callable[[int, int], bool] = owner_is_alive
+) -> tuple[list[str], list[str]]:
+    """Kills and removes the cgroups that dead host processes have left behind.
+
+    Those of another PID namespace are left alone: nobody here can tell whether their owner lives.
+
+    Returns:
+        The names that were removed, and those whose processes have not ended within five seconds.
+    """
+    orphans = [driver.open(name) for name in _orphan_names(driver.parent, prefix, is_alive)]
+    for cgroup in orphans:
+        cgroup.kill()
+
+    removed: list[str] = []
+    deadline = time.monotonic() + _SWEEP_SECONDS
+    while orphans and time.monotonic() < deadline:
+        removed += [cgroup.name for cgroup in orphans if cgroup.remove()]
+        orphans = [cgroup for cgroup in orphans if cgroup.name not in removed]
+        if orphans:
+            time.sleep(_SWEEP_PAUSE_SECONDS)
+
+    return removed, [cgroup.name for cgroup in orphans]
+
+
+def _orphan_names(parent: str, prefix: str, is_alive: Callable[[int, int], bool]) -> list[str]:
+    names = []
+    for name in sorted(os.listdir(parent)):
+        fields = name.split("-", 4)
+        if len(fields) != 5 or fields[0] != prefix or not all(field.isdigit() for field in fields[1:4]):
+            continue
+
+        namespace, pid, start_time = map(int, fields[1:4])
+        if namespace == _pid_namespace() and not is_alive(pid, start_time):
+            names.append(name)
+
+    return names
+
+
+def _detect_v2(mounts: list[_Mount], paths: dict[str, str], reasons: list[str]) -> CgroupDriver | None:
+    unified = [mount for mount in mounts if mount.version == 2]
+    if not unified or "" not in paths:
+        reasons.append("cgroup v2 is not mounted")
+        return None
+
+    mount = unified[0]
+    available = _words(f"{mount.folder}/cgroup.controllers")
+    missing = [controller for controller in _NEEDED if controller not in available]
+    if missing:
+        reasons.append(f"cgroup v2 at {mount.folder!r} does not offer {' and '.join(missing)}")
+        return None
+
+    folder = mount.folder_of(paths[""])
+    while True:
+        refusal = _why_not_delegated(folder)
+        if not refusal:
+            return CgroupDriverV2(
+                folder, frozenset(_words(f"{folder}/cgroup.subtree_control")) & set(_WANTED)
+            )
+
+        reasons.append(f"cgroup v2: {refusal}")
+        if folder == mount.folder:
+            return None
+
+        folder = os.path.dirname(folder)
+
+
+def _why_not_delegated(folder: str) -> str:
+    if not os.access(folder, os.W_OK | os.X_OK) or not os.access(f"{folder}/cgroup.procs", os.W_OK):
+        return f"{folder!r} is not writable"
+
+    handed_down = _words(f"{folder}/cgroup.subtree_control")
+    missing = [controller for controller in _NEEDED if controller not in handed_down]
+    return f"{folder!r} does not hand down {' and '.join(missing)}" if missing else ""
+
+
+def _detect_v1(mounts: list[_Mount], paths: dict[str, str], reasons: list[str]) -> CgroupDriver | None:
+    parents: dict[str, str] = {}
+    for controller in _WANTED:
+        mount = next((mount for mount in mounts if controller in mount.controllers), None)
+        if mount is None or controller not in paths:
+            reasons.append(f"cgroup v1: the controller {controller!r} is not mounted")
+            continue
+
+        folder = mount.folder_of(paths[controller])
+        if not os.access(folder, os.W_OK | os.X_OK):
+            reasons.append(f"cgroup v1: {folder!r} is not writable")
+            continue
+
+        parents[controller] = folder
+
+    if not all(controller in parents for controller in _NEEDED_V1):
+        return None
+
+    return CgroupDriverV1(parents)
+
+
+def _mounts(path: str) -> list[_Mount]:
+    """Reads the mounted hierarchies from a mountinfo file (man 5 proc_pid_mountinfo)."""
+    found = []
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
+            fields, (fstype, _, options) = left.split(), right.split()[:3]
+            root, folder = _unescape(fields[3]), _unescape(fields[4])
+            if fstype == "cgroup2":
+                found.append(_Mount(2, folder, root, frozenset()))
+            elif fstype == "cgroup":
+                found.append(_Mount(1, folder, root, frozenset(options.split(","))))
+
+    return found
+
+
+def _own_paths(path: str) -> dict[str, str]:
+    """Reads the own cgroup in each hierarchy, by controller; version 2 under the empty name."""
+    found = {}
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            _, controllers, own = line.rstrip("\n").split(":", 2)
+            for controller in controllers.split(","):
+                found[controller] = own
+
+    return found
+
+
+def _unescape(field: str) -> str:
+    for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(escaped, character)
+
+    return field
+
+
+def _words(path: str) -> set[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return set(file.read().split())
+    except OSError:
+        return set()
+
+
+def _start_time(pid: int) -> int | None:
+    """Returns when a process started, which with its number names it for good, or None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in parentheses may hold anything: count from the last one. A zombie does not
+            # count.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
