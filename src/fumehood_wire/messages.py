@@ -1,6 +1,6 @@
 """Messages: which types exist in each direction, and what each may hold.
 
-Four tables say it as data: host to context, context to host, host to init, init to host. `check` holds a
+The tables say it as data: host to context, context to host, host to init, init to host. `check` holds a
 decoded frame against one of them. It runs wherever a frame was just decoded, in the host and in the guest,
 and must never repair, guess or ignore: a type, a field or a value that its table does not name is refused.
 The invariant: what has passed `check` has the fields of its table and no others, each of the exact type and
@@ -35,6 +35,7 @@ __all__ = [
     "CONTEXT_TO_HOST",
     "HOST_TO_CONTEXT",
     "HOST_TO_INIT",
+    "INIT_GREETING",
     "INIT_TO_HOST",
     "MAX_CHUNK_BYTES",
     "MAX_DISPLAY_ID_CHARS",
@@ -161,8 +162,8 @@ HOST_TO_CONTEXT: Table = {
         },
         max_payload_bytes=None,
     ),
-    # The payload is the line that was typed.
-    "input_reply": _message({"id": _ID}, max_payload_bytes=MAX_CHUNK_BYTES),
+    # The payload is the line that was typed; "eof" says that there is none.
+    "input_reply": _message({"id": _ID}, {"eof": flag(only=True)}, max_payload_bytes=MAX_CHUNK_BYTES),
     "shutdown_request": _message({}),
 }
 
@@ -247,8 +248,9 @@ _CHANGE = record(
     }
 )
 
-INIT_TO_HOST: Table = {
-    # The first message is one of these two: what is in force on init, or which step of the launch failed.
+# The first message of init is one of these and the only one of them: what is in force on it, or which step
+# of the launch failed.
+INIT_GREETING: Table = {
     "hello": _message(
         {
             "pid": _PID,
@@ -260,6 +262,9 @@ INIT_TO_HOST: Table = {
         }
     ),
     "failed": _message({"step": text(64), "errno": _ERRNO, "detail": _SENTENCE, "hint": _SENTENCE}),
+}
+
+INIT_TO_HOST: Table = {
     "reply": Variants(
         "ok",
         {

@@ -71,6 +71,7 @@ def _from_host() -> list[Sample]:
     return [
         Sample("execute_request", table, request, "print('é')".encode()),
         Sample("input_reply", table, {"type": "input_reply", "id": EXECUTION}, b"42"),
+        Sample("input_reply-eof", table, {"type": "input_reply", "id": EXECUTION, "eof": True}),
         Sample("shutdown_request", table, {"type": "shutdown_request"}),
     ]
 
@@ -201,8 +202,8 @@ def _from_init() -> list[Sample]:
     changes = [{"kind": "create", "name": "a", "path": "/tmp/a"}]
     table = messages.INIT_TO_HOST
     return [
-        Sample("hello", table, hello),
-        Sample("failed", table, failed),
+        Sample("hello", messages.INIT_GREETING, hello),
+        Sample("failed", messages.INIT_GREETING, failed),
         *(
             Sample(f"reply-{verb}", table, {"type": "reply", "id": 5, "ok": True, "value": value}, b"data")
             for verb, value in VALUES.items()
