@@ -84,7 +84,7 @@ def _become_guest() -> None:
 
 def _enforce_landlock() -> int:
     """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant."""
-    return landlock.restrict(read_only=["/"], read_write=[*mounts.WRITABLE, "/dev"])
+    return landlock.restrict(read_only=["/"], read_write=list(mounts.WRITABLE), devices=("/dev",))
 
 
 def _keep_only(control_fd: int) -> None:

@@ -20,10 +20,10 @@ import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Runtime
 from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
-from fumehood.runtimes.linux_spawner import LinuxSpawner
+from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, LinuxSpawner, wait_for_exit
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.template import Template
-from fumehood_jail import cgroups, probe, seccomp, users
+from fumehood_jail import cgroups, seccomp, users
 from fumehood_jail.launch import BASE_UID
 from fumehood_wire.frames import ProtocolError, parse_json
 
@@ -64,7 +64,7 @@ class LinuxRuntime(Runtime):
             await asyncio.wait_for(spawner.begin(self._program("sandbox"), template.preload), _READY_SECONDS)
         except BaseException as error:
             keeper.process.kill()
-            await asyncio.to_thread(keeper.process.wait)
+            await wait_for_exit(keeper.process)
             host_end.close()
 
             if isinstance(error, SandboxStartError | asyncio.CancelledError):
@@ -93,7 +93,7 @@ class LinuxRuntime(Runtime):
             driver, reasons = cgroups.detect()
 
             if driver is not None:
-                cgroups.sweep(driver)
+                cgroups.sweep(driver, CGROUP_PREFIX)
 
             self._cgroups = (driver, "; ".join(reasons))
 
@@ -172,4 +172,6 @@ class _Keeper:
 
 def doctor() -> list[dict[str, str]]:
     """Describes every layer on this machine: whether it is there, why not, and how to get it."""
+    from fumehood_jail import probe
+
     return [layer.to_dict() for layer in probe.probe()]

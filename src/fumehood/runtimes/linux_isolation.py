@@ -16,7 +16,7 @@ _SECCOMP_FILTER = 2
 
 
 def describe_isolation(
-    greeting: dict[str, Any], ids: users.IdPlan, cgroup: cgroups.Cgroup | None, cgroup_reason: str
+    greeting: dict[str, Any], ids: users.IdPlan, driver: cgroups.CgroupDriver | None, cgroup_reason: str
 ) -> Isolation:
     """Returns level and layers of one sandbox."""
     layers = (
@@ -28,7 +28,7 @@ def describe_isolation(
         _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
         _layer("landlock", greeting["landlock_abi"] > 0, f"ABI {greeting['landlock_abi']}", "the kernel has none"),
         _layer("network", True, "a namespace of its own with a loopback and no route", ""),
-        *_resources(cgroup, cgroup_reason),
+        *_resources(driver, cgroup_reason),
     )
     essential = all(layer.state != "off" for layer in layers if layer.name not in ("landlock",))
     return Isolation(level="namespaces" if essential else "partial", layers=layers)
@@ -42,14 +42,18 @@ def _identity(ids: users.IdPlan) -> Layer:
                  "install newuidmap and list a range in /etc/subuid, or run as root")  # fmt: skip
 
 
-def _resources(cgroup: cgroups.Cgroup | None, reason: str) -> tuple[Layer, ...]:
-    if cgroup is None:
-        why = f"rlimits and a watcher inside, since no cgroup can be written: {reason}"
-        return tuple(Layer(name=f"cgroup {name}", state="degraded", why=why) for name in ("memory", "pids", "cpu"))
+def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer, ...]:
+    names = ("memory", "pids", "cpu")
+
+    if driver is None:
+        why = f"rlimits and a watcher inside instead, since no cgroup can be written: {reason}"
+        return tuple(Layer(name=f"cgroup {name}", state="degraded", why=why) for name in names)
 
     return tuple(
-        Layer(name=f"cgroup {name}", state="on" if name in cgroup.controllers else "degraded", why=cgroup.version)
-        for name in ("memory", "pids", "cpu")
+        Layer(name=f"cgroup {name}", state="on", why=f"version {driver.version}")
+        if name in driver.controllers
+        else Layer(name=f"cgroup {name}", state="degraded", why="its controller cannot be written")
+        for name in names
     )
 
 

@@ -29,6 +29,7 @@ _GREETING_SECONDS = 30.0
 _MAX_PACKET_BYTES = 1 << 18
 _CREDENTIALS = struct.Struct("3i")
 HOSTNAME = "fumehood"
+CGROUP_PREFIX = "fumehood"
 
 
 class LinuxSpawner(Spawner):
@@ -93,16 +94,16 @@ class LinuxSpawner(Spawner):
         self._close_control()
         # A zygote that was stopped or hangs does not notice; its keeper is ours to kill, and takes it along.
         self._keeper.kill()
-        await asyncio.to_thread(self._keeper.wait)
+        await wait_for_exit(self._keeper)
         self._all_ended()
 
         if self._ids.lock_fd is not None:
             os.close(self._ids.lock_fd)
             self._ids.lock_fd = None
 
-    def describe(self, greeting: dict[str, Any], cgroup: cgroups.Cgroup | None) -> Isolation:
+    def describe(self, greeting: dict[str, Any]) -> Isolation:
         """Computes the isolation of a guest from what it and the kernel say was applied."""
-        return describe_isolation(greeting, self._ids, cgroup, self._cgroup_reason)
+        return describe_isolation(greeting, self._ids, self._driver, self._cgroup_reason)
 
     def ask_to_kill(self, sandbox_id: str) -> None:
         """Lets the zygote kill a guest whose processes belong to another user than we do."""
@@ -124,7 +125,7 @@ class LinuxSpawner(Spawner):
             return None
 
         return self._driver.create(
-            sandbox_id,
+            cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
             memory_bytes=limits.memory_bytes,
             processes=limits.processes + 1,
             cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
@@ -225,6 +226,21 @@ class LinuxSpawner(Spawner):
             self.ended.set_result(None)
 
 
+async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
+    """Waits until a child process has ended, without a thread: at the end of the interpreter none can be had."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    pidfd = os.pidfd_open(process.pid)
+    loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
+    try:
+        await ended
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+
+    process.wait()
+
+
 class LinuxGuest(Guest):
     """One sandbox made by a zygote."""
 
@@ -274,7 +290,7 @@ class LinuxGuest(Guest):
         if self._cgroup is not None:
             self._cgroup.add(pid)
 
-        self.isolation = self._spawner.describe(greeting, self._cgroup)
+        self.isolation = self._spawner.describe(greeting)
 
     def kill(self) -> None:
         """Ends every process of the sandbox; see the port."""
