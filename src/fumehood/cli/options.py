@@ -1,0 +1,108 @@
+"""Options that commands share, and their way into `Limits`.
+
+Runs in the user's terminal. A value is only given its type here; whether it is allowed is decided where the
+value is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import GIB, KIB, MIB, TIB, Limits
+from fumehood.sandbox import Sandbox
+
+# Whoever runs a file wants its output; the default of the library is meant for the context of a model.
+_STDOUT_BYTES = 64 * MIB
+
+_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the sandbox should be."""
+    group = parser.add_argument_group("sandbox")
+    group.add_argument("--template", default="default", help="what it starts from (default: %(default)s)")
+    group.add_argument("--timeout", type=float, metavar="SECONDS", help="time of one execution (default: 30)")
+    group.add_argument(
+        "--memory", type=_size, metavar="SIZE", help="memory, such as 512M or 2G (default: 1G)"
+    )
+    group.add_argument(
+        "--disk", type=_size, metavar="SIZE", help="room of the writable directories (default: 512M)"
+    )
+    group.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment variable; may be repeated",
+    )
+    group.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="PATH[:DEST]",
+        help="upload a file first, to DEST or its own name in the home directory; may be repeated",
+    )
+    group.add_argument(
+        "--strict", action="store_true", help="refuse to start when a layer of isolation is missing"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="pass terminal escapes of the code on to this terminal"
+    )
+
+
+def open_sandbox(options: argparse.Namespace) -> Sandbox:
+    """Start the sandbox that the options describe and upload the files that they name."""
+    sandbox = Sandbox(
+        options.template, limits=_limits(options), envs=_envs(options.env), strict=options.strict
+    )
+
+    try:
+        for given in options.file:
+            path, _, destination = given.partition(":")
+
+            with open(path, "rb") as file:
+                sandbox.files.write(destination or path.rpartition("/")[2], file)
+    except BaseException:
+        sandbox.kill()
+        raise
+
+    return sandbox
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    default = Limits()
+    return Limits(
+        wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
+        memory_bytes=default.memory_bytes if options.memory is None else options.memory,
+        disk_bytes=default.disk_bytes if options.disk is None else options.disk,
+        stdout_bytes=_STDOUT_BYTES,
+        stderr_bytes=_STDOUT_BYTES,
+    )
+
+
+def _envs(given: list[str]) -> dict[str, str]:
+    envs: dict[str, str] = {}
+
+    for pair in given:
+        name, equals, value = pair.partition("=")
+
+        if not equals:
+            raise InvalidArgumentError(field="--env", value=pair, allowed="NAME=VALUE")
+
+        envs[name] = value
+
+    return envs
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size; write a number and K, M, G or T, such as 512M"
+        )
+
+    return int(float(match[1]) * _UNITS[match[2].lower()])

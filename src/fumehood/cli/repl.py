@@ -1,0 +1,129 @@
+"""`fumehood repl`: a live prompt into one sandbox.
+
+Runs in the user's terminal. What is typed is sent when it is complete, the state stays from line to line,
+figures are saved and named, Ctrl-C interrupts what runs, and Ctrl-D ends the sandbox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import codeop
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+from fumehood.artifacts import save_pictures
+from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.run import ask, show_error, show_result
+from fumehood.cli.terminal import Screen, note, patience
+from fumehood.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+# Lines of IPython that are no Python: magics, shell commands, questions.
+_SPECIAL = ("%", "!", "?")
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "repl",
+        help="a live prompt",
+        description="A live prompt into one sandbox. Ctrl-C interrupts what runs, Ctrl-D ends the sandbox.",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        default=".",
+        help="where figures are saved (default: the current directory)",
+    )
+    add_sandbox_options(parser)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, run and print until the end of input; return the exit code."""
+    _enable_line_editing()
+
+    with patience("starting a sandbox"):
+        sandbox = open_sandbox(options)
+
+    with sandbox:
+        info = sandbox.get_info()
+        note(f"sandbox {info.id}, isolation {info.isolation.level}; Ctrl-D ends it")
+
+        while True:
+            try:
+                code = read_block()
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+                continue
+            except EOFError:
+                print(file=sys.stderr)
+                return 0
+
+            if code.strip():
+                _run_block(sandbox, code, options)
+
+
+def read_block() -> str:
+    """Read lines until they are a complete piece of code.
+
+    Raises:
+        EOFError: The input has ended.
+    """
+    lines = [input(">>> ")]
+
+    while not is_complete("\n".join(lines)):
+        lines.append(input("... "))
+
+    return "\n".join(lines)
+
+
+def is_complete(text: str) -> bool:
+    """Tell whether what was typed can be run, or lines are still to come; an empty line ends a block."""
+    if text.lstrip().startswith(_SPECIAL) or text.rstrip().endswith("?"):
+        return not text.startswith("%%") or text.endswith("\n")
+
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compiler(text, "<input>", "single") is not None
+    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
+        # It is wrong, and the sandbox's own message says how.
+        return True
+
+
+def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> None:
+    screen = Screen(raw=options.raw)
+
+    try:
+        execution = sandbox.run_code(
+            code,
+            on_stdout=screen.out,
+            on_stderr=screen.err,
+            on_result=lambda result: show_result(screen, result),
+            on_error=lambda error: show_error(screen, error),
+            on_input=lambda request: ask(screen, request),
+        )
+    except KeyboardInterrupt:
+        note("interrupted")
+        return
+
+    for item in save_pictures(execution.results, into=options.output, stem="figure"):
+        note(f"{item.source} -> {item.path}")
+
+    if execution.state_lost:
+        note("the context was replaced: variables are gone, files are kept")
+
+
+def _enable_line_editing() -> None:
+    try:
+        import readline  # noqa: F401 - importing it is what enables it
+    except ImportError:
+        return

@@ -1,0 +1,196 @@
+"""`fumehood run`: a file, or standard input, in a fresh sandbox.
+
+Runs in the user's terminal. Output comes as it is written; the exit code is that of the code. With `--output` the files that it left
+come back, and figures are always saved, under names that are not in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fumehood.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
+from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.terminal import Screen, note, patience
+from fumehood.events import InputRequestEvent
+from fumehood.execution import Execution, ExecutionError
+from fumehood.models import FileInfo
+from fumehood.results import Result
+from fumehood.sandbox import Sandbox
+from fumehood.serialise import as_data
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+_HOME = "/home/user"
+_ARTIFACTS = "/mnt/data"
+
+# As timeout(1), and as a shell reports SIGINT and SIGKILL.
+_EXIT_CODES = {
+    "time_limit": 124,
+    "cpu_limit": 124,
+    "interrupted": 130,
+    "out_of_memory": 137,
+    "context_died": 137,
+}
+_EXIT_CODES_HELP = """\
+exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit(); 124 at the time limit,
+130 when it was interrupted, 137 when it ran out of memory or died; 64 for a wrong argument, 70 when the sandbox
+failed
+"""
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "run",
+        help="run a file in a fresh sandbox",
+        description="Run a file, or standard input (-), in a fresh sandbox that is killed afterwards.",
+        epilog=_EXIT_CODES_HELP,
+    )
+    parser.add_argument(
+        "path", metavar="FILE", help="file with Python code, or with bash (*.sh); - for stdin"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="bring files of /mnt/data and new files of the home directory back to DIR",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="let these replace files that are already in DIR"
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole execution as JSON at its end")
+    add_sandbox_options(parser)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it and return the exit code."""
+    code = sys.stdin.read() if options.path == "-" else _read(options.path)
+
+    with patience("starting a sandbox"):
+        sandbox = open_sandbox(options)
+
+    with sandbox:
+        before = list_tree(sandbox.files, _HOME) if options.output else []
+        execution = _execute(sandbox, code, options)
+        saved = _bring_back(sandbox, execution, before, options)
+
+    _report(execution, saved, options)
+    return _exit_code(execution.error)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _execute(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+    language = "bash" if options.path.endswith((".sh", ".bash")) else "python"
+    screen = Screen(raw=options.raw)
+
+    if options.json:
+        return sandbox.run_code(code, language="bash" if language == "bash" else "python")
+
+    return sandbox.run_code(
+        code,
+        language="bash" if language == "bash" else "python",
+        on_stdout=screen.out,
+        on_stderr=screen.err,
+        on_result=lambda result: show_result(screen, result),
+        on_error=lambda error: show_error(screen, error),
+        # The code itself came from standard input; nothing is left there to answer with.
+        on_input=None if options.path == "-" else lambda request: ask(screen, request),
+    )
+
+
+def show_result(screen: Screen, result: Result) -> None:
+    """Print what was shown or returned; pictures are saved instead."""
+    if picture_of(result) is None:
+        screen.out(f"{result}\n")
+
+
+def show_error(screen: Screen, error: ExecutionError) -> None:
+    """Print an error as Python prints it; a plain exit is none."""
+    if error.name != "SystemExit":
+        screen.err(f"{str(error).rstrip()}\n")
+    elif error.value and not _is_number(error.value):
+        screen.err(f"{error.value}\n")
+
+
+def ask(screen: Screen, request: InputRequestEvent) -> str | None:
+    """Ask the user for a line; None at the end of input."""
+    if request.is_password and sys.stdin.isatty():
+        screen.err(request.prompt)
+        return getpass.getpass("")
+
+    screen.out(request.prompt)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _bring_back(
+    sandbox: Sandbox, execution: Execution, before: Sequence[FileInfo], options: argparse.Namespace
+) -> list[Saved]:
+    into = options.output or "."
+    stem = "figure" if options.path == "-" else os.path.splitext(os.path.basename(options.path))[0]
+    saved = save_pictures(execution.results, into=into, stem=stem)
+
+    if not options.output:
+        return saved
+
+    os.makedirs(options.output, exist_ok=True)
+    known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
+
+    with patience("bringing files back"):
+        for root in (_ARTIFACTS, _HOME):
+            entries = [
+                entry
+                for entry in list_tree(sandbox.files, root)
+                if (entry.path, entry.modified_at, entry.size_bytes) not in known
+            ]
+            saved += save_files(
+                sandbox.files, entries, root=root, into=options.output, overwrite=options.overwrite
+            )
+
+    return saved
+
+
+def _report(execution: Execution, saved: Sequence[Saved], options: argparse.Namespace) -> None:
+    for item in saved:
+        if item.skipped:
+            note(f"{item.source} was left out: {item.skipped}")
+        elif not options.json:
+            note(f"{item.source} -> {item.path}")
+
+    for name, dropped in (
+        ("standard output", execution.truncated.stdout_bytes),
+        ("standard error", execution.truncated.stderr_bytes),
+    ):
+        if dropped:
+            note(f"{dropped} bytes of {name} were cut off")
+
+    if execution.truncated.results:
+        note(f"{execution.truncated.results} results were dropped")
+
+    if options.json:
+        print(json.dumps({"execution": as_data(execution), "files": as_data(saved)}, indent=2))
+
+
+def _exit_code(error: ExecutionError | None) -> int:
+    if error is None:
+        return 0
+
+    if error.name == "SystemExit":
+        return int(error.value) & 0xFF if _is_number(error.value) else int(bool(error.value))
+
+    return _EXIT_CODES.get(error.kind, 1)
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and len(text) < 20

@@ -1,0 +1,68 @@
+"""The user's terminal: guest text made harmless, and a word when something takes long.
+
+Runs in the user's terminal. Guest text is written through `Screen` and through nothing else, so that no
+escape sequence of a guest reaches the terminal unless the user asked for it with `--raw`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from fumehood.text import visible
+
+# Below this nobody wonders whether something happens.
+_PATIENCE_SECONDS = 1.0
+
+
+class Screen:
+    """Writes a guest's text as it comes.
+
+    Args:
+        raw: Pass everything on as it is; the guest then controls the terminal.
+    """
+
+    def __init__(self, *, raw: bool = False) -> None:
+        self._raw = raw
+
+    def out(self, text: str) -> None:
+        """Write to standard output."""
+        self._write(sys.stdout, text)
+
+    def err(self, text: str) -> None:
+        """Write to standard error."""
+        self._write(sys.stderr, text)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        # A lone carriage return would overwrite the line; progress bars use it, and read well line by line.
+        shown = text if self._raw else visible(text.replace("\r\n", "\n").replace("\r", "\n"))
+        stream.write(shown.encode("utf-8", "replace").decode())
+        stream.flush()
+
+
+def note(text: str) -> None:
+    """Say something that is not data: on standard error, controls spelled out."""
+    print(f"fumehood: {visible(text)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def patience(what: str) -> Iterator[None]:
+    """Say `what` goes on if the block takes longer than a second, and how long it took when it ends."""
+    started = time.monotonic()
+    timer = threading.Timer(_PATIENCE_SECONDS, note, (f"{what} ...",))
+    timer.daemon = True
+    timer.start()
+
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        taken_seconds = time.monotonic() - started
+
+        if taken_seconds > _PATIENCE_SECONDS:
+            note(f"{what}: {taken_seconds:.1f} s")
