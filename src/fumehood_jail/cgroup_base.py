@@ -46,7 +46,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def peak_memory_bytes(self) -> int:
-        """Returns the most memory in use since `reset_peak`; what is in use now if the kernel keeps no peak."""
+        """Returns the most memory in use since `reset_peak`; what is in use now if none is kept."""
 
     @abstractmethod
     def reset_peak(self) -> bool:
@@ -110,7 +110,7 @@ class Cgroup(ABC):
             os.close(self._fds.popitem()[1])
 
     def _kill_one(self, pid: int) -> None:
-        """Kills through a pidfd that is older than a look at the members: a number alone may be another's by now."""
+        """Kills through a pidfd taken before a look at the members: a number may be another's by now."""
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:

@@ -1,7 +1,7 @@
 """Control groups of version 2: one folder of the unified hierarchy.
 
-Runs in the host process, outside every jail. The parent folder must hand its controllers down already: enabling
-them would mean moving processes that are not ours.
+Runs in the host process, outside every jail. The parent folder must hand its controllers down already:
+enabling them would mean moving processes that are not ours.
 """
 
 from __future__ import annotations

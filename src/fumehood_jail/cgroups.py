@@ -43,7 +43,7 @@ class _Mount:
         self.controllers = controllers
 
     def folder_of(self, path: str) -> str:
-        """Returns the folder of the cgroup called `path`, or of the mount if that lies outside what is shown."""
+        """Returns the folder of the cgroup called `path`, or of the mount if that is not shown."""
         relative = os.path.relpath(path, self.root)
         inside = not relative.startswith("..") and "/.." not in path
         return os.path.normpath(os.path.join(self.folder, relative)) if inside else self.folder

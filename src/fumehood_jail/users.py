@@ -220,8 +220,13 @@ def _plan_subuid(notes: list[str]) -> IdPlan | None:
 
 
 def _why_no_subuid() -> str:
-    if not find_program("newuidmap") or not find_program("newgidmap"):
-        return "newuidmap and newgidmap are not installed (package uidmap or shadow-utils)"
+    for name in ("newuidmap", "newgidmap"):
+        program = find_program(name)
+        if program is None:
+            return f"{name} is not installed (package uidmap or shadow-utils)"
+
+        if not _has_rights_of_its_own(program):
+            return f"{program!r} is neither setuid nor has capabilities, or lies on a nosuid mount"
 
     for path in ("/etc/subuid", "/etc/subgid"):
         if not subordinate_ranges(path):
@@ -231,6 +236,13 @@ def _why_no_subuid() -> str:
         return "newuidmap cannot gain its rights because this process runs with no_new_privs"
 
     return ""
+
+
+def _has_rights_of_its_own(path: str) -> bool:
+    if os.statvfs(path).f_flag & os.ST_NOSUID:
+        return False
+
+    return bool(os.stat(path).st_mode & stat.S_ISUID) or "security.capability" in os.listxattr(path)
 
 
 def _blocks(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
