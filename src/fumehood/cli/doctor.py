@@ -22,7 +22,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "doctor",
         help="what this machine allows",
         description="Print every layer of isolation: whether it is there, why not, and how to get it. "
-        "The exit code is 0 when all are there, 1 when one is missing.",
+        "The exit code is 0 when sandboxes can start here, 1 when a required layer is missing.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
     parser.set_defaults(command=run)
@@ -36,21 +36,26 @@ def run(options: argparse.Namespace) -> int:
     with patience("examining this machine"):
         layers = doctor()
 
+    lacking = [layer for layer in layers if layer["state"] == "missing" and layer["need"] == "required"]
+
     if options.json:
         print(json.dumps(layers, indent=2))
-    else:
-        _print_table(layers)
+        return int(bool(lacking))
 
-    return 0 if all(layer["state"] == "on" for layer in layers) else 1
+    _print_table(layers)
+    names = ", ".join(layer["name"] for layer in lacking)
+    print(f"\nNo sandbox can start here without: {names}." if lacking else "\nSandboxes can start here.")
+    return int(bool(lacking))
 
 
 def _print_table(layers: list[dict[str, str]]) -> None:
-    name_width = max((len(layer["name"]) for layer in layers), default=0)
-    state_width = max((len(layer["state"]) for layer in layers), default=0)
+    columns = ("name", "state", "need")
+    widths = [max((len(layer[column]) for layer in layers), default=0) for column in columns]
 
     for layer in layers:
-        why = visible_line(layer["why"], max_characters=1000)
-        print(f"{layer['name']:<{name_width}}  {layer['state']:<{state_width}}  {why}".rstrip())
+        cells = [layer[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
+        print("  ".join([*cells, visible_line(layer["why"], max_characters=1000)]).rstrip())
 
-        if layer["state"] != "on" and layer["how_to_get_it"]:
-            print(f"{'':<{name_width}}  {'':<{state_width}}  -> {layer['how_to_get_it']}")
+        if layer["state"] != "there" and layer["how_to_get_it"]:
+            way_out = visible_line(layer["how_to_get_it"], max_characters=1000)
+            print("  ".join([*(" " * width for width in widths), f"-> {way_out}"]))

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Sequence
 
 from fumehood.cli import bench, doctor, repl, run
+from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.text import visible
 
-# EX_USAGE and EX_SOFTWARE of sysexits.h, so that they are not taken for codes of the user's code.
+# EX_USAGE, EX_SOFTWARE and EX_IOERR of sysexits.h, so that they are not taken for codes of the user's code.
 EXIT_USAGE = 64
 EXIT_SANDBOX_FAILED = 70
+EXIT_FILE_FAILED = 74
 EXIT_INTERRUPTED = 130
 
 _COMMANDS = (run, repl, doctor, bench)
@@ -33,13 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, EXIT_USAGE)
     except FumehoodError as error:
         return _complain(error, EXIT_SANDBOX_FAILED)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has left, as `head` does; the interpreter must not try to flush into it
         # again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        note(str(error))
+        return EXIT_FILE_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,5 +59,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _complain(error: FumehoodError, exit_code: int) -> int:
-    print(f"fumehood: {visible(str(error))}", file=sys.stderr)
+    note(str(error))
     return exit_code

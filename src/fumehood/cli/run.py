@@ -1,7 +1,7 @@
 """`fumehood run`: a file, or standard input, in a fresh sandbox.
 
-Runs in the user's terminal. Output comes as it is written; the exit code is that of the code. With `--output` the files that it left
-come back, and figures are always saved, under names that are not in use.
+Runs in the user's terminal. Output comes as it is written; the exit code is that of the code. With `--output`
+the files that it left come back; figures are always saved, under names that are not in use.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fumehood.aio import Language
 from fumehood.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
 from fumehood.cli.options import add_sandbox_options, open_sandbox
 from fumehood.cli.terminal import Screen, note, patience
+from fumehood.errors import InvalidArgumentError
 from fumehood.events import InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.models import FileInfo
@@ -40,8 +42,8 @@ _EXIT_CODES = {
 }
 _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit(); 124 at the time limit,
-130 when it was interrupted, 137 when it ran out of memory or died; 64 for a wrong argument, 70 when the sandbox
-failed
+130 when it was interrupted, 137 when it ran out of memory or died; 64 for a wrong argument, 70 when the
+sandbox failed, 74 when a file of this machine could not be read or written
 """
 
 
@@ -86,20 +88,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    with open(path, "rb") as file:
+        content = file.read()
+
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(field="FILE", value=path, allowed="a file of text in UTF-8") from None
 
 
 def _execute(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
-    language = "bash" if options.path.endswith((".sh", ".bash")) else "python"
+    language: Language = "bash" if options.path.endswith((".sh", ".bash")) else "python"
     screen = Screen(raw=options.raw)
 
     if options.json:
-        return sandbox.run_code(code, language="bash" if language == "bash" else "python")
+        return sandbox.run_code(code, language=language)
 
     return sandbox.run_code(
         code,
-        language="bash" if language == "bash" else "python",
+        language=language,
         on_stdout=screen.out,
         on_stderr=screen.err,
         on_result=lambda result: show_result(screen, result),
