@@ -151,9 +151,9 @@ def streamed_output(sandbox: Sandbox) -> None:
     start = time.monotonic()
     arrivals: list[float] = []
 
-    def on_stdout(event: fumehood.StdoutEvent) -> None:
+    def on_stdout(text: str) -> None:
         arrivals.append(time.monotonic() - start)
-        print(f"  {arrivals[-1]:5.2f} s  {visible(event.text.rstrip())}", flush=True)
+        print(f"  {arrivals[-1]:5.2f} s  {visible(text.rstrip())}", flush=True)
 
     checked(sandbox.run_code(dedented(code), on_stdout=on_stdout))
     end = time.monotonic() - start

@@ -22,7 +22,7 @@ def _call() -> float:
 
     def call() -> None:
         execution = fumehood.run_code("print(6 * 7)")
-        assert execution.logs.stdout == ["42\n"], execution
+        assert str(execution.logs) == "42\n", execution
 
     elapsed = milliseconds(call)
     wait_until_full()

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from fumehood import Sandbox, StdoutEvent
+from fumehood import Sandbox
 from fumehood_bench.figure import Figure, Plan
 from fumehood_bench.timing import percentile
 
@@ -28,9 +28,9 @@ for _ in range({count}):
 def _latencies(count: int) -> list[float]:
     found: list[float] = []
 
-    def on_stdout(event: StdoutEvent) -> None:
+    def on_stdout(text: str) -> None:
         now = time.monotonic()
-        found.extend((now - float(line)) * 1e3 for line in event.text.split())
+        found.extend((now - float(line)) * 1e3 for line in text.split())
 
     with Sandbox() as sandbox:
         sandbox.run_code("import time")

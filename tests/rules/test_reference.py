@@ -1,0 +1,32 @@
+"""The reference page says what the docstrings say, and the limits page what the defaults are."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import fields
+from pathlib import Path
+
+from fumehood.limits import BOUNDS, Limits
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_reference_is_fresh() -> None:
+    """`docs/reference.md` is what `make reference` would write now."""
+    fresh: str = runpy.run_path(str(DOCS / "reference.py"))["page"]()
+    written = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert fresh == written, "run: make reference"
+
+
+def test_limits_are_documented() -> None:
+    """The guide to limits names each limit with its default and its range."""
+    page = (DOCS / "guides" / "limits-and-usage.md").read_text(encoding="utf-8")
+
+    for field in fields(Limits):
+        row = next((line for line in page.splitlines() if line.startswith(f"| `{field.name}` |")), "")
+        assert f"| {_default(field.default)} |" in row, f"{field.name}: default {_default(field.default)}"
+        assert BOUNDS[field.name].describe() in row, f"{field.name}: {BOUNDS[field.name].describe()}"
+
+
+def _default(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
