@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import grp
+import json
 import os
 import pwd
 import shutil
@@ -19,6 +20,8 @@ HOME = "/home/user"
 MAX_CHUNK_BYTES = 1 << 20
 MAX_OPEN_HANDLES = 64
 MAX_ENTRIES = 2_000
+# Of the descriptions in one reply; a frame's header holds twice as much.
+_MAX_PAGE_BYTES = 1 << 19
 # Names of files that are not complete yet; lists and watches leave them out.
 PART_PREFIX = ".fumehood-part-"
 
@@ -158,19 +161,23 @@ def list_entries(path: str, depth: int, offset: int = 0) -> Reply:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     found: List[Dict[str, Any]] = []
+    room = _MAX_PAGE_BYTES
 
     for number, name in enumerate(_walk(full, depth)):
         if number < offset:
             continue
 
-        if len(found) == MAX_ENTRIES:
+        if len(found) == MAX_ENTRIES or room <= 0:
             return {"entries": found, "next": number}, b""
 
         try:
-            found.append(entry(name))
+            described = entry(name)
         except OSError:
             # Gone between the listing and the look; that is no error of the one who asks.
             continue
+
+        room -= len(json.dumps(described))
+        found.append(described)
 
     return {"entries": found, "next": None}, b""
 

@@ -15,16 +15,18 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest import accounting
+from fumehood_guest.context import run_context
 from fumehood_guest.files import Files
 from fumehood_guest.processes import Processes
 from fumehood_guest.watching import Watches
 from fumehood_jail import launch
 from fumehood_jail.errors import JailError
-from fumehood_wire.frames import Decoder, encode
+from fumehood_wire.frames import Decoder, ProtocolError, encode
 
 GUEST_UID = launch.GUEST_UID
 _MAX_FDS = 8
 _RECEIVE_BYTES = 1 << 18
+_MAX_SENTENCE = 4096
 
 Reply = Tuple[Any, bytes]
 
@@ -138,20 +140,29 @@ class Init:
         try:
             value, data = self._verbs[verb](**header)
         except RequestError as error:
-            self._send({"type": "reply", "id": number, "ok": False, "code": error.code, "message": str(error)})
+            self._refuse(number, error.code, str(error))
         except OSError as error:
-            message = error.strerror or str(error)
-            fields = {"code": "os", "message": message, "errno": error.errno or 0}
-            self._send({"type": "reply", "id": number, "ok": False, **fields})
+            self._refuse(number, "os", error.strerror or str(error), error.errno)
         except (TypeError, ValueError, KeyError) as error:
-            message = f"{type(error).__name__}: {error}"
-            self._send({"type": "reply", "id": number, "ok": False, "code": "invalid", "message": message})
+            self._refuse(number, "invalid", f"{type(error).__name__}: {error}")
         else:
             self._send({"type": "reply", "id": number, "ok": True, "value": value}, data)
 
+    def _refuse(self, number: int, code: str, message: str, errno_value: Optional[int] = None) -> None:
+        fields = {"errno": errno_value} if errno_value else {}
+        header = {"type": "reply", "id": number, "ok": False, "code": code, "message": message[:_MAX_SENTENCE]}
+        self._send({**header, **fields})
+
     def _send(self, header: Dict[str, Any], payload: bytes = b"") -> None:
         try:
-            self._sock.sendall(encode(header, payload))
+            frame = encode(header, payload)
+        except ProtocolError as error:
+            # Only a reply can grow so large, and the host waits for it.
+            refusal = {"code": "too_large", "message": f"the answer does not fit into a frame: {error.code}"}
+            frame = encode({"type": "reply", "id": header["id"], "ok": False, **refusal})
+
+        try:
+            self._sock.sendall(frame)
         except OSError:
             os._exit(0)
 
@@ -200,8 +211,6 @@ class Init:
 
     def _be_context(self, fds: List[int], context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> NoReturn:
         try:
-            from fumehood_guest.context import run_context
-
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
@@ -239,9 +248,9 @@ class Init:
         raise RequestError("not_found", f"context {context_id!r} is not running")
 
 
-def main(fd: int, options: Dict[str, Any], program: bytes, shell: Any) -> NoReturn:
+def main(fd: int, options: Dict[str, Any], program: bytes, cgroup_doors: List[int], shell: Any) -> NoReturn:
     """Finishes the jail around this clone, greets the host, and serves it."""
-    abi = launch.enter_sandbox(options, program)
+    abi = launch.enter_sandbox(options, program, cgroup_doors)
     os.makedirs(f"/home/user/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages")
     os.makedirs("/home/user/.local/bin")
     os.chdir("/home/user")
@@ -253,5 +262,5 @@ def main(fd: int, options: Dict[str, Any], program: bytes, shell: Any) -> NoRetu
 def report_failure(fd: int, error: BaseException) -> None:
     """Tells the host which step of the launch failed, in place of the greeting."""
     known = error if isinstance(error, JailError) else JailError("start", 0, f"{type(error).__name__}: {error}")
-    fields = {"step": known.step, "errno": known.errno, "detail": known.detail, "hint": known.hint}
-    os.write(fd, encode({"type": "failed", **fields}))
+    texts = {"step": known.step[:64], "detail": known.detail[:_MAX_SENTENCE], "hint": known.hint[:_MAX_SENTENCE]}
+    os.write(fd, encode({"type": "failed", "errno": known.errno, **texts}))

@@ -17,7 +17,8 @@ from fumehood_jail import syscalls
 Reply = Tuple[Any, bytes]
 
 MAX_WATCHED_FOLDERS = 4096
-_MAX_CHANGES_A_MESSAGE = 256
+# Two paths of 4 KiB each, every byte escaped to six characters, still fit into one header.
+_MAX_CHANGES_A_MESSAGE = 16
 _EVENT = struct.Struct("iIII")
 
 _KINDS = (

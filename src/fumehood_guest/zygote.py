@@ -22,6 +22,8 @@ from fumehood_jail import mounts, namespaces, syscalls
 from fumehood_jail.launch import CONTROL_FD
 
 MAX_PACKET_BYTES = 1 << 18
+# The socket of an init, and the doors of its control groups.
+_MAX_FDS = 8
 
 # While packages are imported they may start no threads: a clone copies only one.
 _SINGLE_THREADED = {
@@ -79,24 +81,24 @@ class Zygote:
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
         if request["type"] == "spawn":
-            self._spawn(request, fds[0])
+            self._spawn(request, fds)
         elif request["type"] == "kill":
             self._kill(request["sandbox"])
 
-    def _spawn(self, request: Dict[str, Any], fd: int) -> None:
+    def _spawn(self, request: Dict[str, Any], fds: List[int]) -> None:
         gate = namespaces.Gate()
         try:
             pid = syscalls.clone(namespaces.JAIL_FLAGS)
         except OSError as error:
             gate.close()
-            os.close(fd)
+            _close_all(fds)
             self._send({"type": "failed", "sandbox": request["sandbox"], "errno": error.errno, "detail": str(error)})
             return
 
         if pid == 0:
-            self._be_init(gate, fd, request["options"])
+            self._be_init(gate, fds, request["options"])
 
-        os.close(fd)
+        _close_all(fds)
         self._sandboxes[pid] = request["sandbox"]
         try:
             namespaces.write_single_map(pid, inside=init.GUEST_UID, outside=request["slot"])
@@ -107,14 +109,15 @@ class Zygote:
 
         gate.open()
 
-    def _be_init(self, gate: namespaces.Gate, fd: int, options: Dict[str, Any]) -> NoReturn:
+    def _be_init(self, gate: namespaces.Gate, fds: List[int], options: Dict[str, Any]) -> NoReturn:
         signal.set_wakeup_fd(-1)
+        fd, *doors = fds
         try:
             gate.wait()
             os.close(CONTROL_FD)
             os.close(self._wakeup_read)
             os.close(self._wakeup_write)
-            init.main(fd, options, self._program, self._shell)
+            init.main(fd, options, self._program, doors, self._shell)
         except BaseException as error:
             init.report_failure(fd, error)
 
@@ -141,7 +144,7 @@ class Zygote:
                 self._send({"type": "exited", "sandbox": sandbox, "status": os.waitstatus_to_exitcode(status)})
 
     def _receive(self) -> Tuple[Dict[str, Any], List[int]]:
-        data, fds, _, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, 4)
+        data, fds, _, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, _MAX_FDS)
 
         if not data:
             os._exit(0)
@@ -153,6 +156,11 @@ class Zygote:
             self._control.send(json.dumps(message).encode())
         except OSError:
             os._exit(0)
+
+
+def _close_all(fds: List[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _importable(names: List[str], missing: List[str]) -> List[str]:

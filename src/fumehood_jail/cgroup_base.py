@@ -22,6 +22,7 @@ class Cgroup(ABC):
     """One sandbox's cgroup."""
 
     __slots__ = ("_fds", "name")
+    _door = "cgroup.procs"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,6 +65,14 @@ class Cgroup(ABC):
         """Moves a process into the cgroup; what it starts later is born there."""
         for folder in self.folders:
             write_file(os.path.join(folder, "cgroup.procs"), str(pid))
+
+    def open_doors(self) -> list[int]:
+        """Opens, for each folder, the file that a process writes "0" to in order to move itself in.
+
+        The kernel checks the rights of the opener, so a process without any can be handed the descriptors. In version 1
+        a single thread that moves itself spares the lock that every other move takes, and with it a wait of about 10 ms.
+        """
+        return [os.open(os.path.join(folder, self._door), os.O_WRONLY | os.O_CLOEXEC) for folder in self.folders]
 
     def processes(self) -> list[int]:
         """Returns the ids of the processes in the cgroup, as the caller's PID namespace sees them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Dict, NoReturn
+from typing import Any, Dict, List, NoReturn
 
 from fumehood_jail import caps, landlock, mounts, network, rlimits, seccomp, syscalls
 from fumehood_jail.errors import JailError
@@ -48,15 +48,21 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     raise AssertionError("execve returned")
 
 
-def enter_sandbox(options: Dict[str, Any], program: bytes) -> int:
+def enter_sandbox(options: Dict[str, Any], program: bytes, cgroup_doors: List[int]) -> int:
     """Turns a fresh clone of the zygote into the init of a sandbox.
 
     Before: a clone with every namespace new and its id maps written; no guest code exists. After: the process is an
     ordinary user without capabilities, behind Landlock and the system call filter, and cannot be traced or dumped.
 
+    Args:
+        options: What is different from sandbox to sandbox.
+        program: The system call filter.
+        cgroup_doors: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
+
     Returns:
         The Landlock ABI that is enforced, 0 when the kernel has none.
     """
+    _step("enter the control groups", _enter_cgroups, cgroup_doors)
     _step("become the guest user", _become_guest)
     _step("name the machine", syscalls.sethostname, options["hostname"])
     _step(
@@ -74,6 +80,15 @@ def enter_sandbox(options: Dict[str, Any], program: bytes) -> int:
     _step("load the system call filter", seccomp.load, program)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     return int(abi)
+
+
+def _enter_cgroups(doors: List[int]) -> None:
+    for fd in doors:
+        os.write(fd, b"0")
+        os.close(fd)
+
+    # Anew, so that what the guest sees as the root of all cgroups is its own one.
+    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
 
 
 def _become_guest() -> None:

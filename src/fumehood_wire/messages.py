@@ -323,7 +323,7 @@ _VALUES: Mapping[str, Rule] = {
     "write": nothing,
     "close": nullable(_FILE),
     "stat": _FILE,
-    "list": record({"entries": items(_FILE, 10_000), "more": flag()}),
+    "list": record({"entries": items(_FILE, 10_000), "next": nullable(_COUNT)}),
     "make_dir": _FILE,
     "remove": nothing,
     "rename": _FILE,

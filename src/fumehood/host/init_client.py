@@ -53,7 +53,7 @@ class InitClient:
     ) -> None:
         self._on_event = on_event
         self._on_close = on_close
-        self._waiting: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
+        self._waiting: dict[int, tuple[str, asyncio.Future[tuple[Any, bytes]]]] = {}
         self._next_number = 1
         self._channel = Channel(sock, self._receive, self._closed)
 
@@ -72,7 +72,7 @@ class InitClient:
         number = self._next_number
         self._next_number += 1
         reply: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = reply
+        self._waiting[number] = (verb, reply)
         try:
             header = {"type": "request", "id": number, "verb": verb, **arguments}
             self._channel.send(header, payload, fds)
@@ -97,10 +97,13 @@ class InitClient:
             self._on_event(header, payload)
             return
 
-        reply = self._waiting.pop(header["id"], None)
+        verb, reply = self._waiting.pop(header["id"], (None, None))
 
-        if reply is None:
+        if verb is None or reply is None:
             raise ProtocolError("order", f"reply to request {header['id']}, which is not open")
+
+        if header["ok"]:
+            messages.check_value(verb, header["value"])
 
         if reply.done():
             return
@@ -111,7 +114,7 @@ class InitClient:
             reply.set_exception(InitError(header["code"], header["message"], header.get("errno", 0)))
 
     def _closed(self, error: ProtocolError | None) -> None:
-        for reply in self._waiting.values():
+        for _, reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(InitGoneError())
                 # Read it once: a request whose caller has gone must not be reported as never retrieved.

@@ -23,6 +23,7 @@ from fumehood.models import Isolation
 from fumehood.runtimes.base import CpuTime, Guest, Spawner
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood_jail import cgroups, users
+from fumehood_wire import messages
 from fumehood_wire.frames import Decoder, ProtocolError, parse_json
 
 _GREETING_SECONDS = 30.0
@@ -73,11 +74,13 @@ class LinuxSpawner(Spawner):
         guest = LinuxGuest(self, sandbox_id, slot, self._make_cgroup(sandbox_id, limits))
         self._guests[sandbox_id] = guest
         try:
-            fd = guest.make_socket()
+            fds = guest.open_guest_fds()
             try:
-                self._tell({"type": "spawn", "sandbox": sandbox_id, "slot": slot, "options": self._options(limits)}, [fd])
+                options = self._options(limits)
+                self._tell({"type": "spawn", "sandbox": sandbox_id, "slot": slot, "options": options}, fds)
             finally:
-                os.close(fd)
+                for fd in fds:
+                    os.close(fd)
 
             await asyncio.wait_for(guest.greeted(limits), _GREETING_SECONDS)
         except TimeoutError:
@@ -256,15 +259,15 @@ class LinuxGuest(Guest):
         self._uploaded_bytes = 0
         self._failure: SandboxStartError | None = None
 
-    def make_socket(self) -> int:
-        """Makes the pair between host and init; returns the guest's end."""
+    def open_guest_fds(self) -> list[int]:
+        """Makes what init is given: its end of the socket, and the doors of its control groups."""
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        return guest_end.detach()
+        return [guest_end.detach(), *(self._cgroup.open_doors() if self._cgroup is not None else ())]
 
     async def greeted(self, limits: Limits) -> None:
-        """Waits for init's greeting, and puts the process that sent it into its cgroup before anybody speaks to it."""
+        """Waits for init's greeting, and takes hold of the process that sent it."""
         self._limits = limits
         data, pid = await self._receive_greeting()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
@@ -273,7 +276,8 @@ class LinuxGuest(Guest):
         if len(frames) != 1:
             raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
 
-        greeting = frames[0][0]
+        greeting, payload = frames[0]
+        messages.check(messages.INIT_GREETING, greeting, payload)
 
         if greeting["type"] == "failed":
             number = int(greeting["errno"])
@@ -286,9 +290,6 @@ class LinuxGuest(Guest):
 
         # The process cannot have been replaced: its socket is open, and it waits for us.
         self._pidfd = os.pidfd_open(pid)
-
-        if self._cgroup is not None:
-            self._cgroup.add(pid)
 
         self.isolation = self._spawner.describe(greeting)
 
