@@ -13,6 +13,7 @@ import socket
 from typing import Any, Dict, Mapping, NoReturn, Protocol
 
 from fumehood_guest.background import BackgroundLoop
+from fumehood_guest.bash import BashShell
 from fumehood_guest.channel import Channel
 from fumehood_guest.inputs import Inputs
 from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
@@ -74,6 +75,7 @@ class Context:
         self._getrusage = resource.getrusage
         self._flush_c_stdio = flush_c_stdio
         self._language: Language = shell
+        self._speaks_bash = language == "bash"
 
     def serve(self) -> NoReturn:
         """Says that it is ready, then runs what the host sends."""
@@ -82,6 +84,12 @@ class Context:
         self._inputs.install()
         self._background.install()
         os.register_at_fork(before=self._streams.flush, after_in_child=self._become_fork)
+
+        if self._speaks_bash:
+            # A child inherits the mask: bash must not be born with its signals blocked.
+            with self._gate.opened():
+                self._language = BashShell(self._outlet, self._gate)
+
         self._outlet.ready()
 
         while True:

@@ -30,6 +30,7 @@ class SignalGate:
         self._set_handler = _signal.signal
         self._is_work_waiting = is_work_waiting
         self._user_mask: Set[int] = set()
+        self._is_open = False
         self._user_handler: Any = _signal.default_int_handler
         self._interrupt_next = False
 
@@ -48,6 +49,7 @@ class SignalGate:
     def open_for_cell(self) -> None:
         """Lets signals through to user code. May raise at once what a pending signal's handler raises."""
         interrupted, self._interrupt_next = self._interrupt_next, False
+        self._is_open = True
         self._set_handler(_SIGINT, self._user_handler)
         self._set_mask(_signal.SIG_SETMASK, self._user_mask)
 
@@ -56,12 +58,26 @@ class SignalGate:
 
     def open_for_wait(self) -> None:
         """Lets signals through while the context is idle. May raise what a handler of the user raises."""
+        self._is_open = True
         self._set_mask(_signal.SIG_SETMASK, self._user_mask)
 
     def close(self) -> None:
         """Blocks signals again; what their handlers raise at this moment is too late, and dropped."""
+        if not self._is_open:
+            return
+
         self._user_mask = self._until_quiet(lambda: self._set_mask(_signal.SIG_BLOCK, ()))
         self._until_quiet(lambda: self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS))
+        self._is_open = False
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Lets signals through for a few statements of the context itself."""
+        self.open_for_wait()
+        try:
+            yield
+        finally:
+            self.close()
 
     @contextmanager
     def closed(self) -> Iterator[None]:

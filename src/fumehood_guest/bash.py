@@ -1,0 +1,170 @@
+"""The language "bash": one live bash whose directory, variables and functions last from cell to cell.
+
+Runs in a context. It is an interactive bash without a terminal, because only that one gives up the whole cell at an
+interrupt and goes on with the next. It takes each cell out of a memory file, writes to fds 1 and 2 by itself, and
+tells the exit status on a pipe; when it ends, so does the context.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shlex
+import subprocess
+from typing import Dict, NoReturn, Optional
+
+from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.signals import SignalGate
+
+_BASH = ("bash", "--norc", "--noprofile", "--noediting", "+H", "-i")
+# Before its first line, bash complains on fd 2 that it has no terminal; then fd 2 is put back.
+_START = (
+    "exec 2>&{stderr} {stderr}>&-; PS1= PS2= PROMPT_COMMAND=; set +o history; unset HISTFILE;"
+    ' __fumehood_status() {{ return "$1"; }}; __fumehood_last=0'
+)
+# The lines are short and hold no open quote: an interrupt that hits bash while it reads one spoils only that one.
+_LOAD = "IFS= read -r -d '' __fumehood_code </proc/self/fd/{code}"
+_RUN = '__fumehood_status "$__fumehood_last"; eval "$__fumehood_code" </dev/null'
+_TELL = "__fumehood_last=$?{restore}; printf '%s %s\\0' {number} \"$__fumehood_last\" >&{status}"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_READ_BYTES = 4096
+# After an interrupt, how long the status may take before it is asked for again.
+_PATIENCE_MS = 250
+_SIGNAL_BASE = 128
+
+
+class BashShell:
+    """A running bash."""
+
+    def __init__(self, outlet: Outlet, gate: SignalGate) -> None:
+        self._outlet = outlet
+        self._gate = gate
+        self._count = 0
+        self._number = 0
+        self._failed_status = 0
+        self._code = os.memfd_create("cell")
+        self._status_read, self._status = os.pipe2(os.O_CLOEXEC)
+        stderr = os.dup(2)
+        self._process = subprocess.Popen(
+            _BASH,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(self._code, self._status, stderr),
+            bufsize=0,
+        )
+        os.close(stderr)
+        self._poller = select.poll()
+        self._poller.register(self._status_read, select.POLLIN)
+        self._poller.register(os.pidfd_open(self._process.pid), select.POLLIN)
+        self._run(_START.format(stderr=stderr), restore="")
+
+    @property
+    def reply_count(self) -> int:
+        """The number of the last cell that counts."""
+        return self._count
+
+    def run_source(self, source: str, execution: Execution) -> None:
+        """Runs one cell to its end.
+
+        Raises:
+            KeyboardInterrupt: The cell was interrupted, and bash has given it up.
+        """
+        self._count += execution.store_history
+        self._failed_status = 0
+
+        with self._gate.closed():
+            os.ftruncate(self._code, 0)
+            os.pwrite(self._code, source.replace("\0", "").encode("utf-8", "surrogateescape"), 0)
+
+        save, restore = _borrow(execution.envs)
+        self._failed_status = self._run(f"{save}{_LOAD.format(code=self._code)}\n{_RUN}", restore=restore)
+
+    def report(self, error: Optional[BaseException] = None) -> None:
+        """Sends the error of the cell: an interrupt, or an exit status that is not zero."""
+        status, self._failed_status = self._failed_status, 0
+
+        if error is not None:
+            name = type(error).__name__
+            self._outlet.error(name, str(error), [f"{name}: {error}" if str(error) else name])
+        elif status != 0:
+            self._outlet.error("ExitCode", str(status), [f"ExitCode: {_describe(status)}"])
+
+    def _run(self, lines: str, *, restore: str) -> int:
+        self._number += 1
+        tell = _TELL.format(restore=restore, number=self._number, status=self._status)
+        self._write(f"{lines}\n{tell}\n")
+        interrupt: Optional[KeyboardInterrupt] = None
+        status: Optional[int] = None
+
+        while status is None:
+            try:
+                status = self._wait(None if interrupt is None else _PATIENCE_MS)
+
+                if status is None:
+                    # The line that tells it was lost with the interrupt, or the cell takes its time to end.
+                    self._write(f"{tell}\n")
+                    status = self._wait(None)
+            except KeyboardInterrupt as error:
+                interrupt = error
+
+        if interrupt is not None:
+            raise interrupt
+
+        return status
+
+    def _write(self, text: str) -> None:
+        assert self._process.stdin is not None
+        view = memoryview(text.encode("utf-8", "surrogateescape"))
+        try:
+            with self._gate.closed():
+                while view:
+                    view = view[self._process.stdin.write(view) :]
+        except BrokenPipeError:
+            self._end()
+
+    def _wait(self, timeout_ms: Optional[int]) -> Optional[int]:
+        """Waits for the status of the current cell; leaves the process when bash has ended."""
+        while True:
+            ready = {fd for fd, _ in self._poller.poll(timeout_ms)}
+
+            if not ready:
+                return None
+
+            if self._status_read not in ready:
+                self._end()
+
+            for record in os.read(self._status_read, _READ_BYTES).split(b"\0"):
+                number, _, status = record.partition(b" ")
+
+                if number == b"%d" % self._number and status.isdigit():
+                    return int(status)
+
+    def _end(self) -> NoReturn:
+        """Ends the context as bash has ended: with its exit status, or by the same signal."""
+        status = self._process.wait()
+
+        if status < 0:
+            os.kill(os.getpid(), -status)
+
+        os._exit(status & 0xFF)
+
+
+def _borrow(envs: Dict[str, str]) -> "tuple[str, str]":
+    """Commands that set variables before a cell, and those that put back what was there before."""
+    save = restore = ""
+
+    for index, (name, value) in enumerate(envs.items()):
+        if _NAME.fullmatch(name):
+            kept = f"__fumehood_env_{index}"
+            save += f"unset {kept}; [[ ${{{name}+x}} ]] && {kept}=${name}; export {name}={shlex.quote(value)}\n"
+            restore += f"; if [[ ${{{kept}+x}} ]]; then {name}=${kept}; else unset {name}; fi"
+
+    return save, restore
+
+
+def _describe(status: int) -> str:
+    if status > _SIGNAL_BASE:
+        return f"the last command ended with status {status} (signal {status - _SIGNAL_BASE})"
+
+    return f"the last command ended with status {status}"
