@@ -89,7 +89,7 @@ def column_of_a_csv(sandbox: Sandbox) -> None:
         penguins = pd.read_csv("penguins.csv")
         mass = penguins["body_mass_g"]
         print(f"{mass.count()} weighed, {mass.isna().sum()} not")
-        [mass.mean(), mass.std()]
+        float(mass.mean()), float(mass.std())
         """,
     )
     mean, deviation = (float(part) for part in listed(execution))
@@ -181,7 +181,7 @@ def error_and_correction(sandbox: Sandbox) -> None:
     print(f"  the traceback has {len(lines)} lines; its own line of code is among them:")
     print("   ", visible(next((line for line in lines if "heavy[" in line), lines[-1]).strip()))
     print("  the state is kept: `heavy` is there")
-    execution = cell(sandbox, 'heavy["body_mass_g"].mean()')
+    execution = cell(sandbox, 'float(heavy["body_mass_g"].mean())')
     expect("the corrected mean", number(execution), statistics.mean(mass for mass in masses() if mass > 6000))
 
 
@@ -239,14 +239,13 @@ def checked(execution: Execution) -> Execution:
 
 
 def number(execution: Execution) -> float:
-    """The number at the end of a cell, however numpy writes it."""
-    return float((execution.text or "nan").removeprefix("np.float64(").removesuffix(")"))
+    """The number at the end of a cell."""
+    return float(execution.text or "nan")
 
 
 def listed(execution: Execution) -> list[str]:
-    """The numbers of the list at the end of a cell."""
-    text = (execution.text or "").strip("[]").replace("np.float64(", "").replace(")", "")
-    return text.split(",")
+    """The numbers of the tuple at the end of a cell."""
+    return (execution.text or "").strip("()").split(",")
 
 
 def expect(what: str, actual: float, exact: float) -> None:

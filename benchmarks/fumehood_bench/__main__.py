@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fumehood_bench.figure import Figure, Plan, from_json
 from fumehood_bench.report import as_json, table
 
-# Each group is a module with a function `measure(plan)`.
-GROUPS = ("stateless", "creation", "cell", "density", "streaming", "flood")
+# Each group is a module with a function `measure(plan)`; with it, how many sandboxes its engine keeps ready.
+GROUPS = {"stateless": 2, "creation": 0, "cell": 0, "density": 0, "streaming": 0, "flood": 0}
+
+# What must be there to measure: preloaded in zygote and floor, and for one group its reference.
+_LOADED = ("numpy", "pandas", "matplotlib")
+_REFERENCES = {"cell": ("jupyter_client", "ipykernel")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,14 +43,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _measure_here(options.one, Plan(quick=options.quick))
         return 0
 
+    if _missing(_LOADED):
+        parser.error(f"not installed: {', '.join(_missing(_LOADED))}; pip install 'fumehood[data]'")
+
     figures: list[Figure] = []
 
     for group in options.only or GROUPS:
+        if missing := _missing(_REFERENCES.get(group, ())):
+            print(f"left out: {group}, since there is no {' and no '.join(missing)}", file=sys.stderr)
+            continue
+
         print(f"measuring: {group} ...", file=sys.stderr, flush=True)
         figures.extend(_measure_apart(group, quick=options.quick))
 
     print(as_json(figures) if options.json else table(figures))
     return 0 if all(figure.passed for figure in figures) else 1
+
+
+def _missing(packages: Iterable[str]) -> list[str]:
+    return [package for package in packages if importlib.util.find_spec(package) is None]
 
 
 def _measure_here(group: str, plan: Plan) -> None:
@@ -58,7 +74,8 @@ def _measure_here(group: str, plan: Plan) -> None:
 
 def _measure_apart(group: str, *, quick: bool) -> list[Figure]:
     command = [sys.executable, "-m", "fumehood_bench", "--one", group, *(["--quick"] if quick else [])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ, check=False)
+    envs = os.environ | {"FUMEHOOD_POOL_SIZE": str(GROUPS[group])}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=envs, check=False)
 
     if done.returncode != 0:
         raise SystemExit(f"measuring {group!r} failed; what it said stands above")

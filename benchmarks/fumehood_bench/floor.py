@@ -112,7 +112,7 @@ def _cell() -> Callable[[], None]:
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance(user_ns={}, history_load_length=0)
-    shell.history_manager.enabled = False  # type: ignore[union-attr]
+    shell.history_manager.enabled = False
     return lambda: shell.run_cell("y = 1", store_history=True) and None
 
 
