@@ -104,7 +104,8 @@ def in_namespaces():
 def policies():
     """The shipped policies by name, as read."""
     return {
-        name: seccomp.read_policy(os.path.join(seccomp.POLICIES, f"{name}.toml")) for name in ("sandbox", "zygote")
+        name: seccomp.read_policy(os.path.join(seccomp.POLICIES, f"{name}.toml"))
+        for name in ("sandbox", "zygote")
     }
 
 

@@ -57,7 +57,11 @@ def mentioned_values(policy, call):
     for check in policy["check"]:
         if check["call"] == call:
             for condition in check["when"]:
-                found |= {*condition.get("any_of", []), *condition.get("none_of", []), condition.get("mask", 0)}
+                found |= {
+                    *condition.get("any_of", []),
+                    *condition.get("none_of", []),
+                    condition.get("mask", 0),
+                }
 
     return sorted({policy["constants"].get(value, value) for value in found})
 
@@ -175,7 +179,10 @@ def test_the_zygote_repeats_nothing():
 def test_groups_are_sorted(policies):
     """Within a group the names are in order, so that a reader finds them and a diff shows one line."""
     policy = policies["sandbox"]
-    groups = [*policy["allow"].values(), *(group for table in policy["refuse"].values() for group in table.values())]
+    groups = [
+        *policy["allow"].values(),
+        *(group for table in policy["refuse"].values() for group in table.values()),
+    ]
 
     assert [group for group in groups if group != sorted(group)] == []
 
@@ -187,10 +194,19 @@ def test_groups_are_sorted(policies):
         ({"allow": {"a": ["open"], "b": ["open"]}}, "'open' as 'allow' and as 'allow'"),
         ({"allow": {"a": ["open"]}, "refuse": {"EPERM": {"b": ["open"]}}}, "as 'allow' and as 'EPERM'"),
         ({"refuse": {"EPREM": {"b": ["open"]}}}, "'EPREM', which is no errno"),
-        ({"check": [{"call": "open", "when": [{"argument": 6, "any_of": [1]}], "answer": "EPERM"}]}, "no argument 6"),
-        ({"check": [{"call": "open", "when": [{"argument": 0}], "answer": "EPERM"}]}, "one of any_of and none_of"),
+        (
+            {"check": [{"call": "open", "when": [{"argument": 6, "any_of": [1]}], "answer": "EPERM"}]},
+            "no argument 6",
+        ),
+        (
+            {"check": [{"call": "open", "when": [{"argument": 0}], "answer": "EPERM"}]},
+            "one of any_of and none_of",
+        ),
         ({"check": [{"call": "open", "when": [{"argument": 0, "any_of": ["X"]}], "answer": "EPERM"}]}, "'X'"),
-        ({"check": [{"call": "open", "when": [{"argument": 0, "any_of": [-1]}], "answer": "EPERM"}]}, "32 bits"),
+        (
+            {"check": [{"call": "open", "when": [{"argument": 0, "any_of": [-1]}], "answer": "EPERM"}]},
+            "32 bits",
+        ),
     ],
 )
 def test_mistakes_are_refused(change, message):
