@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest import accounting
 from fumehood_guest.context import run_context
-from fumehood_guest.files import Files
+from fumehood_guest.files import HOME, Files
 from fumehood_guest.processes import Processes
 from fumehood_guest.watching import Watches
 from fumehood_jail import launch
@@ -25,6 +25,9 @@ from fumehood_wire.frames import Decoder, ProtocolError, encode
 
 GUEST_UID = launch.GUEST_UID
 _MAX_FDS = 8
+# Channel, stdout and stderr.
+CONTEXT_FDS = 3
+_PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
 
@@ -190,30 +193,34 @@ class Init:
     # -- contexts
 
     def _start_context(self, context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> Reply:
-        fds = self.take_fds(3)
+        fds = self.take_fds(CONTEXT_FDS)
         try:
             os.stat(cwd)
-            pid = os.fork()
         except OSError:
-            for fd in fds:
-                os.close(fd)
-
+            _close_all(fds)
             raise
 
-        if pid == 0:
-            self._be_context(fds, context_id, language, cwd, envs)
+        return {"pid": self.fork_context(fds, context_id, language, cwd, envs)}, b""
 
-        for fd in fds:
-            os.close(fd)
+    def fork_context(self, fds: List[int], context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> int:
+        """Forks a context that speaks over `fds`, and returns its pid."""
+        try:
+            pid = os.fork()
+
+            if pid == 0:
+                self._be_context(fds, context_id, language, cwd, envs)
+        finally:
+            _close_all(fds)
 
         self._contexts[pid] = context_id
-        return {"pid": pid}, b""
+        return pid
 
     def _be_context(self, fds: List[int], context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
+            sys.path[:] = [f"{HOME}/.local/lib/{_PYTHON}/site-packages", *sys.path]
             channel, stdout_fd, stderr_fd = fds
             run_context(
                 self._shell,
@@ -248,15 +255,39 @@ class Init:
         raise RequestError("not_found", f"context {context_id!r} is not running")
 
 
-def main(fd: int, options: Dict[str, Any], program: bytes, cgroup_doors: List[int], shell: Any) -> NoReturn:
-    """Finishes the jail around this clone, greets the host, and serves it."""
+def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) -> NoReturn:
+    """Finishes the jail around this clone, forks the first context, greets the host, and serves it.
+
+    Args:
+        fds: The socket to the host; channel, stdout and stderr of the first context; the doors of the control groups.
+        options: What is different from sandbox to sandbox.
+        program: The system call filter.
+        shell: The prepared interpreter that contexts are forked with.
+    """
+    fd, *rest = fds
+    first, cgroup_doors = rest[:CONTEXT_FDS], rest[CONTEXT_FDS:]
     abi = launch.enter_sandbox(options, program, cgroup_doors)
-    os.makedirs(f"/home/user/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages")
-    os.makedirs("/home/user/.local/bin")
-    os.chdir("/home/user")
+    _furnish_home()
     sock = socket.socket(fileno=fd)
-    sock.sendall(encode({"type": "hello", "landlock_abi": abi, **accounting.applied_restrictions()}))
-    Init(sock, shell, options.get("watch_memory_bytes")).run()
+    init = Init(sock, shell, options.get("watch_memory_bytes"))
+    # Before the greeting: the context gets ready on another core while this process finishes.
+    pid = init.fork_context(first, **options["context"])
+    greeting = {"type": "hello", "landlock_abi": abi, "context_pid": pid, **accounting.applied_restrictions()}
+    sock.sendall(encode(greeting))
+    init.run()
+
+
+def _furnish_home() -> None:
+    """Makes the writable places where `pip install` puts packages and programs."""
+    os.chdir(HOME)
+
+    for folder in (".local", ".local/bin", ".local/lib", f".local/lib/{_PYTHON}", f".local/lib/{_PYTHON}/site-packages"):
+        os.mkdir(folder)
+
+
+def _close_all(fds: List[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def report_failure(fd: int, error: BaseException) -> None:

@@ -35,10 +35,6 @@ def _torch(module: Any) -> None:
     module.seed()
 
 
-def _ssl(module: Any) -> None:
-    module.RAND_add(os.urandom(32), 32.0)
-
-
 def _multiprocessing(module: Any) -> None:
     module.current_process().authkey = os.urandom(32)
 
@@ -48,10 +44,10 @@ def _uuid(module: Any) -> None:
     module._node = None
 
 
+# OpenSSL is not here: it notices a fork by itself (since 1.1.1), and asking it would cost it milliseconds of set-up.
 _LIBRARIES: Dict[str, Callable[[Any], None]] = {
     "numpy.random": _numpy,
     "torch": _torch,
-    "ssl": _ssl,
     "multiprocessing.process": _multiprocessing,
     "uuid": _uuid,
 }

@@ -22,8 +22,8 @@ from fumehood_jail import mounts, namespaces, syscalls
 from fumehood_jail.launch import CONTROL_FD
 
 MAX_PACKET_BYTES = 1 << 18
-# The socket of an init, and the doors of its control groups.
-_MAX_FDS = 8
+# What an init is given: see `init.main`.
+_MAX_FDS = 16
 
 # While packages are imported they may start no threads: a clone copies only one.
 _SINGLE_THREADED = {
@@ -50,7 +50,7 @@ class Zygote:
         missing: List[str] = []
         self._shell = PythonShell.prepare(preload=_importable(config["preload"], missing))
 
-        for name in _SINGLE_THREADED:
+        for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
             os.environ.pop(name, None)
 
         mounts.find_maskable()
@@ -60,6 +60,7 @@ class Zygote:
         # What is alive now is shared by all clones: without the freeze, a collection in one would copy all of it.
         gc.collect()
         gc.freeze()
+        syscalls.collapse_into_huge_pages()
         version = ".".join(str(part) for part in sys.version_info[:3])
         self._send({"type": "ready", "python": version, "missing": missing, "threads": len(os.listdir("/proc/self/task"))})
         self._serve()
@@ -111,15 +112,14 @@ class Zygote:
 
     def _be_init(self, gate: namespaces.Gate, fds: List[int], options: Dict[str, Any]) -> NoReturn:
         signal.set_wakeup_fd(-1)
-        fd, *doors = fds
         try:
             gate.wait()
             os.close(CONTROL_FD)
             os.close(self._wakeup_read)
             os.close(self._wakeup_write)
-            init.main(fd, options, self._program, doors, self._shell)
+            init.main(fds, options, self._program, self._shell)
         except BaseException as error:
-            init.report_failure(fd, error)
+            init.report_failure(fds[0], error)
 
         os._exit(1)
 

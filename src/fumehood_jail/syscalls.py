@@ -115,6 +115,10 @@ IN_DONT_FOLLOW = 0x02000000
 IN_EXCL_UNLINK = 0x04000000
 IN_ISDIR = 0x40000000
 
+# include/uapi/asm-generic/mman-common.h
+_MADV_COLLAPSE = 25
+_HUGE_PAGE_BYTES = 2 << 20
+
 # Numbers of the calls made here, by machine; policies/syscalls_*.json hold the full tables.
 _NUMBERS = {
     "x86_64": {
@@ -177,6 +181,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 _syscall.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 6
+_madvise = _libc.madvise
+_madvise.restype = ctypes.c_int
+_madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _fflush = _libc.fflush
 _fflush.restype = ctypes.c_int
 _fflush.argtypes = [ctypes.c_void_p]
@@ -403,6 +410,31 @@ def landlock_add_rule_path(ruleset_fd: int, allowed_access: int, parent_fd: int)
 def landlock_restrict_self(ruleset_fd: int) -> None:
     """Enforces the ruleset on the calling thread and what it starts. Before: no_new_privs is set."""
     _call("landlock_restrict_self", ruleset_fd, 0)
+
+
+def collapse_into_huge_pages() -> int:
+    """Asks the kernel to back this process's heap and anonymous mappings with huge pages, where it can (Linux 6.1).
+
+    A fork copies one entry for each page: with huge pages it copies far fewer. What a child writes to is split again and
+    copied in small pages, so nothing gets larger.
+
+    Returns:
+        How many huge pages were made; 0 where the kernel has none.
+    """
+    collapsed = 0
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.split() for line in file]
+
+    for fields in lines:
+        if not fields[1].startswith("rw-p") or (len(fields) > 5 and fields[5] != "[heap]"):
+            continue
+
+        start, end = (int(part, 16) for part in fields[0].split("-"))
+        first = -(-start // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
+        for address in range(first, end - _HUGE_PAGE_BYTES + 1, _HUGE_PAGE_BYTES):
+            collapsed += int(_madvise(address, _HUGE_PAGE_BYTES, _MADV_COLLAPSE) == 0)
+
+    return collapsed
 
 
 def close_range(first: int, last: int = 0xFFFFFFFF, flags: int = 0) -> None:

@@ -254,6 +254,7 @@ INIT_GREETING: Table = {
     "hello": _message(
         {
             "pid": _PID,
+            "context_pid": _PID,
             "landlock_abi": _COUNT,
             "no_new_privileges": flag(),
             "seccomp_mode": integer(0, 2),

@@ -92,13 +92,18 @@ class ContextLink:
         return self._guest_end.fileno(), self._write_ends[0], self._write_ends[1]
 
     def close_guest_fds(self) -> None:
-        """Closes the host's copies of the guest's ends."""
+        """Closes the host's copies of the guest's ends; closing twice is no error."""
         self._guest_end.close()
 
         for fd in self._write_ends:
             os.close(fd)
 
         self._write_ends.clear()
+
+    @property
+    def is_ready(self) -> bool:
+        """True once the context has said that it is ready."""
+        return self.ready.done() and not self.ready.cancelled()
 
     @property
     def next_execution_id(self) -> str:

@@ -81,6 +81,16 @@ class LiveContext:
         """True while something runs or waits to run."""
         return self._turn.locked()
 
+    def adopt(self, link: ContextLink) -> None:
+        """Takes over a process that init has forked already; `settle` waits until it is ready."""
+        self._take(link)
+        self._starting = asyncio.create_task(self._until_ready(link))
+
+    async def settle(self) -> None:
+        """Returns when the process that is starting is ready."""
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+
     async def start(self) -> None:
         """Starts the process unless it lives; returns when it is ready."""
         await self._living_link()
@@ -140,7 +150,7 @@ class LiveContext:
     # -- the process
 
     async def _living_link(self) -> ContextLink:
-        if self._link is not None:
+        if self._link is not None and self._link.is_ready:
             return self._link
 
         if self._starting is None or self._starting.done():
@@ -149,15 +159,27 @@ class LiveContext:
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> ContextLink:
-        loop = asyncio.get_running_loop()
-        limits = self._host.limits
-        link = ContextLink(secrets.token_hex(8), self._host.broken, limits.result_bytes + 2 * MIB)
-        self._exit = loop.create_future()
-        self._link = link
+        link = new_link(self._host.limits, self._host.broken)
+        self._take(link)
         try:
             await self._host.start_context(link, self.info)
+        except BaseException:
+            self._drop_link()
+            raise
+
+        return await self._until_ready(link)
+
+    def _take(self, link: ContextLink) -> None:
+        self._exit = asyncio.get_running_loop().create_future()
+        self._link = link
+
+    async def _until_ready(self, link: ContextLink) -> ContextLink:
+        loop = asyncio.get_running_loop()
+        ended = self._exit
+        try:
             link.close_guest_fds()
-            await asyncio.wait([link.ready, self._exit], timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            waited = [link.ready, ended] if ended is not None else [link.ready]
+            await asyncio.wait(waited, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
             if not link.ready.done() or link.ready.cancelled():
                 raise ContextStartError(self.info)
@@ -269,6 +291,11 @@ class LiveContext:
                 return
 
             await asyncio.sleep(max(left / cores, _CPU_LOOK_SECONDS))
+
+
+def new_link(limits: Limits, on_broken: Callable[[ProtocolError], None]) -> ContextLink:
+    """Makes the host's side of a context that is not forked yet."""
+    return ContextLink(secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB)
 
 
 class ContextStartError(Exception):

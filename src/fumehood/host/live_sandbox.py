@@ -7,6 +7,7 @@ verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire i
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -36,41 +37,60 @@ from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.host.context_link import ContextLink
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
-from fumehood.host.live_context import ContextStartError, LiveContext
+from fumehood.host.live_context import ContextStartError, LiveContext, new_link
 from fumehood.host.live_files import LiveFiles
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, FileChange, Metrics
-from fumehood.runtimes.base import Guest
+from fumehood.runtimes.base import FirstContext, Guest
 from fumehood_wire.frames import ProtocolError
 
 _HOME = "/home/user"
+_DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=_HOME)
 _BASH_CONTEXT_ID = "bash"
 _MAX_CONTEXTS = 32
 _MAX_QUEUED_CHANGES = 10_000
+
+
+class Birth:
+    """What of a sandbox exists on the host before its guest is made: its name, and the ends of its first context.
+
+    Args:
+        limits: What it may use.
+        envs: Environment of everything in it.
+    """
+
+    def __init__(self, limits: Limits, envs: dict[str, str]) -> None:
+        self.sandbox_id = new_id()
+        self.limits = limits
+        self.envs = envs
+        self.on_broken: Callable[[ProtocolError], None] = lambda _: None
+        self.link = new_link(limits, lambda error: self.on_broken(error))
+
+    def first_context(self) -> FirstContext:
+        """What the runtime gives to init."""
+        return FirstContext(fds=self.link.guest_fds(), info=_DEFAULT_CONTEXT, envs=self.envs)
+
+    def abandon(self) -> None:
+        """No guest was made."""
+        self.link.close()
 
 
 class LiveSandbox:
     """One living sandbox.
 
     Args:
-        sandbox_id: Its name.
+        birth: What was there before the guest.
         guest: What the runtime made.
-        limits: What it may use.
-        envs: Environment of everything in it.
         on_end: Called once when nothing of it lives any more.
     """
 
-    def __init__(
-        self,
-        sandbox_id: str,
-        guest: Guest,
-        limits: Limits,
-        envs: dict[str, str],
-        on_end: Callable[[LiveSandbox], None],
-    ) -> None:
-        self.id = sandbox_id
+    def __init__(self, birth: Birth, guest: Guest, on_end: Callable[[LiveSandbox], None]) -> None:
+        envs = birth.envs
+        limits = birth.limits
+        birth.on_broken = self.broken
+        self.id = birth.sandbox_id
         self.limits = limits
         self.guest = guest
         self.isolation_level = guest.isolation.level
@@ -90,6 +110,10 @@ class LiveSandbox:
         self.meter = Meter(guest, self._asked_cpu_seconds)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs)
+        self._default = LiveContext(self, _DEFAULT_CONTEXT)
+        self._default.adopt(birth.link)
+        self._contexts[DEFAULT_CONTEXT_ID] = self._default
+        self._context_pids[DEFAULT_CONTEXT_ID] = guest.context_pid
         guest.ended.add_done_callback(lambda _: self._ended())
 
     @property
@@ -107,9 +131,9 @@ class LiveSandbox:
         self.last_used = time.monotonic()
 
     async def prepare(self) -> None:
-        """Starts the default context, so that the first call need not wait for it."""
+        """Waits until the default context is ready, so that the first call need not wait for it."""
         try:
-            await self._context(DEFAULT_CONTEXT_ID, "python").start()
+            await self._default.settle()
         except (ContextStartError, InitError, InitGoneError) as error:
             self.end("died")
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
@@ -123,7 +147,7 @@ class LiveSandbox:
 
         if envs != self._envs:
             self._envs = envs
-            await self._contexts[DEFAULT_CONTEXT_ID].replace()
+            await self._default.replace()
 
     def end(self, reason: EndReason) -> None:
         """Begins its end; `guest.ended` tells when nothing is left."""
@@ -417,3 +441,9 @@ class LiveSandbox:
         return partial(
             SandboxClosedError, sandbox_id=self.id, reason=self.end_reason or "died", outcome_unknown=outcome_unknown
         )
+
+
+def new_id() -> str:
+    """Returns a name for a sandbox: 125 random bits, lower-case letters and digits, as host names allow."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz234567"
+    return "s" + "".join(secrets.choice(alphabet) for _ in range(25))

@@ -8,7 +8,6 @@ and remembers for a while how each one ended.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from fumehood.errors import (
     SandboxStartError,
     TemplateError,
 )
-from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.host.live_sandbox import Birth, LiveSandbox
 from fumehood.host.pool import Pool
 from fumehood.limits import Limits
 from fumehood.models import SandboxInfo
@@ -209,9 +208,14 @@ class Supervisor:
         return started
 
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
-        sandbox_id = new_id()
-        guest = await started.spawner.spawn(sandbox_id, limits)
-        sandbox = LiveSandbox(sandbox_id, guest, limits, envs, self._note_end)
+        birth = Birth(limits, envs)
+        try:
+            guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context())
+        except BaseException:
+            birth.abandon()
+            raise
+
+        sandbox = LiveSandbox(birth, guest, self._note_end)
         await sandbox.prepare()
         return sandbox
 
@@ -293,12 +297,6 @@ class Supervisor:
             return
 
         entry.idle_clock = asyncio.get_running_loop().call_later(left, self._arm_idle, entry)
-
-
-def new_id() -> str:
-    """Returns a name for a sandbox: 125 random bits, lower-case letters and digits, as host names allow."""
-    alphabet = "abcdefghijklmnopqrstuvwxyz234567"
-    return "s" + "".join(secrets.choice(alphabet) for _ in range(25))
 
 
 def _is_over(task: asyncio.Task[_Started]) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fumehood.limits import Limits
-from fumehood.models import Isolation
+from fumehood.models import ContextInfo, Isolation
 from fumehood.templates.template import Template
 
 
@@ -24,15 +25,32 @@ class CpuTime:
     system_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstContext:
+    """The context that a guest is born with.
+
+    Attributes:
+        fds: The guest's ends of its channel, its standard output and its standard error; they stay the caller's.
+        info: Its name, language and directory.
+        envs: Its environment.
+    """
+
+    fds: tuple[int, int, int]
+    info: ContextInfo
+    envs: Mapping[str, str]
+
+
 class Guest(ABC):
     """One made sandbox, as its runtime sees it.
 
     Attributes:
+        context_pid: The first context's number inside.
         socket: The host's end of the socket to the sandbox's init; non-blocking.
         isolation: The layers that were really applied.
         ended: Done when nothing of the sandbox lives any more.
     """
 
+    context_pid: int
     socket: socket.socket
     isolation: Isolation
     ended: asyncio.Future[None]
@@ -80,8 +98,8 @@ class Spawner(ABC):
     ended: asyncio.Future[None]
 
     @abstractmethod
-    async def spawn(self, sandbox_id: str, limits: Limits) -> Guest:
-        """Makes one guest, ready to be spoken to.
+    async def spawn(self, sandbox_id: str, limits: Limits, first: FirstContext) -> Guest:
+        """Makes one guest, ready to be spoken to, whose first context is getting ready.
 
         Raises:
             SandboxStartError: A step failed; nothing of the guest remains.

@@ -20,7 +20,7 @@ from typing import Any
 from fumehood.errors import CapacityError, IsolationUnavailableError, SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
-from fumehood.runtimes.base import CpuTime, Guest, Spawner
+from fumehood.runtimes.base import CpuTime, FirstContext, Guest, Spawner
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood_jail import cgroups, users
 from fumehood_wire import messages
@@ -65,7 +65,7 @@ class LinuxSpawner(Spawner):
         ready = await self._ready
         self.missing_modules = tuple(str(name) for name in ready["missing"])
 
-    async def spawn(self, sandbox_id: str, limits: Limits) -> LinuxGuest:
+    async def spawn(self, sandbox_id: str, limits: Limits, first: FirstContext) -> LinuxGuest:
         """Makes one guest; see the port."""
         if self.ended.done():
             raise SandboxStartError(step="ask the zygote", reason="the template's zygote has ended")
@@ -74,12 +74,12 @@ class LinuxSpawner(Spawner):
         guest = LinuxGuest(self, sandbox_id, slot, self._make_cgroup(sandbox_id, limits))
         self._guests[sandbox_id] = guest
         try:
-            fds = guest.open_guest_fds()
+            init_end, *doors = guest.open_guest_fds()
             try:
-                options = self._options(limits)
-                self._tell({"type": "spawn", "sandbox": sandbox_id, "slot": slot, "options": options}, fds)
+                message = {"type": "spawn", "sandbox": sandbox_id, "slot": slot, "options": self._options(limits, first)}
+                self._tell(message, [init_end, *first.fds, *doors])
             finally:
-                for fd in fds:
+                for fd in (init_end, *doors):
                     os.close(fd)
 
             await asyncio.wait_for(guest.greeted(limits), _GREETING_SECONDS)
@@ -134,7 +134,7 @@ class LinuxSpawner(Spawner):
             cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
         )
 
-    def _options(self, limits: Limits) -> dict[str, Any]:
+    def _options(self, limits: Limits, first: FirstContext) -> dict[str, Any]:
         table = {
             "core": 0,
             "nofile": limits.open_files,
@@ -143,7 +143,9 @@ class LinuxSpawner(Spawner):
             "sigpending": 1024,
             "nproc": limits.processes + 1,
         }
+        context = {"context_id": first.info.id, "language": first.info.language, "cwd": first.info.cwd}
         return {
+            "context": {**context, "envs": dict(first.envs)},
             "hostname": HOSTNAME,
             "disk_bytes": limits.disk_bytes,
             "inodes": limits.inodes,
@@ -291,6 +293,7 @@ class LinuxGuest(Guest):
         # The process cannot have been replaced: its socket is open, and it waits for us.
         self._pidfd = os.pidfd_open(pid)
 
+        self.context_pid = greeting["context_pid"]
         self.isolation = self._spawner.describe(greeting)
 
     def kill(self) -> None:
