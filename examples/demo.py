@@ -196,7 +196,7 @@ def account(sandbox: Sandbox, first_start: float) -> None:
 
     rows = [
         ("first sandbox (imports the packages, once)", f"{first_start * 1e3:,.0f} ms"),
-        ("another sandbox, ready to run", f"{second_start * 1e3:,.1f} ms"),
+        ("another sandbox, taken from the pool", f"{second_start * 1e3:,.1f} ms"),
         ("a stateless call in a sandbox of its own", f"{stateless * 1e3:,.1f} ms"),
         ("a cell in the live sandbox", f"{cell_time * 1e3:,.1f} ms"),
         (
