@@ -73,6 +73,9 @@ class AsyncCommands:
         timeout: float | None = None,
     ) -> CommandResult | AsyncCommandHandle:
         """Run a command."""
+        if not isinstance(stdin, (bool, str, bytes)):
+            raise InvalidArgumentError(field="stdin", value=stdin, allowed="text, bytes, True or False")
+
         if timeout is None and not background:
             timeout = self._lease.info.limits.wall_seconds
 
