@@ -57,10 +57,6 @@ class Cgroup(ABC):
     def oom_kills(self) -> int:
         """Returns how many processes were killed for exceeding the memory limit."""
 
-    @abstractmethod
-    def _forbid_forks(self) -> None:
-        """Makes every further fork in the cgroup fail."""
-
     def add(self, pid: int) -> None:
         """Moves a process into the cgroup; what it starts later is born there."""
         for folder in self.folders:
@@ -69,29 +65,21 @@ class Cgroup(ABC):
     def open_doors(self) -> list[int]:
         """Opens, for each folder, the file that a process writes "0" to in order to move itself in.
 
-        The kernel checks the rights of the opener, so a process without any can be handed the descriptors. In version 1
-        a single thread that moves itself spares the lock that every other move takes, and with it a wait of about 10 ms.
+        The kernel checks the rights of the opener, so a process without any can be handed the
+        descriptors. In version 1 a single thread that moves itself spares the lock that every other move
+        takes, and with it a wait of about 10 ms.
         """
-        return [os.open(os.path.join(folder, self._door), os.O_WRONLY | os.O_CLOEXEC) for folder in self.folders]
+        return [
+            os.open(os.path.join(folder, self._door), os.O_WRONLY | os.O_CLOEXEC) for folder in self.folders
+        ]
 
     def processes(self) -> list[int]:
         """Returns the ids of the processes in the cgroup, as the caller's PID namespace sees them."""
-        with open(os.path.join(self.folders[0], "cgroup.procs"), encoding="ascii") as file:
-            return [int(line) for line in file]
+        return _members(self.folders[0])
 
     def kill(self) -> None:
         """Kills every process in the cgroup, however fast they fork. Does not wait for their end."""
-        self._forbid_forks()
-        signalled: set[int] = set()
-        while True:
-            fresh = [pid for pid in self.processes() if pid not in signalled]
-            if not fresh:
-                return
-
-            for pid in fresh:
-                self._kill_one(pid)
-
-            signalled.update(fresh)
+        kill_members(self.folders[0])
 
     def remove(self) -> bool:
         """Removes the cgroup and closes its files.
@@ -117,21 +105,6 @@ class Cgroup(ABC):
         """Closes the files that were kept open."""
         while self._fds:
             os.close(self._fds.popitem()[1])
-
-    def _kill_one(self, pid: int) -> None:
-        """Kills through a pidfd taken before a look at the members: a number may be another's by now."""
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-
-        try:
-            if pid in self.processes():
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        finally:
-            os.close(fd)
 
     def _read(self, path: str, flags: int = os.O_RDONLY) -> bytes:
         """Reads a small file from its start; opened once."""
@@ -164,6 +137,11 @@ class CgroupDriver(ABC):
     def parent(self) -> str:
         """The folder in which the names of all cgroups of this place are found."""
 
+    @property
+    @abstractmethod
+    def parents(self) -> list[str]:
+        """The folder in which cgroups are made, or one for each hierarchy of version 1."""
+
     @abstractmethod
     def open(self, name: str) -> Cgroup:
         """Returns the cgroup called `name`, whether it exists or not."""
@@ -195,6 +173,51 @@ class CgroupDriver(ABC):
             ) from error
 
         return cgroup
+
+
+def kill_members(folder: str) -> None:
+    """Kills every process in the cgroup at `folder`; nothing is done if it is gone.
+
+    Linux 5.14 does it at once, in version 2. Elsewhere forks are forbidden first, then the members are
+    killed one by one, which ends because nobody can be added.
+    """
+    try:
+        if os.path.exists(f"{folder}/cgroup.kill"):
+            write_file(f"{folder}/cgroup.kill", "1")
+            return
+
+        if os.path.exists(f"{folder}/pids.max"):
+            write_file(f"{folder}/pids.max", "0")
+
+        signalled: set[int] = set()
+        while fresh := [pid for pid in _members(folder) if pid not in signalled]:
+            for pid in fresh:
+                _kill_member(folder, pid)
+
+            signalled.update(fresh)
+    except FileNotFoundError:
+        return
+
+
+def _kill_member(folder: str, pid: int) -> None:
+    """Kills through a pidfd taken before a look at the members: a number may be another's by now."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+
+    try:
+        if pid in _members(folder):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def _members(folder: str) -> list[int]:
+    with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
+        return [int(line) for line in file]
 
 
 def cpu_quota_microseconds(cpu_cores: float) -> int:

@@ -70,9 +70,6 @@ class CgroupV1(Cgroup):
         """Returns how many processes were killed for exceeding the memory limit (Linux 4.13)."""
         return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
 
-    def _forbid_forks(self) -> None:
-        write_file(self._path("pids", "pids.max"), "0")
-
     def _path(self, controller: str, file: str) -> str:
         return f"{self._folders[controller]}/{file}"
 
@@ -91,6 +88,11 @@ class CgroupDriverV1(CgroupDriver):
     def parent(self) -> str:
         """The place in the hierarchy of `pids`."""
         return self._parents["pids"]
+
+    @property
+    def parents(self) -> list[str]:
+        """The places in all hierarchies; controllers that are mounted together share one."""
+        return list(dict.fromkeys(self._parents.values()))
 
     def open(self, name: str) -> CgroupV1:
         """Returns the cgroup called `name`, whether it exists or not."""

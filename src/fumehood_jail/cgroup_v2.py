@@ -39,13 +39,6 @@ class CgroupV2(Cgroup):
         if os.path.exists(f"{self._folder}/memory.swap.max"):
             write_file(f"{self._folder}/memory.swap.max", "0")
 
-    def kill(self) -> None:
-        """Kills every process in the cgroup at once; one by one before Linux 5.14."""
-        if os.path.exists(f"{self._folder}/cgroup.kill"):
-            write_file(f"{self._folder}/cgroup.kill", "1")
-        else:
-            super().kill()
-
     def cpu_seconds(self) -> tuple[float, float]:
         """Returns the user and system CPU time used so far."""
         content = self._read(f"{self._folder}/cpu.stat")
@@ -77,9 +70,6 @@ class CgroupV2(Cgroup):
         """Returns how many processes were killed for exceeding the memory limit."""
         return read_field(self._read(f"{self._folder}/memory.events"), b"oom_kill")
 
-    def _forbid_forks(self) -> None:
-        write_file(f"{self._folder}/pids.max", "0")
-
     def _peak_flags(self, path: str) -> int:
         """Tells how memory.peak can be opened: a kernel that can reset it makes it writable."""
         if self._peak_open_flags is None:
@@ -103,6 +93,11 @@ class CgroupDriverV2(CgroupDriver):
     def parent(self) -> str:
         """The delegated folder."""
         return self._parent
+
+    @property
+    def parents(self) -> list[str]:
+        """The delegated folder alone."""
+        return [self._parent]
 
     def open(self, name: str) -> CgroupV2:
         """Returns the cgroup called `name`, whether it exists or not."""

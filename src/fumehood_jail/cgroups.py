@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 
-from fumehood_jail.cgroup_base import Cgroup, CgroupDriver
+from fumehood_jail.cgroup_base import Cgroup, CgroupDriver, kill_members
 from fumehood_jail.cgroup_v1 import CgroupDriverV1
 from fumehood_jail.cgroup_v2 import CgroupDriverV2
 
@@ -87,29 +87,47 @@ def sweep(
 ) -> tuple[list[str], list[str]]:
     """Kills and removes the cgroups that dead host processes have left behind.
 
-    Those of another PID namespace are left alone: nobody here can tell whether their owner lives.
+    They are looked for where `driver` makes its own and in the folders beside that, where hosts of other
+    sessions had theirs. Those of another PID namespace are left alone: nobody here can tell whether
+    their owner lives.
 
     Returns:
         The names that were removed, and those whose processes have not ended within five seconds.
     """
-    orphans = [driver.open(name) for name in _orphan_names(driver.parent, prefix, is_alive)]
-    for cgroup in orphans:
-        cgroup.kill()
+    orphans: dict[str, list[str]] = {}
+    for folder in _places(driver):
+        for name in _orphan_names(folder, prefix, is_alive):
+            orphans.setdefault(name, []).append(f"{folder}/{name}")
 
     removed: list[str] = []
     deadline = time.monotonic() + _SWEEP_SECONDS
-    while orphans and time.monotonic() < deadline:
-        removed += [cgroup.name for cgroup in orphans if cgroup.remove()]
-        orphans = [cgroup for cgroup in orphans if cgroup.name not in removed]
+    while orphans:
+        removed += [name for name, folders in orphans.items() if _clear_away(folders)]
+        orphans = {name: folders for name, folders in orphans.items() if name not in removed}
+        if time.monotonic() > deadline:
+            break
+
         if orphans:
             time.sleep(_SWEEP_PAUSE_SECONDS)
 
-    return removed, [cgroup.name for cgroup in orphans]
+    return removed, list(orphans)
+
+
+def _places(driver: CgroupDriver) -> list[str]:
+    """Lists the folders in which hosts make cgroups: the driver's, and within the mount their siblings."""
+    tops = {mount.folder for mount in _mounts("/proc/self/mountinfo")}
+    places = set(driver.parents)
+    for parent in driver.parents:
+        if parent not in tops:
+            above = os.path.dirname(parent)
+            places.update(entry.path for entry in os.scandir(above) if entry.is_dir(follow_symlinks=False))
+
+    return sorted(places)
 
 
 def _orphan_names(parent: str, prefix: str, is_alive: Callable[[int, int], bool]) -> list[str]:
     names = []
-    for name in sorted(os.listdir(parent)):
+    for name in _names(parent):
         fields = name.split("-", 4)
         if len(fields) != 5 or fields[0] != prefix or not all(field.isdigit() for field in fields[1:4]):
             continue
@@ -119,6 +137,29 @@ def _orphan_names(parent: str, prefix: str, is_alive: Callable[[int, int], bool]
             names.append(name)
 
     return names
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:  # a sibling may have gone, or be closed to us
+        return []
+
+
+def _clear_away(folders: list[str]) -> bool:
+    """Kills what is in the folders of one cgroup and removes them; false while something is still ending."""
+    for folder in folders:
+        kill_members(folder)
+
+    for folder in folders:
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+
+    return True
 
 
 def _detect_v2(mounts: list[_Mount], paths: dict[str, str], reasons: list[str]) -> CgroupDriver | None:

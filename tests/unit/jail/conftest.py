@@ -1,4 +1,4 @@
-"""Children for the tests of the jail: what is tried is irreversible, so each trial gets a process of its own."""
+"""Children for the tests of the jail: what is tried is irreversible, so each trial has its own process."""
 
 import ctypes
 import json

@@ -76,7 +76,7 @@ def test_refused_calls_reach_the_kernel_without_the_filter(
 
 
 def test_unknown_and_x32_numbers_do_not_exist(in_filter, syscall, numbers):
-    """Numbers that nobody has named, of today's and tomorrow's kernels and of the x32 interface, are unknown."""
+    """Numbers that nobody has named, of today's and tomorrow's kernels and of x32, are unknown."""
     unknown = [
         335 + 2,
         480,
@@ -117,7 +117,7 @@ def test_the_32_bit_entry_kills(in_child, in_filter, died):
 
 @pytest.mark.parametrize("kind", NAMESPACE_FLAGS)
 def test_clone_makes_no_namespaces(in_filter, syscall, numbers, kind):
-    """clone with a namespace flag is refused, also when the high half of the argument is set; a fork works."""
+    """clone with a namespace flag is refused, also with the high half of the argument set; a fork works."""
     flag = NAMESPACE_FLAGS[kind]
 
     def clone():
@@ -210,7 +210,7 @@ def test_terminal_injection(in_filter, syscall, numbers):
 
 
 def test_personality_prctl_and_device_nodes(in_filter, syscall, numbers, tmp_path):
-    """Personalities other than Linux, dangerous prctl options and device nodes are refused; the plain ones work."""
+    """Foreign personalities, dangerous prctl options and device nodes are refused; the plain ones work."""
     path = os.fsencode(str(tmp_path / "node")) + b"\0"
 
     def try_all():
@@ -278,7 +278,7 @@ WORKLOADS = {
     "numpy with threads": """
         import numpy, threading
         matrix = numpy.random.default_rng(0).random((600, 600))
-        threads = [threading.Thread(target=numpy.linalg.eigvals, args=(matrix[:200, :200],)) for _ in range(4)]
+        threads = [threading.Thread(target=numpy.linalg.eigvals, args=(matrix[:99, :99],)) for _ in "1234"]
         [thread.start() for thread in threads]; [thread.join() for thread in threads]
         assert (matrix @ matrix).shape == (600, 600)
     """,
@@ -293,12 +293,14 @@ WORKLOADS = {
         from multiprocessing import shared_memory
         with multiprocessing.get_context("fork").Pool(2) as pool:
             assert pool.map(abs, [-1, -2]) == [1, 2]
-        block = shared_memory.SharedMemory(create=True, size=4096); block.buf[0] = 7; block.close(); block.unlink()
+        block = shared_memory.SharedMemory(create=True, size=4096)
+        block.buf[0] = 7; block.close(); block.unlink()
         queue = multiprocessing.get_context("fork").Queue(); queue.put(1); assert queue.get() == 1
     """,
     "processes": """
         import subprocess, os, shutil
-        assert subprocess.run("echo a | tr a b; (sleep 0 & wait)", shell=True, capture_output=True).stdout == b"b\\n"
+        shell = "echo a | tr a b; (sleep 0 & wait)"
+        assert subprocess.run(shell, shell=True, capture_output=True).stdout == b"b\\n"
         assert subprocess.run(["bash", "-c", "for i in 1 2 3; do echo $i; done | sort -r | head -1"],
                               capture_output=True).stdout == b"3\\n"
         fd = os.pidfd_open(os.getpid()); os.close(fd)
@@ -318,8 +320,10 @@ WORKLOADS = {
     "sqlite": """
         import sqlite3, tempfile, os
         with tempfile.TemporaryDirectory() as folder:
-            database = sqlite3.connect(os.path.join(folder, "d.db")); database.execute("pragma journal_mode=wal")
-            database.execute("create table t(x)"); database.execute("insert into t values(1)"); database.commit()
+            database = sqlite3.connect(os.path.join(folder, "d.db"))
+            for statement in ("pragma journal_mode=wal", "create table t(x)", "insert into t values(1)"):
+                database.execute(statement)
+            database.commit()
             assert database.execute("select * from t").fetchall() == [(1,)]
     """,
     "files": """
@@ -333,7 +337,7 @@ WORKLOADS = {
                 fcntl.flock(file, fcntl.LOCK_EX); fcntl.lockf(file, fcntl.LOCK_EX); os.fsync(file.fileno())
                 mmap.mmap(file.fileno(), 10).flush(); os.posix_fallocate(file.fileno(), 0, 1000)
             fd = os.memfd_create("m"); os.write(fd, b"x"); os.copy_file_range(fd, fd, 1, 0, 10)
-            os.eventfd(0); os.sched_getaffinity(0); os.sched_setaffinity(0, os.sched_getaffinity(0)); os.getrandom(8)
+            os.eventfd(0); os.getrandom(8); os.sched_setaffinity(0, os.sched_getaffinity(0))
     """,
     "sockets and names": """
         import socket
