@@ -21,8 +21,8 @@ test: $(VENV)/.installed-dev programs ## set up, then all tests (ARGS="-k name" 
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
-	@$(BIN)/ruff format --check $(SOURCES)
-	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check --output-format concise $(SOURCES)
+	@$(BIN)/ruff check --output-format concise $(SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/rules
 

@@ -14,12 +14,12 @@ import statistics
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import fumehood
-from fumehood import Execution, FumehoodError, Sandbox
+from fumehood import Execution, FumehoodError, Layer, Sandbox
 from fumehood.text import visible
 
 DATA = Path(__file__).parent / "data" / "penguins.csv"
@@ -211,9 +211,18 @@ def account(sandbox: Sandbox, first_start: float) -> None:
     for name, value in rows:
         print(f"  {name:<46} {value}")
 
-    for layer in info.isolation.layers:
-        why = f"  ({layer.why})" if layer.why else ""
-        print(f"    {layer.state:<9} {layer.name}{why}")
+    show_layers(info.isolation.layers)
+
+
+def show_layers(layers: Iterable[Layer]) -> None:
+    """Each layer of isolation; a long reason is told once."""
+    told: set[str] = set()
+
+    for layer in layers:
+        why = "for the same reason" if layer.why in told and layer.state != "on" else layer.why
+        told.add(layer.why)
+        line = f"    {layer.state:<9} {layer.name:<18} {why}".rstrip()
+        print("\n".join(textwrap.wrap(line, WIDTH, subsequent_indent=" " * 33, drop_whitespace=True)))
 
 
 def cell(sandbox: Sandbox, code: str) -> Execution:

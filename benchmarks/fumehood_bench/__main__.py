@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from fumehood_bench.figure import Figure, Plan, from_json
-from fumehood_bench.report import as_json, table
+from fumehood_bench.report import as_json, as_markdown, table
 
 # Each group is a module with a function `measure(plan)`; with it, how many sandboxes its engine keeps ready.
 GROUPS = {"stateless": 2, "creation": 0, "cell": 0, "density": 0, "streaming": 0, "flood": 0}
@@ -35,7 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--quick", action="store_true", help="a tenth of the repetitions: too few to judge by"
     )
     parser.add_argument("--only", action="append", choices=GROUPS, help="measure this group; may be repeated")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_const", const=as_json, dest="form", help="print JSON")
+    form.add_argument(
+        "--markdown", action="store_const", const=as_markdown, dest="form", help="print the table as Markdown"
+    )
     parser.add_argument("--one", choices=GROUPS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
 
@@ -56,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"measuring: {group} ...", file=sys.stderr, flush=True)
         figures.extend(_measure_apart(group, quick=options.quick))
 
-    print(as_json(figures) if options.json else table(figures))
+    print((options.form or table)(figures))
     return 0 if all(figure.passed for figure in figures) else 1
 
 

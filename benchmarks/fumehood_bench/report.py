@@ -1,4 +1,4 @@
-"""The table of all figures, and the same as JSON. Text only: nothing is measured here."""
+"""The table of all figures, and the same as Markdown and as JSON. Text only: nothing is measured here."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def table(figures: Sequence[Figure]) -> str:
     lines.insert(1, "  ".join("-" * width for width in widths))
     passed = sum(figure.passed for figure in figures)
     return "\n".join([*lines, "", *_legend(figures), f"{passed} of {len(figures)} targets met"])
+
+
+def as_markdown(figures: Sequence[Figure]) -> str:
+    """The table as the README shows it."""
+    rows = [_HEADINGS, ("---",) * len(_HEADINGS), *(_row(figure) for figure in figures)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def as_json(figures: Sequence[Figure]) -> str:
