@@ -17,7 +17,6 @@ import os
 import signal
 import struct
 import sys
-from typing import Optional, Union
 
 # include/uapi/linux/sched.h
 CLONE_PARENT = 0x00008000
@@ -174,7 +173,10 @@ if MACHINE not in _NUMBERS or sys.maxsize < 2**32:
 
 _NR = _NUMBERS[MACHINE]
 
-_Argument = Union[int, bytes, None, "ctypes.Array[ctypes.c_char]"]
+# Read by the type checker only: `typing` would cost the keeper's start a few milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    _Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
 
 # A pointer argument takes an integer, bytes, a buffer or None: one prototype serves every call.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -224,7 +226,7 @@ def _call(
     return result
 
 
-def _text(value: Optional[str]) -> Optional[bytes]:
+def _text(value: str | None) -> bytes | None:
     """Encodes a C string; ctypes itself would silently cut it at an embedded NUL."""
     if value is None:
         return None
@@ -324,7 +326,7 @@ def sethostname(name: str) -> None:
     _call("sethostname", encoded, len(encoded))
 
 
-def prctl(option: int, a: Union[int, bytes] = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
+def prctl(option: int, a: int | bytes = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
     """Sets or reads an attribute of the process or thread with one of the `PR_*` constants.
 
     Returns:
@@ -350,7 +352,7 @@ def capset(effective: int, permitted: int, inheritable: int) -> None:
     _call("capset", header, data)
 
 
-def mount(source: Optional[str], target: str, fstype: Optional[str], flags: int = 0, data: str = "") -> None:
+def mount(source: str | None, target: str, fstype: str | None, flags: int = 0, data: str = "") -> None:
     """Mounts a file system, or changes a mount as the `MS_*` constants say."""
     _call("mount", _text(source), _text(target), _text(fstype), flags, _text(data) if data else None)
 
@@ -413,10 +415,10 @@ def landlock_restrict_self(ruleset_fd: int) -> None:
 
 
 def collapse_into_huge_pages() -> int:
-    """Asks the kernel to back this process's heap and anonymous mappings with huge pages, where it can (Linux 6.1).
+    """Asks the kernel to back heap and anonymous mappings with huge pages, where it can (Linux 6.1).
 
-    A fork copies one entry for each page: with huge pages it copies far fewer. What a child writes to is split again and
-    copied in small pages, so nothing gets larger.
+    A fork copies one entry for each page: with huge pages it copies far fewer. What a child writes to is
+    split again and copied in small pages, so nothing gets larger.
 
     Returns:
         How many huge pages were made; 0 where the kernel has none.
