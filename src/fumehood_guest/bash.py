@@ -11,8 +11,9 @@ import os
 import re
 import select
 import shlex
+import signal
 import subprocess
-from typing import Dict, NoReturn, Optional
+from typing import Dict, NoReturn, Optional, Tuple
 
 from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.signals import SignalGate
@@ -29,8 +30,8 @@ _RUN = '__fumehood_status "$__fumehood_last"; eval "$__fumehood_code" </dev/null
 _TELL = "__fumehood_last=$?{restore}; printf '%s %s\\0' {number} \"$__fumehood_last\" >&{status}"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READ_BYTES = 4096
-# After an interrupt, how long the status may take before it is asked for again.
-_PATIENCE_MS = 250
+# After an interrupt, how long bash may take before it is interrupted and asked again.
+_PATIENCE_MS = 500
 _SIGNAL_BASE = 128
 
 
@@ -94,24 +95,26 @@ class BashShell:
         self._number += 1
         tell = _TELL.format(restore=restore, number=self._number, status=self._status)
         self._write(f"{lines}\n{tell}\n")
-        interrupt: Optional[KeyboardInterrupt] = None
-        status: Optional[int] = None
+        try:
+            status = self._wait()
+        except KeyboardInterrupt:
+            self._wait_interrupted(tell)
+            raise
 
-        while status is None:
-            try:
-                status = self._wait(None if interrupt is None else _PATIENCE_MS)
-
-                if status is None:
-                    # The line that tells it was lost with the interrupt, or the cell takes its time to end.
-                    self._write(f"{tell}\n")
-                    status = self._wait(None)
-            except KeyboardInterrupt as error:
-                interrupt = error
-
-        if interrupt is not None:
-            raise interrupt
-
+        assert status is not None
         return status
+
+    def _wait_interrupted(self, tell: str) -> None:
+        """Waits until bash has given up the cell; how long that may take is the host's business."""
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            if self._wait(_PATIENCE_MS) is None:
+                # A command that was just being started has missed the signal, or the line that tells was lost with it.
+                os.killpg(0, signal.SIGINT)
+                self._write(f"{tell}\n")
+                self._wait()
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
     def _write(self, text: str) -> None:
         assert self._process.stdin is not None
@@ -123,7 +126,7 @@ class BashShell:
         except BrokenPipeError:
             self._end()
 
-    def _wait(self, timeout_ms: Optional[int]) -> Optional[int]:
+    def _wait(self, timeout_ms: Optional[int] = None) -> Optional[int]:
         """Waits for the status of the current cell; leaves the process when bash has ended."""
         while True:
             ready = {fd for fd, _ in self._poller.poll(timeout_ms)}
@@ -150,7 +153,7 @@ class BashShell:
         os._exit(status & 0xFF)
 
 
-def _borrow(envs: Dict[str, str]) -> "tuple[str, str]":
+def _borrow(envs: Dict[str, str]) -> Tuple[str, str]:
     """Commands that set variables before a cell, and those that put back what was there before."""
     save = restore = ""
 

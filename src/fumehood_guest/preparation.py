@@ -67,7 +67,7 @@ def prepare(shell: PythonShell, preload: Sequence[str]) -> None:
 def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:
     """Runs the cells as a context would, and puts everything back that they have changed."""
     streams = sys.stdout, sys.stderr, sys.modules["__main__"]
-    namespace = dict(shell.user_ns)
+    namespaces = dict(shell.user_ns), dict(shell.user_ns_hidden)
     near, far = socket.socketpair()
     far.setblocking(False)
     channel = Channel(near)
@@ -88,7 +88,7 @@ def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:
         near.close()
         far.close()
         sys.stdout, sys.stderr, sys.modules["__main__"] = streams
-        _forget(shell, namespace)
+        _forget(shell, *namespaces)
 
 
 def _drain(sock: socket.socket) -> None:
@@ -99,7 +99,7 @@ def _drain(sock: socket.socket) -> None:
         return
 
 
-def _forget(shell: PythonShell, namespace: Dict[str, Any]) -> None:
+def _forget(shell: PythonShell, namespace: Dict[str, Any], hidden: Dict[str, Any]) -> None:
     history = shell.history_manager
     history.reset(new_session=False)
     history.input_hist_parsed[:] = [""]
@@ -116,6 +116,8 @@ def _forget(shell: PythonShell, namespace: Dict[str, Any]) -> None:
     shell.compile._filename_map.clear()
     shell.user_ns.clear()
     shell.user_ns.update(namespace)
+    shell.user_ns_hidden.clear()
+    shell.user_ns_hidden.update(hidden)
     shell.execution_count = 1
     shell.last_execution_result = None
     shell.running_source = ""

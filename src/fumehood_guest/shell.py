@@ -47,7 +47,7 @@ class _Exit(ExitAutocall):  # type: ignore[misc]
 
     def __call__(self, code: Any = None) -> NoReturn:
         """Raises SystemExit."""
-        raise SystemExit(code)
+        raise SystemExit(*(() if code is None else (code,)))
 
 
 class PythonShell(InteractiveShell):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """sys.stdout and sys.stderr of user code.
 
 Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen; so a line is
-one frame. Any thread may write. Nothing here touches fds 1 and 2, which belong to child processes and C code, except in
+one frame. Any thread may write, and the lines of several stay whole. Nothing here touches fds 1 and 2, which belong to child processes and C code, except in
 a process that user code has forked.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import threading
-from typing import Any, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from fumehood_guest.outlet import STREAM_FDS, Outlet
 
@@ -51,8 +51,10 @@ class OutputStream(io.TextIOBase):
         self._streams = streams
         self._outlet = streams.outlet
         self._stream_name = name
-        self._pending: List[str] = []
+        # Unfinished lines, by thread: print() writes the newline by itself.
+        self._pending: Dict[int, List[str]] = {}
         self._pending_characters = 0
+        self._get_thread = threading.get_ident
         self.buffer = _ByteSide(self)
 
     @property
@@ -82,11 +84,14 @@ class OutputStream(io.TextIOBase):
                 streams.last_written.send_pending()
                 streams.last_written = self
 
-            self._pending.append(text)
+            pending = self._pending.setdefault(self._get_thread(), [])
+            pending.append(text)
             self._pending_characters += len(text)
 
-            if "\n" in text or self._pending_characters >= _FLUSH_CHARACTERS:
+            if self._pending_characters >= _FLUSH_CHARACTERS:
                 self.send_pending()
+            elif "\n" in text:
+                self._send(pending)
 
         return len(text)
 
@@ -100,19 +105,28 @@ class OutputStream(io.TextIOBase):
         self.send_pending()
 
     def send_pending(self) -> None:
-        """Sends what was not sent yet, as one text."""
-        if not self._pending:
+        """Sends what was not sent yet, one text for each thread."""
+        if not any(self._pending.values()):
             return
 
         with self._streams.lock:
-            pending, self._pending, self._pending_characters = self._pending, [], 0
+            for pending in list(self._pending.values()):
+                self._send(pending)
 
-            if pending:
-                self._outlet.text(self._stream_name, "".join(pending))
+            self._pending.clear()
+            self._pending_characters = 0
+
+    def _send(self, pending: List[str]) -> None:
+        text = "".join(pending)
+        pending.clear()
+        self._pending_characters -= len(text)
+
+        if text:
+            self._outlet.text(self._stream_name, text)
 
     def forget(self) -> None:
         """Drops what was not sent yet."""
-        self._pending, self._pending_characters = [], 0
+        self._pending, self._pending_characters = {}, 0
 
     def fileno(self) -> int:
         """The descriptor that child processes inherit; flush first."""

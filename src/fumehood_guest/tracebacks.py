@@ -79,6 +79,9 @@ def exception_value(error: BaseException) -> str:
 
 
 def _previous(error: BaseException) -> Any:
+    if isinstance(error, KeyboardInterrupt):
+        return None, None
+
     if error.__cause__ is not None:
         return error.__cause__, _CAUSE
 

@@ -64,6 +64,27 @@ class Zygote:
         return json.loads(data)
 
 
+def process_status(pid: int) -> dict[str, str]:
+    """The fields of a process's status file."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def wait_until_asleep(pid: int) -> None:
+    """Waits until a process has taken its signals and sleeps."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+
+    while time.monotonic() < deadline:
+        status = process_status(pid)
+
+        if status["State"].startswith("S") and int(status["ShdPnd"], 16) == 0:
+            return
+
+        os.sched_yield()
+
+    raise AssertionError("the process does not come to rest")
+
+
 class Outcome:
     """Everything that one execution brought forth."""
 

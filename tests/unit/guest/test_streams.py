@@ -1,0 +1,132 @@
+"""What is printed: frames, limits, descriptors, threads."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+
+def frames(outcome, name="stdout"):
+    return [payload.decode() for header, payload in outcome.of("stream") if header["name"] == name]
+
+
+def test_a_line_is_a_frame(context):
+    """Text is sent at each newline, and what is left at the end of the cell."""
+    assert frames(context.run("print('a', 1, sep=' ')\nprint('b', end='')\nprint('c')\nprint('d', end='')")) == ["a 1\n", "bc\n", "d"]
+
+
+def test_a_line_is_sent_before_the_cell_ends(context):
+    """A line reaches the host while the cell goes on."""
+    seen = []
+
+    def go_on(header, _payload):
+        seen.append(header["type"])
+        context.interrupt()
+
+    outcome = context.run("print('now')\nimport time\ntime.sleep(60)", on_message=go_on)
+    assert seen[0] == "stream"
+    assert outcome.error[0] == "KeyboardInterrupt"
+
+
+def test_flush_sends_a_part_of_a_line(context):
+    """flush() sends what is there; 8 KiB are sent anyway."""
+    assert frames(context.run("print('a', end='', flush=True)\nprint('b')")) == ["a", "b\n"]
+    assert len(frames(context.run("import sys\nfor _ in range(20): sys.stdout.write('x' * 1000)"))) == 3
+
+
+def test_stderr_and_warnings(context):
+    """stderr, warnings and logging come on the stream of that name."""
+    outcome = context.run("import sys, warnings, logging\nprint('e', file=sys.stderr)\nwarnings.warn('w')\nlogging.warning('l')")
+    assert outcome.stderr.startswith("e\n")
+    assert "UserWarning: w" in outcome.stderr
+    assert "WARNING:root:l" in outcome.stderr
+    assert outcome.stdout == ""
+
+
+def test_the_stream_objects_are_like_files(context):
+    """encoding, isatty, fileno, buffer, writelines, and a TypeError for what is no text."""
+    outcome = context.run(
+        "import sys\nsys.stdout.buffer.write('ä'.encode()[:1]); sys.stdout.buffer.write('ä'.encode()[1:] + b'\\n')\n"
+        "sys.stdout.writelines(['x', 'y\\n'])\nsys.stdout.close()\n"
+        "[sys.stdout.encoding, sys.stdout.isatty(), sys.stdout.fileno(), sys.stderr.fileno(), sys.stdout.writable(), sys.stdout.name]"
+    )
+    assert outcome.stdout == "ä\nxy\n"
+    assert outcome.text == "['utf-8', False, 1, 2, True, '<stdout>']"
+    assert context.run("sys.stdout.write(b'x')").error[0] == "TypeError"
+
+
+def test_threads_may_print(context):
+    """Lines of several threads are all there and whole."""
+    outcome = context.run(
+        "import threading\n"
+        "def work(n):\n    for i in range(200): print(f'{n}-{i}')\n"
+        "threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads];"
+    )
+    assert sorted(outcome.stdout.split()) == sorted(f"{n}-{i}" for n in range(4) for i in range(200))
+
+
+def test_a_thread_may_print_after_the_cell(context):
+    """What a thread prints later comes with the id of an execution that was."""
+    context.run("import threading\ngo = threading.Event()\ndef late():\n    go.wait()\n    print('late')\nt = threading.Thread(target=late); t.start()")
+    outcome = context.run("go.set(); t.join()")
+    assert outcome.stdout + "".join(payload.decode() for _, payload in context.background) == "late\n"
+
+
+def test_output_over_the_limit_is_counted(context):
+    """What is over the limit is dropped and counted exactly, cut between characters."""
+    outcome = context.run("print('ä' * 600)\nprint('more')", stdout_bytes=1001)
+    assert outcome.stdout == "ä" * 500
+    assert outcome.reply["dropped"] == {"stdout": 200 + 1 + 5, "stderr": 0, "results": 0}
+    outcome = context.run("import sys\nsys.stderr.write('x' * 50)", stderr_bytes=20)
+    assert outcome.reply["dropped"]["stderr"] == 30
+    assert context.run("print('next')").stdout == "next\n"
+
+
+@pytest.mark.parametrize("code", ["for _ in range(1_000_000): print('x' * 1000)", "s = 'x' * 1_000_000\nfor _ in range(1000): print(s)"])
+def test_a_gigabyte_of_prints(context, code):
+    """1 GB is counted quickly and in flat memory."""
+    context.run("print('x')")
+    before = context.run("1").reply["peak_memory_bytes"]
+    start = time.monotonic()
+    outcome = context.run(code)
+    assert time.monotonic() - start < 20
+    assert len(outcome.stdout) == 1 << 20
+    assert outcome.reply["dropped"]["stdout"] + len(outcome.stdout) >= 1_000_000_000
+    assert outcome.reply["peak_memory_bytes"] - before < 8 << 20
+
+
+def test_children_write_to_the_descriptors(context):
+    """The output of a child is on fd 1; the text that follows is marked as coming after it."""
+    outcome = context.run("import subprocess\nprint('one')\nsubprocess.run('echo two', shell=True)\nprint('three')")
+    first, second = outcome.of("stream")
+    assert (first[1], second[1]) == (b"one\n", b"three\n")
+    assert "after_fd" not in first[0]
+    assert context.fd_out == "two\n"
+
+
+def test_text_after_unread_bytes_is_marked(context):
+    """`after_fd` is set while bytes lie unread in the pipe, and only then."""
+    context.send("import os\nos.write(1, b'raw')\nprint('after')")
+    # The driver reads the channel alone here, so that the pipe stays unread.
+    fds, context.fds = context.fds, {}
+    outcome = context.finish()
+    context.fds = fds
+    ((header, _),) = outcome.of("stream")
+    assert header["after_fd"] is True
+    assert context.fd_out == "raw"
+
+
+def test_c_stdio_is_flushed(context):
+    """What C code has printed is on fd 1 when the reply comes."""
+    context.run("import ctypes\nctypes.CDLL(None).printf(b'from C')")
+    assert context.fd_out == "from C"
+
+
+def test_replaced_streams_come_back(context):
+    """A cell that replaces or breaks sys.stdout does not silence the next one."""
+    context.run("import sys\nsys.stdout = None\nsys.stderr = 5")
+    assert context.run("print('back')").stdout == "back\n"
+    outcome = context.run("import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as f: print('held')\nf.getvalue()")
+    assert (outcome.stdout, outcome.text) == ("", "'held\\n'")
