@@ -46,7 +46,9 @@ def read_settings() -> Settings:
 
 def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
     """Makes a backend of its own on the loop of `portal`, which closes it at its end."""
-    supervisor = Supervisor(LinuxRuntime(), pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes)
+    supervisor = Supervisor(
+        LinuxRuntime(), pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes
+    )
     backend = LocalBackend(supervisor, portal.loop)
     portal.on_close(backend.aclose)
     return backend

@@ -60,16 +60,16 @@ def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]]) -> boo
 
 
 def metrics() -> Dict[str, Any]:
-    """Returns memory, CPU time, process count and disk use of the whole sandbox."""
+    """Returns memory, CPU time, processes and threads, and disk use of the whole sandbox."""
     memory_bytes = 0
     cpu_ticks = 0
     count = 0
 
-    for pid in processes():
+    for pid in (_INIT_PID, *processes()):
         fields = _stat_fields(pid)
 
         if fields:
-            count += 1
+            count += int(fields[17])
             memory_bytes += _private_bytes(pid)
             cpu_ticks += sum(int(part) for part in fields[11:15])
 

@@ -103,7 +103,8 @@ class Zygote:
         self._sandboxes[pid] = request["sandbox"]
         try:
             namespaces.write_single_map(pid, inside=init.GUEST_UID, outside=request["slot"])
-        except Exception as error:
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
             gate.close()
             self._send({"type": "failed", "sandbox": request["sandbox"], "errno": 0, "detail": str(error)})
             return

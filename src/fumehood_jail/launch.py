@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_jail import caps, landlock, mounts, network, rlimits, seccomp, syscalls
+from fumehood_jail import caps, landlock, mounts, network, rlimits, seccomp, syscalls, users
 from fumehood_jail.errors import JailError
 
 # Inside a sandbox everybody is this user.
@@ -23,18 +23,20 @@ HOSTNAME = "fumehood"
 # Where the zygote finds its socket to the host.
 CONTROL_FD = 3
 
-# What the zygote must still be able to do: write the id maps of the sandboxes it clones, and end them. Dropped from the
+# What the zygote must still be able to do: write the id maps of the sandboxes it clones (which may map its own id 0:
+# that takes CAP_SETFCAP since Linux 5.12), and end them. Dropped from the
 # bounding set as well, so that the exec as root of the namespace does not bring the others back.
-_ZYGOTE_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_KILL"})
+_ZYGOTE_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETFCAP", "CAP_KILL"})
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     """Turns a fresh clone of the keeper into the zygote: own root, own names, then the template's interpreter.
 
-    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has three
+    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has four
     capabilities within its own user namespace, a system call filter, and the certainty of dying with the keeper. Every
     descriptor but 0, 1, 2 and the control socket is closed by the exec.
     """
+    _step("give up supplementary groups", users.drop_supplementary_groups)
     _step("build the root", mounts.build_root, plan["root"])
     _step("seal the root", mounts.seal_root)
     _step("name the machine", syscalls.sethostname, HOSTNAME)

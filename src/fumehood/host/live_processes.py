@@ -54,6 +54,9 @@ class LiveProcesses:
         self._limits = limits
         self._envs = envs
         self._all: dict[int, _Process] = {}
+        # Ends that were reported before the reply to their start was looked at.
+        self._early_exits: dict[int, int] = {}
+        self._starting = 0
 
     async def start(self, spec: ProcessSpec) -> ProcessInfo:
         """Starts a command."""
@@ -65,6 +68,7 @@ class LiveProcesses:
             arguments["pty"] = {"cols": spec.pty.cols, "rows": spec.pty.rows}
             arguments["envs"].setdefault("TERM", "xterm-256color")
 
+        self._starting += 1
         try:
             value, _ = await self._ask("start_process", fds=process.guest_fds, **arguments)
         except InitError as error:
@@ -74,11 +78,20 @@ class LiveProcesses:
             process.close()
             raise
         finally:
+            self._starting -= 1
             process.close_guest_fds()
 
         pid = int(value["pid"])
         process.begin(pid)
         self._all[pid] = process
+        early = self._early_exits.pop(pid, None)
+
+        if not self._starting:
+            self._early_exits.clear()
+
+        if early is not None:
+            self.note_exit(pid, early)
+            return process.info
 
         if spec.timeout_seconds is not None:
             loop = asyncio.get_running_loop()
@@ -111,7 +124,10 @@ class LiveProcesses:
         """Init has reaped a command."""
         process = self._all.get(pid)
 
-        if process is None:
+        if process is None or not process.running:
+            if self._starting:
+                self._early_exits[pid] = exit_code
+
             return
 
         process.end(exit_code)

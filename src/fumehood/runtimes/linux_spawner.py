@@ -27,6 +27,8 @@ from fumehood_wire import messages
 from fumehood_wire.frames import Decoder, ProtocolError, parse_json
 
 _GREETING_SECONDS = 30.0
+_LAST_WORDS_SECONDS = 1.0
+_CLOSE_SECONDS = 10.0
 _MAX_PACKET_BYTES = 1 << 18
 _CREDENTIALS = struct.Struct("3i")
 HOSTNAME = "fumehood"
@@ -94,10 +96,16 @@ class LinuxSpawner(Spawner):
 
     async def aclose(self) -> None:
         """Ends the zygote; the kernel ends everything below it."""
+        # The zygote leaves when its socket closes. As the first process of its namespace it ends only after all others in
+        # it have, so that the keeper's end means that nothing is left.
         self._close_control()
-        # A zygote that was stopped or hangs does not notice; its keeper is ours to kill, and takes it along.
-        self._keeper.kill()
-        await wait_for_exit(self._keeper)
+        try:
+            await asyncio.wait_for(wait_for_exit(self._keeper), _CLOSE_SECONDS)
+        except TimeoutError:
+            # Stopped, or hanging. Its keeper is ours to kill, and takes it along.
+            self._keeper.kill()
+            await wait_for_exit(self._keeper)
+
         self._all_ended()
 
         if self._ids.lock_fd is not None:
@@ -259,6 +267,7 @@ class LinuxGuest(Guest):
         self._pidfd = -1
         self._limits: Limits | None = None
         self._uploaded_bytes = 0
+        self._last_oom_kills = 0
         self._failure: SandboxStartError | None = None
 
     def open_guest_fds(self) -> list[int]:
@@ -276,6 +285,8 @@ class LinuxGuest(Guest):
         frames = Decoder().feed(data)
 
         if len(frames) != 1:
+            # The zygote knows more; what it says comes on its own socket.
+            await asyncio.wait([self.ended], timeout=_LAST_WORDS_SECONDS)
             raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
 
         greeting, payload = frames[0]
@@ -352,7 +363,7 @@ class LinuxGuest(Guest):
 
     def oom_kills(self) -> int:
         """Kills by the cgroup's count; see the port."""
-        return 0 if self._cgroup is None else self._cgroup.oom_kills()
+        return self._last_oom_kills if self._cgroup is None else self._cgroup.oom_kills()
 
     def failed(self, step: str, reason: str) -> None:
         """Takes note of why the zygote could not make this guest."""
@@ -365,7 +376,9 @@ class LinuxGuest(Guest):
             self._pidfd = -1
 
         if self._cgroup is not None:
+            self._last_oom_kills = self._cgroup.oom_kills()
             self._cgroup.remove()
+            self._cgroup = None
 
         if not self.ended.done():
             self.ended.set_result(None)
