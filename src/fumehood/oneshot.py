@@ -18,6 +18,7 @@ from fumehood.aio import (
 )
 from fumehood.backends.base import Backend
 from fumehood.execution import Execution
+from fumehood.lease import default_backend
 from fumehood.limits import Limits
 from fumehood.portal import Turn
 from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback
@@ -40,9 +41,9 @@ async def arun_code(
     backend: Backend | None = None,
 ) -> Execution:
     """Run code in a sandbox of its own; described at `run_code`."""
-    sandbox = AsyncSandbox(template, limits=limits, envs=envs, strict=strict, backend=backend)
-
-    async with sandbox:
+    home = default_backend() if backend is None else backend
+    sandbox = await AsyncSandbox.create(template, limits=limits, envs=envs, strict=strict, backend=home)
+    try:
         return await sandbox.run_code(
             code,
             language=language,
@@ -53,6 +54,9 @@ async def arun_code(
             on_error=on_error,
             on_input=on_input,
         )
+    finally:
+        # Its end is certain; that the kernel has taken everything back need not be waited for.
+        await home.kill(sandbox.id, wait=False)
 
 
 def run_code(

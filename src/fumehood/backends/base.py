@@ -55,8 +55,13 @@ class Backend(ABC):
         """Describe all living sandboxes, the oldest first."""
 
     @abstractmethod
-    async def kill(self, sandbox_id: str) -> bool:
-        """End a sandbox with all that is in it; return when nothing is left. False if it did not live."""
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        """End a sandbox with all that is in it. False if it did not live.
+
+        Args:
+            sandbox_id: Which.
+            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+        """
 
     @abstractmethod
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:

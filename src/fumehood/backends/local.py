@@ -69,9 +69,9 @@ class LocalBackend(Backend):
         """Describe all living sandboxes; see the port."""
         return await self._do(self._later, self._supervisor.list)
 
-    async def kill(self, sandbox_id: str) -> bool:
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         """End a sandbox; see the port."""
-        return await self._do(self._supervisor.kill, sandbox_id)
+        return await self._do(self._supervisor.kill, sandbox_id, wait=wait)
 
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Let a sandbox live for so long from now on; see the port."""

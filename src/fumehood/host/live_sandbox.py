@@ -49,6 +49,7 @@ from fumehood_wire.frames import ProtocolError
 _HOME = "/home/user"
 _DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=_HOME)
 _BASH_CONTEXT_ID = "bash"
+_REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
 _MAX_CONTEXTS = 32
 _MAX_QUEUED_CHANGES = 10_000
 
@@ -137,6 +138,10 @@ class LiveSandbox:
         except (ContextStartError, InitError, InitGoneError) as error:
             self.end("died")
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
+
+    async def rehearse(self) -> None:
+        """Runs our own empty cell, so that the pages which every cell writes to are copied before a user waits for it."""
+        await self._default.execute(_REHEARSAL, lambda _: None)
 
     async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
         """Hands a prepared sandbox to its user, with limits and environment of their own."""

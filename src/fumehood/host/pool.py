@@ -1,8 +1,8 @@
 """The pool: a few sandboxes of each template that are ready before anybody asks.
 
-Runs in the host process, on the engine's loop. It takes turns: one sandbox is made at a time, and none while a handed-out
-sandbox is still being made, so that refilling never competes with a caller for more than one core. A sandbox leaves the
-pool once and never comes back.
+Runs in the host process, on the engine's loop. Refilling must not steal from those who run: it waits until the sandbox that
+was just taken has had time for a short call, and makes one sandbox at a time. A sandbox leaves the pool once and never comes
+back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from fumehood.host.live_sandbox import LiveSandbox
+
+# Longer than a stateless call takes, shorter than anybody thinks between two.
+_PAUSE_SECONDS = 0.02
 
 
 class Pool:
@@ -27,19 +30,20 @@ class Pool:
         self._make = make
         self._ready: deque[LiveSandbox] = deque()
         self._filling: asyncio.Task[None] | None = None
+        self._clock: asyncio.TimerHandle | None = None
         self._full = asyncio.Event()
         self._closed = False
 
     def take(self) -> LiveSandbox | None:
-        """Returns a ready sandbox, or None if there is none; either way the pool is filled again."""
+        """Returns a ready sandbox, or None if there is none; either way the pool is filled again, a little later."""
+        self._fill_later()
+
         while self._ready:
             sandbox = self._ready.popleft()
 
             if sandbox.alive:
-                self.fill()
                 return sandbox
 
-        self.fill()
         return None
 
     def fill(self) -> None:
@@ -50,6 +54,12 @@ class Pool:
         self._full.clear()
         self._filling = asyncio.create_task(self._fill())
 
+    def _fill_later(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+
+        self._clock = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.fill)
+
     async def wait_full(self) -> None:
         """Returns when as many are ready as should be."""
         self.fill()
@@ -59,6 +69,9 @@ class Pool:
         """Ends what is ready and makes no more."""
         self._closed = True
         self._full.set()
+
+        if self._clock is not None:
+            self._clock.cancel()
 
         if self._filling is not None:
             self._filling.cancel()

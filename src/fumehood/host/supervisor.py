@@ -134,8 +134,8 @@ class Supervisor:
         """Describes all living sandboxes, the oldest first."""
         return tuple(self._info(entry) for entry in self._entries.values() if entry.sandbox.alive)
 
-    async def kill(self, sandbox_id: str) -> bool:
-        """Ends a sandbox; returns when nothing of it is left."""
+    async def kill(self, sandbox_id: str, *, wait: bool) -> bool:
+        """Ends a sandbox; returns when nothing of it is left, or without `wait` as soon as its end is certain."""
         entry = self._entries.get(sandbox_id)
 
         if entry is None:
@@ -143,7 +143,10 @@ class Supervisor:
 
         lived = entry.sandbox.alive
         entry.sandbox.end("killed")
-        await asyncio.shield(entry.sandbox.guest.ended)
+
+        if wait:
+            await asyncio.shield(entry.sandbox.guest.ended)
+
         return lived
 
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
@@ -199,6 +202,7 @@ class Supervisor:
 
         async def make() -> LiveSandbox:
             sandbox = await self._make(started, Limits(), spawner.guest_envs)
+            await sandbox.rehearse()
             self._pooled[sandbox.id] = sandbox
             return sandbox
 
