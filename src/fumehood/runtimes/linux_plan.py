@@ -29,6 +29,17 @@ _HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
 _NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 _PROFILE = 'export PATH="/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"\n'
 
+# Without one every program that looks for fonts complains.
+_FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir>/usr/local/share/fonts</dir>
+  <dir prefix="xdg">fonts</dir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
+"""
+
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
@@ -49,6 +60,7 @@ def root_plan(environment: Environment, uid: int) -> dict[str, Any]:
             "/etc/nsswitch.conf": _NSSWITCH,
             "/etc/hostname": "fumehood\n",
             "/etc/profile": _PROFILE,
+            "/etc/fonts/fonts.conf": _FONTS,
             "/etc/bash.bashrc": "PS1='\\u@\\h:\\w\\$ '\n",
         },
         "executables": [],
