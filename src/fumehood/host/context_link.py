@@ -21,6 +21,7 @@ from typing import Any
 from fumehood.events import ClearOutputEvent, ErrorEvent, Event, InputRequestEvent, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.execution import ExecutionError, StreamName
 from fumehood.host.channel import Channel
+from fumehood.host.pipes import open_pipe
 from fumehood.results import Result
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
@@ -81,7 +82,7 @@ class ContextLink:
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
 
         for stream in ("stdout", "stderr"):
-            read_end, write_end = os.pipe()
+            read_end, write_end = open_pipe()
             os.set_blocking(read_end, False)
             self._pipes[read_end] = stream  # type: ignore[assignment]
             self._write_ends.append(write_end)

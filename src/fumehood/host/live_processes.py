@@ -26,6 +26,7 @@ from fumehood.backends.requests import (
 )
 from fumehood.errors import CommandStartError, ProcessNotFoundError
 from fumehood.host.init_client import InitError
+from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
 from fumehood.models import ProcessInfo, Truncation
 
@@ -294,7 +295,7 @@ class _Process:
             self._terminal = None
 
     def _make_pipes(self, has_stdin: bool) -> tuple[int, ...]:
-        stdin_read, stdin_write = os.pipe()
+        stdin_read, stdin_write = open_pipe()
         os.set_blocking(stdin_write, False)
         self._stdin_fd = stdin_write
 
@@ -304,7 +305,7 @@ class _Process:
         fds = [stdin_read]
 
         for stream in ("stdout", "stderr"):
-            read_end, write_end = os.pipe()
+            read_end, write_end = open_pipe()
             os.set_blocking(read_end, False)
             self._read_ends[read_end] = stream  # type: ignore[assignment]
             fds.append(write_end)
