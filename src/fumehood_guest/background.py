@@ -1,8 +1,8 @@
 """The user's asyncio loop: top-level await, and tasks that go on between cells.
 
-Runs in a context, in its main thread. While a cell without await runs, the loop counts as running, as in Jupyter, so
-that `asyncio.create_task` works there; `asyncio.run` works there too, which Jupyter refuses. While the context is idle
-the loop runs only if it has something to do: an idle context does not wake up.
+Runs in a context, in its main thread. While a cell without await runs, the loop counts as running, as in
+Jupyter, so that `asyncio.create_task` works there; `asyncio.run` works there too, which Jupyter refuses.
+While the context is idle the loop runs only if it has something to do: an idle context does not wake up.
 """
 
 from __future__ import annotations

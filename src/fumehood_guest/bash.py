@@ -1,8 +1,8 @@
 """The language "bash": one live bash whose directory, variables and functions last from cell to cell.
 
-Runs in a context. It is an interactive bash without a terminal, because only that one gives up the whole cell at an
-interrupt and goes on with the next. It takes each cell out of a memory file, writes to fds 1 and 2 by itself, and
-tells the exit status on a pipe; when it ends, so does the context.
+Runs in a context. It is an interactive bash without a terminal, because only that one gives up the whole
+cell at an interrupt and goes on with the next. It takes each cell out of a memory file, writes to fds 1 and
+2 by itself, and tells the exit status on a pipe; when it ends, so does the context.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _START = (
     "exec 2>&{stderr} {stderr}>&-; PS1= PS2= PROMPT_COMMAND=; set +o history; unset HISTFILE;"
     ' __fumehood_status() {{ return "$1"; }}; __fumehood_last=0'
 )
-# The lines are short and hold no open quote: an interrupt that hits bash while it reads one spoils only that one.
+# Short lines without open quotes: an interrupt that hits bash while it reads one spoils only that one.
 _LOAD = "IFS= read -r -d '' __fumehood_code </proc/self/fd/{code}"
 _RUN = '__fumehood_status "$__fumehood_last"; eval "$__fumehood_code" </dev/null'
 _TELL = "__fumehood_last=$?{restore}; printf '%s %s\\0' {number} \"$__fumehood_last\" >&{status}"
@@ -109,7 +109,7 @@ class BashShell:
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             if self._wait(_PATIENCE_MS) is None:
-                # A command that was just being started has missed the signal, or the line that tells was lost with it.
+                # A command that was just being started has missed the signal, or the line that tells is lost.
                 os.killpg(0, signal.SIGINT)
                 self._write(f"{tell}\n")
                 self._wait()
@@ -160,7 +160,9 @@ def _borrow(envs: Dict[str, str]) -> Tuple[str, str]:
     for index, (name, value) in enumerate(envs.items()):
         if _NAME.fullmatch(name):
             kept = f"__fumehood_env_{index}"
-            save += f"unset {kept}; [[ ${{{name}+x}} ]] && {kept}=${name}; export {name}={shlex.quote(value)}\n"
+            save += (
+                f"unset {kept}; [[ ${{{name}+x}} ]] && {kept}=${name}; export {name}={shlex.quote(value)}\n"
+            )
             restore += f"; if [[ ${{{kept}+x}} ]]; then {name}=${kept}; else unset {name}; fi"
 
     return save, restore

@@ -1,8 +1,8 @@
 """Bundles: a result in several formats, made ready for the wire.
 
-Runs in a context, on what the representation methods of user objects return, so every value may be of any type. Text
-becomes UTF-8, pictures raw bytes, JSON formats JSON text that any parser takes. A format that is too large is left out
-and named, never cut: half a picture is no picture.
+Runs in a context, on what the representation methods of user objects return, so every value may be of any
+type. Text becomes UTF-8, pictures raw bytes, JSON formats JSON text that any parser takes. A format that is
+too large is left out and named, never cut: half a picture is no picture.
 """
 
 from __future__ import annotations
@@ -16,13 +16,26 @@ from fumehood_wire.rules import is_mime_name
 
 # Formats whose content is bytes; as text they are base64, the custom of Jupyter.
 _BINARY = frozenset(
-    ("image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "application/pdf", "video/mp4", "audio/wav", "audio/mpeg")
+    (
+        "image/png",
+        "image/jpeg",
+        "image/gif",
+        "image/webp",
+        "image/bmp",
+        "application/pdf",
+        "video/mp4",
+        "audio/wav",
+        "audio/mpeg",
+    )
 )
 _MAX_PARTS = 32
 _MAX_METADATA_BYTES = 64 * 1024
 _MAX_DEPTH = 24
 # More digits than that a peer need not read: fumehood_wire.frames.MAX_INTEGER_DIGITS.
 _LARGEST_INTEGER = 10**20 - 1
+
+
+_dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Bundle(NamedTuple):
@@ -91,14 +104,14 @@ def _to_str(value: Any) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON text of any value; what JSON has no word for becomes null or a string. A string is taken as JSON text."""
+    """JSON text of any value; what JSON has no word for becomes null or a string. Text is JSON already."""
     if isinstance(value, str):
         return value
 
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return _dumps(value)
     except (TypeError, ValueError, RecursionError):
-        return json.dumps(json_safe(value), allow_nan=False, separators=(",", ":"))
+        return _dumps(json_safe(value))
 
 
 def json_safe(value: Any, depth: int = 0) -> Any:
@@ -141,7 +154,7 @@ def _scalar(value: Any) -> Any:
 def _clean_metadata(metadata: Dict[str, Any]) -> Dict[str, Any]:
     clean: Any = json_safe(metadata)
 
-    if len(json.dumps(clean)) > _MAX_METADATA_BYTES:
+    if len(_dumps(clean)) > _MAX_METADATA_BYTES:
         return {}
 
     return clean if isinstance(clean, dict) else {}

@@ -12,7 +12,7 @@ from matplotlib.backend_bases import FigureManagerBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 
-class FigureManager(FigureManagerBase):  # type: ignore[misc]
+class FigureManager(FigureManagerBase):
     """Holds a figure that `pyplot` has opened."""
 
     def show(self) -> None:

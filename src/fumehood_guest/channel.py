@@ -1,13 +1,13 @@
 """The channel: frames between a context and the host, over the socket on fd 3.
 
-Runs in a context; any of its threads may send. A frame is sent whole or not at all: signals are blocked meanwhile,
-so that no handler of the user can raise between its first and its last byte. When the socket is gone, so is the reason
-for this process, and it exits. Never looks into a message.
+Runs in a context; any of its threads may send. A frame is sent whole or not at all: signals are blocked
+meanwhile, so that no handler of the user can raise between its first and its last byte. When the socket is
+gone, so is the reason for this process, and it exits. Never looks into a message.
 """
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import json
 import os
 import select
@@ -27,10 +27,12 @@ Header = Dict[str, Any]
 
 
 class Channel:
-    """A connected stream socket that speaks frames. What it needs is held by it: user code may damage modules."""
+    """A connected stream socket that speaks frames. It holds what it needs: user code may damage modules."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._send_all = sock.sendall
+        self._receive_some = sock.recv
         self._set_mask = _signal.pthread_sigmask
         self._lock = threading.RLock()
         self._decoder = Decoder()
@@ -53,7 +55,7 @@ class Channel:
             mask = self._set_mask(_signal.SIG_BLOCK, ())
             try:
                 self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
-                self._sock.sendall(frame)
+                self._send_all(frame)
             except OSError:
                 self._exit(0)
             finally:
@@ -71,11 +73,11 @@ class Channel:
     def receive(self) -> Optional[Tuple[Header, bytes]]:
         """Returns the next frame if it is complete, else None. Leaves the process at the end of the stream.
 
-        Blocks unless something is readable. Signals are blocked by the caller: they must not lose what was read.
+        Blocks unless something is readable. The caller blocks signals: none may lose what was read.
         """
         if not self._inbox:
             try:
-                data = self._sock.recv(_RECEIVE_BYTES)
+                data = self._receive_some(_RECEIVE_BYTES)
             except OSError:
                 data = b""
 
@@ -97,4 +99,7 @@ class Channel:
 
 def encode_lines(lines: list[str]) -> bytes:
     """A list of texts as JSON, the payload of an `error`."""
-    return json.dumps(lines, ensure_ascii=True).encode("ascii")
+    return _to_json(lines).encode("ascii")
+
+
+_to_json = json.JSONEncoder(ensure_ascii=True).encode

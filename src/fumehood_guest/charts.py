@@ -1,15 +1,15 @@
 """Charts as data: what a matplotlib figure shows, in numbers and words.
 
-Runs in a context, after the figure was drawn, for ticks have no labels before. A chart that cannot be read is "unknown"
-and never an error. The fields are those that clients of code interpreters know: type, title, labels, units, ticks,
-scales, elements.
+Runs in a context, after the figure was drawn, for ticks have no labels before. A chart that cannot be read
+is "unknown" and never an error. The fields are those that clients of code interpreters know: type, title,
+labels, units, ticks, scales, elements.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 from weakref import WeakKeyDictionary
 
 from fumehood_guest.bundles import json_safe
@@ -24,7 +24,7 @@ _UNIT = re.compile(r"\(([^()]+)\)\s*$|\[([^\[\]]+)\]\s*$")
 
 Chart = Dict[str, Any]
 
-# What boxplots were made of: the statistics of the boxes, and an artist that tells whether they are still there.
+# What boxplots were made of: the statistics of each box, and an artist that tells whether it is still there.
 _boxes: WeakKeyDictionary[Any, List[Tuple[Any, Dict[str, Any]]]] = WeakKeyDictionary()
 
 
@@ -60,11 +60,11 @@ def record_boxes() -> None:
     def bxp(self: Any, bxpstats: Any, *args: Any, **options: Any) -> Any:
         bxpstats = list(bxpstats)
         artists = original(self, bxpstats, *args, **options)
-        made = zip(artists.get("medians", ()), bxpstats)
+        made = zip(artists.get("medians", ()), bxpstats)  # noqa: B905 -- `strict` is of Python 3.10
         _boxes.setdefault(self, []).extend(made)
         return artists
 
-    Axes.bxp = bxp
+    setattr(Axes, "bxp", bxp)  # noqa: B010
 
 
 class _Budget:
@@ -86,7 +86,7 @@ def _describe_axes(axes: Any, budget: _Budget) -> Chart:
     for describe in (_pie, _box, _bar, _points):
         try:
             chart = describe(axes, budget)
-        except Exception:
+        except Exception:  # noqa: S112
             continue
 
         if chart is not None:
@@ -116,7 +116,9 @@ def _box(axes: Any, budget: _Budget) -> Optional[Chart]:
     if not boxes:
         return None
 
-    is_vertical = _is_categorical_side(axes.xaxis, len(boxes)) or not _is_categorical_side(axes.yaxis, len(boxes))
+    is_vertical = _is_categorical_side(axes.xaxis, len(boxes)) or not _is_categorical_side(
+        axes.yaxis, len(boxes)
+    )
     ticks = _tick_texts(axes.xaxis if is_vertical else axes.yaxis)
     elements = []
 
@@ -139,9 +141,10 @@ def _box(axes: Any, budget: _Budget) -> Optional[Chart]:
 
 
 def _is_categorical_side(axis: Any, count: int) -> bool:
-    return type(axis.get_major_locator()).__name__ in ("FixedLocator", "StrCategoryLocator") and len(
-        axis.get_ticklocs()
-    ) >= count
+    return (
+        type(axis.get_major_locator()).__name__ in ("FixedLocator", "StrCategoryLocator")
+        and len(axis.get_ticklocs()) >= count
+    )
 
 
 def _bar(axes: Any, budget: _Budget) -> Optional[Chart]:
@@ -162,15 +165,21 @@ def _bar(axes: Any, budget: _Budget) -> Optional[Chart]:
         for bar in bars:
             center = bar.get_x() + bar.get_width() / 2 if is_vertical else bar.get_y() + bar.get_height() / 2
             value = bar.get_height() if is_vertical else bar.get_width()
-            elements.append({"label": label_of(center), "group": _label(container), "value": json_safe(float(value))})
+            elements.append(
+                {"label": label_of(center), "group": _label(container), "value": json_safe(float(value))}
+            )
 
     return {"type": "bar", **_axes_fields(axes), "elements": elements[:_MAX_ELEMENTS]}
 
 
 def _bar_labels(axis: Any) -> Callable[[float], str]:
-    """What stands under a bar: the nearest tick where somebody has written the labels, else the place itself."""
-    is_written = type(axis.get_major_formatter()).__name__ in ("FixedFormatter", "StrCategoryFormatter", "FuncFormatter")
-    ticks = list(zip(axis.get_ticklocs(), _tick_texts(axis)))
+    """What stands under a bar: the nearest tick if somebody has written the labels, else the place itself."""
+    is_written = type(axis.get_major_formatter()).__name__ in (
+        "FixedFormatter",
+        "StrCategoryFormatter",
+        "FuncFormatter",
+    )
+    ticks = list(zip(axis.get_ticklocs(), _tick_texts(axis)))  # noqa: B905
     to_value = _value_reader(axis)
 
     def label(center: float) -> str:
@@ -197,11 +206,12 @@ def _points(axes: Any, budget: _Budget) -> Optional[Chart]:
     elements = []
 
     for line in lines[:_MAX_ELEMENTS]:
-        pairs = zip(line.get_xdata(orig=False), line.get_ydata(orig=False))
-        elements.append({"label": _label(line), "points": _read_points(pairs, read_x, read_y, budget)})
+        xs, ys = line.get_xdata(orig=False), line.get_ydata(orig=False)
+        elements.append({"label": _label(line), "points": _read_points(xs, ys, read_x, read_y, budget)})
 
     for cloud in clouds[:_MAX_ELEMENTS]:
-        elements.append({"label": _label(cloud), "points": _read_points(cloud.get_offsets(), read_x, read_y, budget)})
+        xs, ys = cloud.get_offsets().T
+        elements.append({"label": _label(cloud), "points": _read_points(xs, ys, read_x, read_y, budget)})
 
     return {
         "type": "line" if is_line else "scatter",
@@ -218,11 +228,16 @@ def _is_in_data_space(line: Any, axes: Any) -> bool:
 
 
 def _read_points(
-    pairs: Iterable[Any], read_x: Callable[[Any], Any], read_y: Callable[[Any], Any], budget: _Budget
+    xs: Any, ys: Any, read_x: Callable[[Any], Any], read_y: Callable[[Any], Any], budget: _Budget
 ) -> List[List[Any]]:
-    pairs = list(pairs)
-    points = ([read_x(x), read_y(y)] for x, y in pairs[: budget.take(len(pairs))])
-    return [point for point in points if None not in point]
+    count = budget.take(len(xs))
+    pairs = zip(_unmasked(xs[:count]), _unmasked(ys[:count]))  # noqa: B905
+    return [[read_x(x), read_y(y)] for x, y in pairs if x == x and y == y]
+
+
+def _unmasked(values: Any) -> Any:
+    """The values of an array, NaN for those that are masked."""
+    return values.astype(float).filled(float("nan")) if hasattr(values, "filled") else values
 
 
 def _ticks(side: str, axis: Any, read: Callable[[Any], Any]) -> Chart:
@@ -259,7 +274,13 @@ def _kind(axis: Any) -> str:
 
 # Of matplotlib and of pandas.
 _DATE_CONVERTERS = frozenset(
-    ("DateConverter", "ConciseDateConverter", "_SwitchableDateConverter", "DatetimeConverter", "PeriodConverter")
+    (
+        "DateConverter",
+        "ConciseDateConverter",
+        "_SwitchableDateConverter",
+        "DatetimeConverter",
+        "PeriodConverter",
+    )
 )
 
 

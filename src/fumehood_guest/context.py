@@ -1,8 +1,9 @@
 """The context: a live interpreter that runs one request of the host after the other.
 
-Runs as a child of init, and is where hostile code lives; nothing in it is trusted by anybody. The loop reads a request,
-opens the signal gate, lets the language run the code, closes the gate and replies. It must outlive everything that user
-code does short of ending the process, and it ends when the host closes the channel.
+Runs as a child of init, and is where hostile code lives; nothing in it is trusted by anybody. The loop
+reads a request, opens the signal gate, lets the language run the code, closes the gate and replies. It must
+outlive everything that user code does short of ending the process, and it ends when the host closes the
+channel.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
-from typing import Any, Dict, Mapping, NoReturn, Protocol
+from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol
 
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.bash import BashShell
@@ -18,12 +19,16 @@ from fumehood_guest.channel import Channel
 from fumehood_guest.inputs import Inputs
 from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.repairs import Repairs
 from fumehood_guest.shell import PythonShell
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.streams import Streams
 from fumehood_jail.syscalls import flush_c_stdio
 
 _KIB = 1024
+# EX_SOFTWARE of sysexits.h: the exit status of a context that can no longer answer.
+_DAMAGED = 70
+_ATTEMPTS = (1, 2, 3)
 
 
 class Language(Protocol):
@@ -81,6 +86,7 @@ class Context:
         """Says that it is ready, then runs what the host sends."""
         self._gate.start()
         self._shell.attach(self._outlet, self._streams, self._background)
+        self._repairs = Repairs(self._shell)
         self._inputs.install()
         self._background.install()
         os.register_at_fork(before=self._streams.flush, after_in_child=self._become_fork)
@@ -135,11 +141,31 @@ class Context:
         if self._outlet.is_detached:
             self._shell.leave_fork(error)
 
-        self._streams.flush()
-        self._flush_c_stdio()
-        self._language.report(error)
-        borrowed.give_back()
-        self._outlet.reply(self._language.reply_count, self._usage_since(before))
+        self._insist(self._repairs.apply)
+        self._insist(self._streams.flush)
+        self._insist(self._flush_c)
+        self._insist(lambda: self._language.report(error))
+        self._insist(borrowed.give_back)
+        self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
+
+    def _insist(self, step: Callable[[], None]) -> None:
+        """Takes a step that the reply needs. A handler of the user may hit it, through a thread."""
+        for _ in _ATTEMPTS:
+            try:
+                step()
+            except BaseException:  # noqa: S112
+                continue
+
+            return
+
+        # Damaged beyond repair: an end says so at once, silence would not.
+        self._exit(_DAMAGED)
+
+    def _flush_c(self) -> None:
+        try:
+            self._flush_c_stdio()
+        except OSError:
+            return  # user code has closed the descriptor
 
     def _run(self, source: str, execution: Execution) -> BaseException | None:
         """Runs the code with the gate open; returns what escaped from it."""

@@ -1,7 +1,7 @@
 """What IPython shows, on its way to the outlet: the last expression of a cell, and `display()`.
 
-Runs in a context. The two classes replace the parts of IPython that print; what they show is not kept, for a kept
-picture costs memory for as long as the context lives.
+Runs in a context. The two classes replace the parts of IPython that print; what they show is not kept, for
+a kept picture costs memory for as long as the context lives.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
     """Shows the value of a cell's last expression."""
 
     shell: PythonShell
+    # Whether a value is being shown now: an error in that fails the cell.
+    is_showing = False
+
+    def start_displayhook(self) -> None:
+        """Begins the display of a value."""
+        super().start_displayhook()
+        self.is_showing = True
 
     def quiet(self) -> bool:
         """Whether the cell ends with a semicolon."""
@@ -69,7 +76,9 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
     def write_output_prompt(self) -> None:
         """Nothing: the number travels with the result."""
 
-    def write_format_data(self, format_dict: Dict[str, Any], md_dict: Optional[Dict[str, Any]] = None) -> None:
+    def write_format_data(
+        self, format_dict: Dict[str, Any], md_dict: Optional[Dict[str, Any]] = None
+    ) -> None:
         """Sends the value."""
         self.shell.streams.flush()
         self.shell.outlet.bundle(
@@ -78,13 +87,17 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
 
     def finish_displayhook(self) -> None:
         """Ends the display of a value."""
-        self._is_active = False
+        self._is_active = self.is_showing = False
 
     def log_output(self, format_dict: Dict[str, Any]) -> None:
         """Keeps the text for `%history -o`, unless it is long."""
         text = format_dict.get("text/plain")
 
-        if isinstance(text, str) and len(text) <= _MAX_REPR_CHARACTERS and self.shell.history_manager is not None:
+        if (
+            isinstance(text, str)
+            and len(text) <= _MAX_REPR_CHARACTERS
+            and self.shell.history_manager is not None
+        ):
             self.shell.history_manager.output_hist_reprs[self.prompt_count] = text
 
 
@@ -103,7 +116,14 @@ def _display_id(transient: Optional[Dict[str, Any]]) -> Optional[str]:
 
 
 def _ends_with_semicolon(source: str) -> bool:
-    skipped = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.DEDENT, tokenize.INDENT)
+    skipped = (
+        tokenize.ENDMARKER,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.COMMENT,
+        tokenize.DEDENT,
+        tokenize.INDENT,
+    )
     last = ""
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):

@@ -1,7 +1,8 @@
 """Figures of matplotlib: shown without being asked for, as a picture and as data, then closed.
 
-Runs in a context. It never imports matplotlib: it waits until somebody does, then makes `canvas` the backend. A figure
-is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the next cell begins a new one.
+Runs in a context. It never imports matplotlib: it waits until somebody does, then makes `canvas` the
+backend. A figure is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the
+next cell begins a new one.
 """
 
 from __future__ import annotations
@@ -96,10 +97,16 @@ class Figures:
 
         from fumehood_guest.charts import describe_figure
 
-        if figure not in self._shown or figure.stale:
+        is_stale = figure.stale
+
+        if figure not in self._shown or is_stale:
             figure.draw_without_rendering()
 
-        return describe_figure(figure)
+        try:
+            return describe_figure(figure)
+        finally:
+            # To ask for ticks makes a figure stale.
+            figure.stale = is_stale
 
 
 def call_after_import(name: str, callback: Callable[[ModuleType], None]) -> None:

@@ -1,7 +1,8 @@
 """input() and getpass.getpass(), answered by the host.
 
-Runs in a context. The question goes out as a frame; the answer comes back on the channel, which nobody else reads
-while a cell runs. A wait can be interrupted; an answer that comes too late is thrown away by whoever reads it next.
+Runs in a context. The question goes out as a frame; the answer comes back on the channel, which nobody else
+reads while a cell runs. A wait can be interrupted; an answer that comes too late is thrown away by whoever
+reads it next.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fumehood_guest.outlet import Outlet
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.streams import Streams
 
-_NO_INPUT = "{name}() has nobody to ask: no input is given to this execution. Pass on_input=... to run_code() to answer."
+_NO_INPUT = "{name}() has nobody to ask. Pass on_input=... to run_code() to answer."
 
 
 class Inputs:
@@ -27,7 +28,12 @@ class Inputs:
     """
 
     def __init__(
-        self, channel: Channel, outlet: Outlet, streams: Streams, gate: SignalGate, on_shutdown: Callable[[], None]
+        self,
+        channel: Channel,
+        outlet: Outlet,
+        streams: Streams,
+        gate: SignalGate,
+        on_shutdown: Callable[[], None],
     ) -> None:
         self._channel = channel
         self._outlet = outlet
@@ -52,7 +58,12 @@ class Inputs:
     def _ask(self, name: str, prompt: str, *, password: bool) -> str:
         execution = self._outlet.execution
 
-        if not self.is_cell_running or execution is None or not execution.allow_stdin or self._outlet.is_detached:
+        if (
+            not self.is_cell_running
+            or execution is None
+            or not execution.allow_stdin
+            or self._outlet.is_detached
+        ):
             raise EOFError(_NO_INPUT.format(name=name))
 
         if threading.current_thread() is not threading.main_thread():

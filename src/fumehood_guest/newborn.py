@@ -1,7 +1,7 @@
 """What a freshly forked process must do to become a context.
 
-Runs once, in init's child, before any user code: its descriptors, its environment, its randomness, and what happens if
-user code forks again. After it, fds 0 to 3 are open and nothing else of init's is.
+Runs once, in init's child, before any user code: its descriptors, its environment, its randomness, and what
+happens if user code forks again. After it, fds 0 to 3 are open and nothing else of init's is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def take_descriptors(sock: socket.socket, stdout_fd: int, stderr_fd: int) -> soc
     os.dup2(stderr, 2)
     os.dup2(channel, CHANNEL_FD, inheritable=False)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    os.closerange(CHANNEL_FD + 1, _MAX_OPEN_FILES if limit == resource.RLIM_INFINITY else min(limit, _MAX_OPEN_FILES))
+    os.closerange(
+        CHANNEL_FD + 1, _MAX_OPEN_FILES if limit == resource.RLIM_INFINITY else min(limit, _MAX_OPEN_FILES)
+    )
     return socket.socket(fileno=CHANNEL_FD)
 
 

@@ -1,8 +1,9 @@
 """The outlet: the one way by which what user code prints, shows and fails with leaves a context.
 
-Runs in a context. It knows the execution that runs, gives each message its id and time, and keeps the limits: what is
-over them is counted and not sent. The host trusts none of this and counts again. In a process that user code has
-forked, the outlet writes plain text to fds 1 and 2 instead, for the channel belongs to the parent.
+Runs in a context. It knows the execution that runs, gives each message its id and time, and keeps the
+limits: what is over them is counted and not sent. The host trusts none of this and counts again. In a
+process that user code has forked, the outlet writes plain text to fds 1 and 2 instead, for the channel
+belongs to the parent.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Outlet:
                 self._send_stream(name, sent)
 
             if left <= 0:
-                execution.dropped[name] += len(piece) - len(sent) + _count_bytes(text, start + _CHUNK_CHARACTERS)
+                execution.dropped[name] += (
+                    len(piece) - len(sent) + _count_bytes(text, start + _CHUNK_CHARACTERS)
+                )
                 execution.bytes_left[name] = 0
                 return
 

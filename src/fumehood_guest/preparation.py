@@ -1,7 +1,7 @@
 """Warming up a shell in the zygote: every path that a cell may take is taken once, and the traces are wiped.
 
-Runs in the zygote, which has one thread and must keep it. The rehearsal goes through a real channel, so that what a
-context does first has been done before: a fork shares what is loaded and pays for what is not.
+Runs in the zygote, which has one thread and must keep it. The rehearsal goes through a real channel, so
+that what a context does first has been done before: a fork shares what is loaded and pays for what is not.
 """
 
 from __future__ import annotations

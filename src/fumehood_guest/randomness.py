@@ -1,8 +1,8 @@
 """Fresh randomness for a forked context.
 
-All contexts of a template are forked from the same memory, random states included, and may even have the same pid. This
-runs once in each, before user code, and takes new entropy from the kernel for every generator that is loaded. It never
-loads one.
+All contexts of a template are forked from the same memory, random states included, and may even have the
+same pid. This runs once in each, before user code, and takes new entropy from the kernel for every
+generator that is loaded. It never loads one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _uuid(module: Any) -> None:
     module._node = None
 
 
-# OpenSSL is not here: it notices a fork by itself (since 1.1.1), and asking it would cost it milliseconds of set-up.
+# OpenSSL is not here: it notices a fork by itself (since 1.1.1), and asking it would cost milliseconds.
 _LIBRARIES: Dict[str, Callable[[Any], None]] = {
     "numpy.random": _numpy,
     "torch": _torch,

@@ -1,8 +1,9 @@
 """PythonShell: IPython, made fit for a context without a terminal.
 
-Made once, in the zygote, and warmed up there, so that a fork finds nothing left to load; attached to a channel in each
-context. It keeps IPython's language (magics, top-level await, display, history) and replaces what IPython does with the
-world: where text goes, how errors look, how commands run. It starts no thread and opens no file.
+Made once, in the zygote, and warmed up there, so that a fork finds nothing left to load; attached to a
+channel in each context. It keeps IPython's language (magics, top-level await, display, history) and
+replaces what IPython does with the world: where text goes, how errors look, how commands run. It starts no
+thread and opens no file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ExceptionInfo = Tuple[Any, Any, Any]
 class _Profile(ProfileDir):  # type: ignore[misc]
     """A profile that need not exist on disk."""
 
-    @observe("location")
+    @observe("location")  # type: ignore[untyped-decorator]
     def _location_changed(self, _change: Any) -> None:
         """Nothing is created."""
 
@@ -90,7 +91,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         """Names the folder, and leaves it to be made by what writes to it."""
         self.set_trait("ipython_dir", os.path.dirname(os.path.expanduser(_PROFILE)))
 
-    @observe("ipython_dir")
+    @observe("ipython_dir")  # type: ignore[untyped-decorator]
     def _ipython_dir_changed(self, _change: Any) -> None:
         """Nothing is created."""
 
@@ -120,8 +121,8 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self.running_source = source
         self._failure = None
         self.displayhook.exec_result = None
-        self.displayhook._is_active = False
-        self._repair()
+        self.displayhook.is_showing = False
+        self.user_site.refresh()
         self.background.lend()
         try:
             self.run_cell(source, store_history=execution.store_history, silent=execution.silent)
@@ -142,14 +143,8 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
     @property
     def reply_count(self) -> int:
         """The number of the last cell that counts."""
-        return max(0, self.execution_count - 1)
-
-    def _repair(self) -> None:
-        """Undoes what an earlier cell may have done to what every cell needs."""
-        sys.stdout = self.streams.stdout
-        sys.stderr = self.streams.stderr
-        sys.modules["__main__"] = self.user_module
-        self.user_site.refresh()
+        count: int = self.execution_count
+        return max(0, count - 1)
 
     # -- IPython's execution
 
@@ -236,7 +231,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         result = self.displayhook.exec_result
         return (
             result is None
-            or self.displayhook.is_active
+            or self.displayhook.is_showing
             or error is result.error_in_exec
             or error is result.error_before_exec
         )
@@ -249,7 +244,11 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
     def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> Dict[str, Any]:
         """What the history keeps of an error: IPython would render its own traceback."""
-        return {"ename": exception_name(type(exception)), "evalue": exception_value(exception), "traceback": []}
+        return {
+            "ename": exception_name(type(exception)),
+            "evalue": exception_value(exception),
+            "traceback": [],
+        }
 
     # -- the world
 
@@ -261,7 +260,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self.user_ns["_exit_code"] = status
         self.user_site.refresh()
 
-        if self.system_raise_on_error and status != 0:
+        if status != 0 and getattr(self, "system_raise_on_error", False):
             from subprocess import CalledProcessError
 
             raise CalledProcessError(status, cmd)
@@ -294,5 +293,3 @@ def _exit_status(error: SystemExit) -> int:
 
     sys.stderr.write(f"{error.code}\n")
     return 1
-
-

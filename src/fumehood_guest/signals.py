@@ -1,14 +1,15 @@
 """When signals may act: only while the user's code runs, or while the context waits for work.
 
-Runs in a context, in its main thread. Between the two, signals are blocked: an interrupt can neither end the loop that
-serves the host nor cut a frame in half. One that arrives on the way into a cell stays pending and interrupts that cell;
-one that arrives after it is spent on nothing. Never blocks a signal while user code runs.
+Runs in a context, in its main thread. Between the two, signals are blocked: an interrupt can neither end
+the loop that serves the host nor cut a frame in half. One that arrives on the way into a cell stays pending
+and interrupts that cell; one that arrives after it is spent on nothing. Never blocks a signal while user
+code runs.
 """
 
 from __future__ import annotations
 
-# The C functions: the wrappers in `signal` turn every member of every set into an enum, which costs more than the call.
-import _signal
+# The C functions: the wrappers in `signal` make an enum of every member, which costs more than the call.
+import _signal  # type: ignore[import-not-found]
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Set
 
@@ -18,11 +19,11 @@ ALL_SIGNALS = frozenset(range(1, 32))
 
 
 class SignalGate:
-    """Opens for user code, closes behind it, and keeps what user code has set: its mask and its SIGINT handler.
+    """Opens for user code, closes behind it, and keeps what that has set: its mask and its SIGINT handler.
 
     Args:
-        is_work_waiting: Tells whether a request lies in the channel. An interrupt that comes while the context is idle
-            belongs to that request: the host sends the request first.
+        is_work_waiting: Tells whether a request lies in the channel. An interrupt that comes while the
+            context is idle belongs to that request: the host sends the request first.
     """
 
     def __init__(self, is_work_waiting: Callable[[], bool]) -> None:
@@ -106,5 +107,5 @@ class SignalGate:
         while True:
             try:
                 return call()
-            except BaseException:
+            except BaseException:  # noqa: S112
                 continue

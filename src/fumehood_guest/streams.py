@@ -1,8 +1,8 @@
 """sys.stdout and sys.stderr of user code.
 
-Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen; so a line is
-one frame. Any thread may write, and the lines of several stay whole. Nothing here touches fds 1 and 2, which belong to child processes and C code, except in
-a process that user code has forked.
+Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen;
+so a line is one frame. Any thread may write, and the lines of several stay whole. Nothing here touches fds
+1 and 2, which belong to child processes and C code, except in a process that user code has forked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import threading
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, NoReturn
 
 from fumehood_guest.outlet import STREAM_FDS, Outlet
 
@@ -190,7 +190,7 @@ class _ByteSide(io.BufferedIOBase):
         """Sends what is left, and stays open."""
         self._stream.flush()
 
-    def detach(self) -> Optional[Any]:
+    def detach(self) -> NoReturn:
         """Refused, as by a stream that has no layer below."""
         raise io.UnsupportedOperation("detach")
 

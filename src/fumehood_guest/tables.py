@@ -1,7 +1,7 @@
 """Tables as data: a DataFrame or Series of pandas as columns of plain values.
 
-Runs in a context, when such a value is shown; pandas is never imported here. The first rows and columns travel, bounded
-in number; the metadata tells how many there are.
+Runs in a context, when such a value is shown; pandas is never imported here. The first rows and columns
+travel, bounded in number; the metadata tells how many there are.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def _values(column: Any) -> List[Any]:
         return [value if isinstance(value, (bool, int)) else _cell(value) for value in values]
 
     if kind == "f":
-        return [value if isinstance(value, float) and math.isfinite(value) else _cell(value) for value in values]
+        return [
+            value if isinstance(value, float) and math.isfinite(value) else _cell(value) for value in values
+        ]
 
     return [_cell(value) for value in values]
 

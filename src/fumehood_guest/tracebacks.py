@@ -1,8 +1,8 @@
 """Tracebacks as plain text: what failed, where in the user's cells, and through which libraries.
 
-Runs in a context, on exceptions of hostile code: their str may raise, their chains may be circles, their frames may be
-thousands. So everything is bounded and nothing of them is trusted. Frames of IPython and of fumehood are left out; cells
-are shown with the lines around the failing one, libraries with that one line.
+Runs in a context, on exceptions of hostile code: their str may raise, their chains may be circles, their
+frames may be thousands. So everything is bounded and nothing of them is trusted. Frames of IPython and of
+fumehood are left out; cells are shown with the lines around the failing one, libraries with that one line.
 """
 
 from __future__ import annotations
@@ -188,7 +188,12 @@ def _format_value(error: BaseException, name: str, cell_number: CellNumber) -> L
     notes = getattr(error, "__notes__", ())
 
     if isinstance(notes, (list, tuple)):
-        lines += [line for note in notes[:_MAX_GROUP] if isinstance(note, str) for line in note[:_MAX_VALUE_CHARACTERS].splitlines()]
+        lines += [
+            line
+            for note in notes[:_MAX_GROUP]
+            if isinstance(note, str)
+            for line in note[:_MAX_VALUE_CHARACTERS].splitlines()
+        ]
 
     return lines
 
@@ -224,4 +229,7 @@ def _format_group(error: BaseException, cell_number: CellNumber, depth: int) -> 
 
 
 def _is_group(error: BaseException) -> bool:
-    return any(kind.__name__ == "BaseExceptionGroup" and kind.__module__ == "builtins" for kind in type(error).__mro__)
+    return any(
+        kind.__name__ == "BaseExceptionGroup" and kind.__module__ == "builtins"
+        for kind in type(error).__mro__
+    )

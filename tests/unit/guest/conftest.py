@@ -1,4 +1,6 @@
-"""Contexts for the tests: real processes, forked from a prepared shell, driven over a real socket and real pipes."""
+"""Contexts for the tests: real processes, forked from a prepared shell, driven over a real socket and real
+pipes.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ DEADLINE_SECONDS = 60.0
 class Zygote:
     """A process that has prepared a shell and forks contexts."""
 
-    def __init__(self, *preload: str, env: dict[str, str] | None = None, python: str = sys.executable) -> None:
+    def __init__(
+        self, *preload: str, env: dict[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         single = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
         self.process = subprocess.Popen(
@@ -37,7 +39,9 @@ class Zygote:
         theirs.close()
         self.state = self._receive()
 
-    def start(self, language: str = "python", cwd: str = "/tmp", envs: dict[str, str] | None = None) -> Context:
+    def start(
+        self, language: str = "python", cwd: str = "/tmp", envs: dict[str, str] | None = None
+    ) -> Context:
         """Forks a context and waits until it is ready."""
         near, far = socket.socketpair()
         out_read, out_write = os.pipe()
@@ -113,7 +117,9 @@ class Outcome:
     @property
     def results(self) -> list[dict[str, bytes]]:
         kinds = ("display_data", "execute_result", "update_display_data")
-        return [dict(messages.split_parts(*message)) for message in self.messages if message[0]["type"] in kinds]
+        return [
+            dict(messages.split_parts(*message)) for message in self.messages if message[0]["type"] in kinds
+        ]
 
     @property
     def text(self) -> str | None:
@@ -196,7 +202,9 @@ class Context:
         """What init does: SIGINT to the group."""
         os.killpg(self.pid, signal.SIGINT)
 
-    def run(self, code: str, *, on_message: Callable[[dict[str, Any], bytes], None] | None = None, **options: Any) -> Outcome:
+    def run(
+        self, code: str, *, on_message: Callable[[dict[str, Any], bytes], None] | None = None, **options: Any
+    ) -> Outcome:
         """Runs a cell to its reply."""
         self.send(code, **options)
         return self.finish(on_message=on_message)
@@ -218,7 +226,7 @@ class Context:
                 on_message(header, payload)
 
     def next_message(self) -> tuple[dict[str, Any], bytes]:
-        """The next message of the current execution, or of an earlier one if none runs; checked as the host would."""
+        """The next message of the current execution, or of an earlier one if none runs, checked."""
         deadline = time.monotonic() + DEADLINE_SECONDS
 
         while True:

@@ -10,14 +10,27 @@ from guest_driver import process_status, wait_until_asleep
 
 def test_top_level_await(context):
     """await works at the top of a cell and gives a result."""
-    assert context.run("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 7\nawait f()").text == "7"
-    assert context.run("async with asyncio.timeout(5) if hasattr(asyncio, 'timeout') else asyncio.Lock(): x = 1\nx").text == "1"
+    assert (
+        context.run(
+            "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 7\nawait f()"
+        ).text
+        == "7"
+    )
+    assert (
+        context.run(
+            "async with asyncio.timeout(5) if hasattr(asyncio, 'timeout') else asyncio.Lock(): x = 1\nx"
+        ).text
+        == "1"
+    )
     assert context.run("await asyncio.sleep(0); 1/0").error[0] == "ZeroDivisionError"
 
 
 def test_tasks_go_on_between_cells(context):
     """A task made in a cell runs while the context is idle; its output names that cell."""
-    first = context.run("import asyncio\nasync def tick():\n    await asyncio.sleep(0.05)\n    print('tick')\ntask = asyncio.create_task(tick())")
+    first = context.run(
+        "import asyncio\nasync def tick():\n    await asyncio.sleep(0.05)\n"
+        "    print('tick')\ntask = asyncio.create_task(tick())"
+    )
     assert first.error is None
     first_id = first.reply["id"]
     header, payload = context.next_message()
@@ -27,10 +40,15 @@ def test_tasks_go_on_between_cells(context):
 
 def test_the_output_of_a_task_names_its_cell(context):
     """Output during a later cell still carries the id of the cell that made the task."""
-    first = context.run("import asyncio\nasync def tick():\n    await asyncio.sleep(0.05)\n    print('tick')\ntask = asyncio.create_task(tick())")
+    first = context.run(
+        "import asyncio\nasync def tick():\n    await asyncio.sleep(0.05)\n"
+        "    print('tick')\ntask = asyncio.create_task(tick())"
+    )
     later = context.run("await task\nprint('mine')")
     assert later.stdout == "mine\n"
-    assert [(header["id"], payload) for header, payload in context.background] == [(first.reply["id"], b"tick\n")]
+    assert [(header["id"], payload) for header, payload in context.background] == [
+        (first.reply["id"], b"tick\n")
+    ]
 
 
 def test_a_server_answers_between_cells(context):
@@ -63,7 +81,8 @@ def test_asyncio_run_works_in_a_cell(context):
     """Unlike in Jupyter, a whole program with asyncio.run runs, and a loop of one's own too."""
     outcome = context.run(
         "import asyncio\nasync def f(): return 5\n"
-        "a = asyncio.run(f())\nloop = asyncio.new_event_loop()\nb = loop.run_until_complete(f()); loop.close()\n"
+        "a = asyncio.run(f())\nloop = asyncio.new_event_loop()\n"
+        "b = loop.run_until_complete(f()); loop.close()\n"
         "task = asyncio.ensure_future(f())\n[a, b]"
     )
     assert outcome.text == "[5, 5]"
@@ -73,22 +92,33 @@ def test_asyncio_run_works_in_a_cell(context):
 
 def test_a_running_loop_still_refuses_asyncio_run(context):
     """Inside of a coroutine asyncio.run is refused as ever."""
-    outcome = context.run("import asyncio\nasync def f(): pass\nasync def g():\n    c = f()\n    try: asyncio.run(c)\n    finally: c.close()\nawait g()")
+    outcome = context.run(
+        "import asyncio\nasync def f(): pass\nasync def g():\n    c = f()\n"
+        "    try: asyncio.run(c)\n    finally: c.close()\nawait g()"
+    )
     assert outcome.error[0] == "RuntimeError"
 
 
 def test_a_failing_task_is_reported_and_harmless(context):
     """An exception in a background task is written to stderr; SystemExit in one does not end the context."""
-    context.run("import asyncio, gc\nasync def bad(): raise ValueError('in task')\nt = asyncio.create_task(bad())")
+    context.run(
+        "import asyncio, gc\nasync def bad(): raise ValueError('in task')\nt = asyncio.create_task(bad())"
+    )
     outcome = context.run("await asyncio.sleep(0.01)\ndel t\ngc.collect();")
-    assert "ValueError: in task" in outcome.stderr + "".join(payload.decode() for _, payload in context.background)
+    assert "ValueError: in task" in outcome.stderr + "".join(
+        payload.decode() for _, payload in context.background
+    )
     context.run("async def leave(): raise SystemExit(3)\nt = asyncio.create_task(leave())")
     assert context.run("1").text == "1"
 
 
 def test_an_interrupt_cancels_the_cell_alone(context):
     """Other tasks survive the interrupt of a cell that awaits."""
-    context.run("import asyncio\nticks = []\nasync def tick():\n    while True:\n        ticks.append(1)\n        await asyncio.sleep(0.005)\ntask = asyncio.create_task(tick())")
+    context.run(
+        "import asyncio\nticks = []\nasync def tick():\n    while True:\n"
+        "        ticks.append(1)\n        await asyncio.sleep(0.005)\n"
+        "task = asyncio.create_task(tick())"
+    )
 
     def on_message(header, payload):
         if payload == b"go\n":
@@ -96,7 +126,10 @@ def test_an_interrupt_cancels_the_cell_alone(context):
 
     outcome = context.run("print('go')\nawait asyncio.sleep(60)", on_message=on_message)
     assert outcome.error[0] == "KeyboardInterrupt"
-    assert context.run("n = len(ticks)\nawait asyncio.sleep(0.05)\nlen(ticks) > n, task.done()").text == "(True, False)"
+    assert (
+        context.run("n = len(ticks)\nawait asyncio.sleep(0.05)\nlen(ticks) > n, task.done()").text
+        == "(True, False)"
+    )
     context.run("task.cancel()")
 
 

@@ -17,7 +17,9 @@ def test_the_last_expression_is_the_result(context):
     assert context.run("x = 1").kinds == []
 
 
-@pytest.mark.parametrize("code", ["5;", "5; # why", "x = 5", "None", "", "   \n", "# only a comment", "for _ in range(2): 5"])
+@pytest.mark.parametrize(
+    "code", ["5;", "5; # why", "x = 5", "None", "", "   \n", "# only a comment", "for _ in range(2): 5"]
+)
 def test_what_shows_nothing(context, code):
     """A semicolon, a statement, None and an empty cell show nothing."""
     assert context.run(code).kinds == []
@@ -83,7 +85,8 @@ def test_mime_bundles_of_plotting_libraries(context):
     outcome = context.run(
         "class Plot:\n"
         "    def _repr_mimebundle_(self, include=None, exclude=None):\n"
-        "        return {'application/vnd.plotly.v1+json': {'data': [1]}, 'application/vnd.vegalite.v5+json': {'mark': 'bar'},"
+        "        return {'application/vnd.plotly.v1+json': {'data': [1]}, "
+        "'application/vnd.vegalite.v5+json': {'mark': 'bar'},"
         " 'application/geo+json': {'type': 'Point'}}, {'application/geo+json': {'expanded': True}}\n"
         "display(Plot())"
     )
@@ -112,7 +115,10 @@ def test_display_and_update(context):
 
 def test_clear_output(context):
     """clear_output travels in order, with its wait flag."""
-    outcome = context.run("from IPython.display import clear_output\nprint(1); clear_output(wait=True); print(2); clear_output()")
+    outcome = context.run(
+        "from IPython.display import clear_output\n"
+        "print(1); clear_output(wait=True); print(2); clear_output()"
+    )
     assert outcome.kinds == ["stream", "clear_output", "stream", "clear_output"]
     assert [header["wait"] for header, _ in outcome.of("clear_output")] == [True, False]
 
@@ -123,7 +129,8 @@ def test_streams_and_displays_keep_their_order(context):
         "import sys\nprint('a', end='')\nsys.stderr.write('b')\ndisplay(1)\nprint('c', end='')\n2"
     )
     seen = [
-        payload.decode() if header["type"] == "stream" else header["type"] for header, payload in outcome.messages
+        payload.decode() if header["type"] == "stream" else header["type"]
+        for header, payload in outcome.messages
     ]
     assert seen == ["a", "b", "display_data", "c", "execute_result"]
     times = [header["at"] for header, _ in outcome.messages]
@@ -189,7 +196,10 @@ def test_chained_exceptions(context):
     assert text.index("KeyError: 'k'") < text.index("direct cause") < text.index("ValueError: bad")
     text = context.run("try:\n    {}['k']\nexcept KeyError:\n    int('x')").traceback
     assert "During handling of the above exception" in text
-    assert "During" not in context.run("try:\n    {}['k']\nexcept KeyError:\n    raise ValueError from None").traceback
+    assert (
+        "During"
+        not in context.run("try:\n    {}['k']\nexcept KeyError:\n    raise ValueError from None").traceback
+    )
 
 
 def test_syntax_errors(context):
@@ -203,7 +213,8 @@ def test_syntax_errors(context):
 
 
 @pytest.mark.parametrize(
-    ("code", "value"), [("exit()", ""), ("import sys; sys.exit(3)", "3"), ("quit", ""), ("raise SystemExit('no')", "no")]
+    ("code", "value"),
+    [("exit()", ""), ("import sys; sys.exit(3)", "3"), ("quit", ""), ("raise SystemExit('no')", "no")],
 )
 def test_system_exit_is_an_error_and_not_the_end(context, code, value):
     """Leaving the interpreter ends the cell; the context lives on."""
@@ -253,7 +264,9 @@ def test_a_huge_message_is_bounded(context):
 
 def test_circular_causes_end(context):
     """A chain of exceptions that is a circle is shown once."""
-    outcome = context.run("a = ValueError('a'); b = ValueError('b')\na.__cause__ = b; b.__cause__ = a\nraise a")
+    outcome = context.run(
+        "a = ValueError('a'); b = ValueError('b')\na.__cause__ = b; b.__cause__ = a\nraise a"
+    )
     assert outcome.error == ("ValueError", "a")
 
 
@@ -294,7 +307,10 @@ def test_results_over_the_limit_are_named(context):
     shown, value = outcome.results
     assert shown == {"text/plain": b"small"}
     assert b"5,002 bytes" in value["text/plain"]
-    assert [header["truncated"] for header, _ in outcome.messages] == [[["text/html", 5000]], [["text/plain", 5002]]]
+    assert [header["truncated"] for header, _ in outcome.messages] == [
+        [["text/html", 5000]],
+        [["text/plain", 5002]],
+    ]
 
 
 def test_results_over_the_count_are_counted(context):
@@ -306,7 +322,9 @@ def test_results_over_the_count_are_counted(context):
 
 def test_usage(context):
     """The reply tells CPU seconds, those of children included, and peak memory."""
-    reply = context.run("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'sum(range(3_000_000))'])").reply
+    reply = context.run(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'sum(range(3_000_000))'])"
+    ).reply
     assert reply["user_cpu_seconds"] > 0.02
     assert reply["peak_memory_bytes"] > 5_000_000
     assert context.run("1").reply["user_cpu_seconds"] < 0.02
@@ -322,16 +340,20 @@ def test_values_that_cannot_be_encoded(context):
 def test_main_module(context):
     """Cells run in `__main__`, so that what they define can be pickled."""
     context.run("import pickle, __main__\nclass C:\n    pass\ndef f(): return 5")
-    assert context.run("[__name__, type(pickle.loads(pickle.dumps(C()))) is C, pickle.loads(pickle.dumps(f))(), __main__.f is f]").text == (
-        "['__main__', True, 5, True]"
-    )
+    assert context.run(
+        "[__name__, type(pickle.loads(pickle.dumps(C()))) is C, "
+        "pickle.loads(pickle.dumps(f))(), __main__.f is f]"
+    ).text == ("['__main__', True, 5, True]")
 
 
 def test_the_working_directory_is_importable(bare_zygote: Zygote, tmp_path):
     """A module in the working directory can be imported, also after a change of directory."""
     (tmp_path / "beside.py").write_text("value = 11")
     context = bare_zygote.start(cwd=str(tmp_path), envs={"GIVEN": "yes"})
-    assert context.run("import beside, os\n[beside.value, os.getcwd(), os.environ['GIVEN']]").text == f"[11, {str(tmp_path)!r}, 'yes']"
+    assert (
+        context.run("import beside, os\n[beside.value, os.getcwd(), os.environ['GIVEN']]").text
+        == f"[11, {str(tmp_path)!r}, 'yes']"
+    )
     assert context.close() == 0
 
 
@@ -341,12 +363,15 @@ def test_nothing_of_the_rehearsal_is_left(bare_zygote: Zygote):
     assert {"f", "sys", "asyncio"}.isdisjoint(bare_zygote.state["names"])
     assert "matplotlib" not in bare_zygote.state["modules"]
     context = bare_zygote.start()
-    assert context.run("[_i, _ih, Out, In]").text == "['', ['', '[_i, _ih, Out, In]'], {}, ['', '[_i, _ih, Out, In]']]"
+    assert (
+        context.run("[_i, _ih, Out, In]").text
+        == "['', ['', '[_i, _ih, Out, In]'], {}, ['', '[_i, _ih, Out, In]']]"
+    )
     assert context.close() == 0
 
 
 def test_open_descriptors(context):
-    """A context has its standard descriptors and the channel, and the loop of asyncio; nothing of its parents."""
+    """A context has standard descriptors, the channel, the loop of asyncio, and nothing of its parents."""
     context.run("import os")
     text = context.run(
         "found = []\n"

@@ -13,7 +13,9 @@ def frames(outcome, name="stdout"):
 
 def test_a_line_is_a_frame(context):
     """Text is sent at each newline, and what is left at the end of the cell."""
-    assert frames(context.run("print('a', 1, sep=' ')\nprint('b', end='')\nprint('c')\nprint('d', end='')")) == ["a 1\n", "bc\n", "d"]
+    assert frames(
+        context.run("print('a', 1, sep=' ')\nprint('b', end='')\nprint('c')\nprint('d', end='')")
+    ) == ["a 1\n", "bc\n", "d"]
 
 
 def test_a_line_is_sent_before_the_cell_ends(context):
@@ -37,7 +39,9 @@ def test_flush_sends_a_part_of_a_line(context):
 
 def test_stderr_and_warnings(context):
     """stderr, warnings and logging come on the stream of that name."""
-    outcome = context.run("import sys, warnings, logging\nprint('e', file=sys.stderr)\nwarnings.warn('w')\nlogging.warning('l')")
+    outcome = context.run(
+        "import sys, warnings, logging\nprint('e', file=sys.stderr)\nwarnings.warn('w')\nlogging.warning('l')"
+    )
     assert outcome.stderr.startswith("e\n")
     assert "UserWarning: w" in outcome.stderr
     assert "WARNING:root:l" in outcome.stderr
@@ -47,9 +51,12 @@ def test_stderr_and_warnings(context):
 def test_the_stream_objects_are_like_files(context):
     """encoding, isatty, fileno, buffer, writelines, and a TypeError for what is no text."""
     outcome = context.run(
-        "import sys\nsys.stdout.buffer.write('ä'.encode()[:1]); sys.stdout.buffer.write('ä'.encode()[1:] + b'\\n')\n"
+        "import sys\n"
+        "sys.stdout.buffer.write('ä'.encode()[:1]); sys.stdout.buffer.write('ä'.encode()[1:] "
+        "+ b'\\n')\n"
         "sys.stdout.writelines(['x', 'y\\n'])\nsys.stdout.close()\n"
-        "[sys.stdout.encoding, sys.stdout.isatty(), sys.stdout.fileno(), sys.stderr.fileno(), sys.stdout.writable(), sys.stdout.name]"
+        "[sys.stdout.encoding, sys.stdout.isatty(), sys.stdout.fileno(), sys.stderr.fileno(), "
+        "sys.stdout.writable(), sys.stdout.name]"
     )
     assert outcome.stdout == "ä\nxy\n"
     assert outcome.text == "['utf-8', False, 1, 2, True, '<stdout>']"
@@ -69,7 +76,10 @@ def test_threads_may_print(context):
 
 def test_a_thread_may_print_after_the_cell(context):
     """What a thread prints later comes with the id of an execution that was."""
-    context.run("import threading\ngo = threading.Event()\ndef late():\n    go.wait()\n    print('late')\nt = threading.Thread(target=late); t.start()")
+    context.run(
+        "import threading\ngo = threading.Event()\ndef late():\n    go.wait()\n"
+        "    print('late')\nt = threading.Thread(target=late); t.start()"
+    )
     outcome = context.run("go.set(); t.join()")
     assert outcome.stdout + "".join(payload.decode() for _, payload in context.background) == "late\n"
 
@@ -84,7 +94,10 @@ def test_output_over_the_limit_is_counted(context):
     assert context.run("print('next')").stdout == "next\n"
 
 
-@pytest.mark.parametrize("code", ["for _ in range(1_000_000): print('x' * 1000)", "s = 'x' * 1_000_000\nfor _ in range(1000): print(s)"])
+@pytest.mark.parametrize(
+    "code",
+    ["for _ in range(1_000_000): print('x' * 1000)", "s = 'x' * 1_000_000\nfor _ in range(1000): print(s)"],
+)
 def test_a_gigabyte_of_prints(context, code):
     """1 GB is counted quickly and in flat memory."""
     context.run("print('x')")
@@ -99,7 +112,9 @@ def test_a_gigabyte_of_prints(context, code):
 
 def test_children_write_to_the_descriptors(context):
     """The output of a child is on fd 1; the text that follows is marked as coming after it."""
-    outcome = context.run("import subprocess\nprint('one')\nsubprocess.run('echo two', shell=True)\nprint('three')")
+    outcome = context.run(
+        "import subprocess\nprint('one')\nsubprocess.run('echo two', shell=True)\nprint('three')"
+    )
     first, second = outcome.of("stream")
     assert (first[1], second[1]) == (b"one\n", b"three\n")
     assert "after_fd" not in first[0]
@@ -128,5 +143,8 @@ def test_replaced_streams_come_back(context):
     """A cell that replaces or breaks sys.stdout does not silence the next one."""
     context.run("import sys\nsys.stdout = None\nsys.stderr = 5")
     assert context.run("print('back')").stdout == "back\n"
-    outcome = context.run("import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as f: print('held')\nf.getvalue()")
+    outcome = context.run(
+        "import io, contextlib\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as f: print('held')\nf.getvalue()"
+    )
     assert (outcome.stdout, outcome.text) == ("", "'held\\n'")

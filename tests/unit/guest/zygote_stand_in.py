@@ -1,4 +1,6 @@
-"""Stands in for zygote and init: prepares a shell, then forks a context for each request on its standard input."""
+"""Stands in for zygote and init: prepares a shell, then forks a context for each request on its standard
+input.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,13 @@ def main() -> None:
     shell = PythonShell.prepare(preload=preload)
     gc.collect()
     gc.freeze()
-    state = {"threads": len(os.listdir("/proc/self/task")), "fds": sorted(map(int, os.listdir("/proc/self/fd")))[:-1]}
-    control.send(json.dumps({**state, "names": sorted(shell.user_ns), "modules": sorted(sys.modules)}).encode())
+    state = {
+        "threads": len(os.listdir("/proc/self/task")),
+        "fds": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    }
+    control.send(
+        json.dumps({**state, "names": sorted(shell.user_ns), "modules": sorted(sys.modules)}).encode()
+    )
 
     while True:
         data, fds, _, _ = socket.recv_fds(control, 1 << 16, 3)
