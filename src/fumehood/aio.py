@@ -175,11 +175,10 @@ class AsyncSandbox:
         check_seconds("timeout", timeout)
         await self._lease.backend.set_timeout(self.id, timeout)
 
-    async def kill(self) -> bool:
+    async def kill(self, *, wait: bool = True) -> bool:
         """End the sandbox."""
-        killed = await self._lease.backend.kill(self.id)
         self._is_open = False
-        return killed
+        return await self._lease.backend.kill(self.id, wait=wait)
 
     async def run_code(
         self,

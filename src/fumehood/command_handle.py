@@ -115,10 +115,16 @@ class AsyncCommandHandle:
             raise
         except BaseException:
             await self.kill()
+            await self._until_gone()
             raise
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _until_gone(self) -> None:
+        async with aclosing(self._lease.backend.process_output(self._lease.id, self.pid)) as events:
+            async for _ in events:
+                pass
 
     async def _follow(self) -> tuple[CommandResult, ProcessExited]:
         texts: dict[str, list[str]] = {"stdout": [], "stderr": []}

@@ -18,7 +18,6 @@ from fumehood.aio import (
 )
 from fumehood.backends.base import Backend
 from fumehood.execution import Execution
-from fumehood.lease import default_backend
 from fumehood.limits import Limits
 from fumehood.portal import Turn
 from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback
@@ -41,8 +40,8 @@ async def arun_code(
     backend: Backend | None = None,
 ) -> Execution:
     """Run code in a sandbox of its own; described at `run_code`."""
-    home = default_backend() if backend is None else backend
-    sandbox = await AsyncSandbox.create(template, limits=limits, envs=envs, strict=strict, backend=home)
+    sandbox = await AsyncSandbox.create(template, limits=limits, envs=envs, strict=strict, backend=backend)
+
     try:
         return await sandbox.run_code(
             code,
@@ -56,7 +55,7 @@ async def arun_code(
         )
     finally:
         # Its end is certain; that the kernel has taken everything back need not be waited for.
-        await home.kill(sandbox.id, wait=False)
+        await sandbox.kill(wait=False)
 
 
 def run_code(

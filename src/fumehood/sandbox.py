@@ -163,9 +163,13 @@ class Sandbox:
         """Let the sandbox live for so many seconds from now on; None: until it is killed."""
         call(self._twin.set_timeout, timeout)
 
-    def kill(self) -> bool:
-        """End the sandbox with everything in it; False if it had ended before."""
-        return call(self._twin.kill)
+    def kill(self, *, wait: bool = True) -> bool:
+        """End the sandbox with everything in it; False if it had ended before.
+
+        Args:
+            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+        """
+        return call(self._twin.kill, wait=wait)
 
     def run_code(
         self,

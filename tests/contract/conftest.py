@@ -1,6 +1,6 @@
 """The contract suite runs each test twice: on `Sandbox`, and on `AsyncSandbox` over a loop of the test's own.
 
-`Blocking` makes the asynchronous face look like the synchronous one, so that each promise is written down once.
+`Blocking` makes the asynchronous face look like the synchronous one, so each promise is written down once.
 Its loop is not the engine's, which proves on the way that verbs may be awaited from any loop.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import os
 import signal
 import threading
 import time
@@ -35,7 +35,8 @@ def test_code_that_does_not_stop_is_killed_and_says_so(face):
     """After the grace the context is killed and replaced; `state_lost` says so, and the next cell works."""
     sandbox = face.open(limits=Limits(wall_seconds=0.5, grace_seconds=0.3))
     execution = sandbox.run_code(
-        "x = 1\nwhile True:\n    try:\n        while True: pass\n    except KeyboardInterrupt:\n        pass"
+        "import time\nx = 1\nwhile True:\n    try:\n        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n        pass"
     )
 
     assert execution.error.kind == "time_limit"
@@ -128,7 +129,7 @@ def test_ctrl_c_while_waiting_without_callbacks(sync_face):
         while not other.files.exists("/tmp/running"):
             pass
 
-        _thread.interrupt_main()
+        os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press_when_running)
     presser.start()

@@ -105,10 +105,10 @@ def test_usage_is_measured(sandbox):
 
 def test_envs_of_one_execution_are_gone_after_it(sandbox):
     """`envs` hold for one execution only, and what was there before comes back."""
-    code = "import os; os.environ.get('ONCE')"
+    code = "import os; os.environ.get('ONCE', 'none')"
 
     assert sandbox.run_code(code, envs={"ONCE": "now"}).text == "'now'"
-    assert sandbox.run_code(code).text == "None"
+    assert sandbox.run_code(code).text == "'none'"
 
 
 def test_bash_runs_too(sandbox):
