@@ -7,6 +7,7 @@ after the other; none may block for long. The kernel ends everything else in the
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -255,17 +256,18 @@ class Init:
         raise RequestError("not_found", f"context {context_id!r} is not running")
 
 
-def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) -> NoReturn:
+def main(fds: List[int], program: bytes, shell: Any) -> NoReturn:
     """Finishes the jail around this clone, forks the first context, greets the host, and serves it.
 
     Args:
-        fds: The socket to the host; channel, stdout and stderr of the first context; the doors of the control groups.
-        options: What is different from sandbox to sandbox.
+        fds: The socket to the host; a file with what is different from sandbox to sandbox; channel, stdout and stderr of
+            the first context; the doors of the control groups.
         program: The system call filter.
         shell: The prepared interpreter that contexts are forked with.
     """
-    fd, *rest = fds
+    fd, options_fd, *rest = fds
     first, cgroup_doors = rest[:CONTEXT_FDS], rest[CONTEXT_FDS:]
+    options = _read_options(options_fd)
     abi = launch.enter_sandbox(options, program, cgroup_doors)
     _furnish_home()
     sock = socket.socket(fileno=fd)
@@ -275,6 +277,13 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
     greeting = {"type": "hello", "landlock_abi": abi, "context_pid": pid, **accounting.applied_restrictions()}
     sock.sendall(encode(greeting))
     init.run()
+
+
+def _read_options(fd: int) -> Dict[str, Any]:
+    data = os.pread(fd, os.fstat(fd).st_size, 0)
+    os.close(fd)
+    options: Dict[str, Any] = json.loads(data)
+    return options
 
 
 def _furnish_home() -> None:

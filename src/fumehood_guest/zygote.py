@@ -2,7 +2,8 @@
 
 Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It has one thread, one socket to
 the host (fd 3, one JSON message a packet) and never runs user code: a clone of it becomes the init of a sandbox and
-never comes back. What it imports is the template's and not ours, which is why it lives in a jail itself.
+never comes back. What it imports is the template's and not ours, which is why it lives in a jail itself. It must never read
+what belongs to one sandbox: all later ones are copies of its memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Zygote:
         self._control = control
         self._program = b""
         self._shell: Any = None
-        self._sandboxes: Dict[int, str] = {}
+        self._sandboxes: Dict[int, int] = {}
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> NoReturn:
@@ -97,7 +98,7 @@ class Zygote:
             return
 
         if pid == 0:
-            self._be_init(gate, fds, request["options"])
+            self._be_init(gate, fds)
 
         _close_all(fds)
         self._sandboxes[pid] = request["sandbox"]
@@ -111,22 +112,22 @@ class Zygote:
 
         gate.open()
 
-    def _be_init(self, gate: namespaces.Gate, fds: List[int], options: Dict[str, Any]) -> NoReturn:
+    def _be_init(self, gate: namespaces.Gate, fds: List[int]) -> NoReturn:
         signal.set_wakeup_fd(-1)
         try:
             gate.wait()
             os.close(CONTROL_FD)
             os.close(self._wakeup_read)
             os.close(self._wakeup_write)
-            init.main(fds, options, self._program, self._shell)
+            init.main(fds, self._program, self._shell)
         except BaseException as error:
             init.report_failure(fds[0], error)
 
         os._exit(1)
 
-    def _kill(self, sandbox: str) -> None:
-        for pid, name in self._sandboxes.items():
-            if name == sandbox:
+    def _kill(self, sandbox: int) -> None:
+        for pid, number in self._sandboxes.items():
+            if number == sandbox:
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:

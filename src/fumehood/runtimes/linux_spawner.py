@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import json
 import os
 import signal
@@ -57,7 +58,9 @@ class LinuxSpawner(Spawner):
         self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count))
         self._driver = cgroup_driver
         self._cgroup_reason = cgroup_reason
-        self._guests: dict[str, LinuxGuest] = {}
+        # By numbers that mean nothing to anybody else: each clone of the zygote remembers those of its elders.
+        self._guests: dict[int, LinuxGuest] = {}
+        self._numbers = itertools.count(1)
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
@@ -73,13 +76,18 @@ class LinuxSpawner(Spawner):
             raise SandboxStartError(step="ask the zygote", reason="the template's zygote has ended")
 
         slot = self._take_slot()
-        guest = LinuxGuest(self, sandbox_id, slot, self._make_cgroup(sandbox_id, limits))
-        self._guests[sandbox_id] = guest
+        number = next(self._numbers)
+        guest = LinuxGuest(self, number, slot, self._make_cgroup(sandbox_id, limits))
+        self._guests[number] = guest
         try:
             init_end, *doors = guest.open_guest_fds()
             try:
-                message = {"type": "spawn", "sandbox": sandbox_id, "slot": slot, "options": self._options(limits, first)}
-                self._tell(message, [init_end, *first.fds, *doors])
+                options = _readable(self._options(limits, first))
+                try:
+                    message = {"type": "spawn", "sandbox": number, "slot": slot}
+                    self._tell(message, [init_end, options, *first.fds, *doors])
+                finally:
+                    os.close(options)
             finally:
                 for fd in (init_end, *doors):
                     os.close(fd)
@@ -116,10 +124,10 @@ class LinuxSpawner(Spawner):
         """Computes the isolation of a guest from what it and the kernel say was applied."""
         return describe_isolation(greeting, self._ids, self._driver, self._cgroup_reason)
 
-    def ask_to_kill(self, sandbox_id: str) -> None:
+    def ask_to_kill(self, number: int) -> None:
         """Lets the zygote kill a guest whose processes belong to another user than we do."""
         if not self.ended.done():
-            self._tell({"type": "kill", "sandbox": sandbox_id})
+            self._tell({"type": "kill", "sandbox": number})
 
     def _take_slot(self) -> int:
         """An id that no living sandbox has; ids come round again as late as possible."""
@@ -208,8 +216,8 @@ class LinuxSpawner(Spawner):
         elif kind == "exited":
             self._guest_ended(message["sandbox"])
 
-    def _guest_ended(self, sandbox_id: str) -> None:
-        guest = self._guests.pop(sandbox_id, None)
+    def _guest_ended(self, number: int) -> None:
+        guest = self._guests.pop(number, None)
 
         if guest is None:
             return
@@ -232,11 +240,21 @@ class LinuxSpawner(Spawner):
             self._control.close()
 
     def _all_ended(self) -> None:
-        for sandbox_id in list(self._guests):
-            self._guest_ended(sandbox_id)
+        for number in list(self._guests):
+            self._guest_ended(number)
 
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _readable(options: dict[str, Any]) -> int:
+    """Puts a sandbox's options where only its own init reads them: they hold secrets of its user.
+
+    What the zygote once read would stay in its memory, and every later sandbox is a copy of that.
+    """
+    fd = os.memfd_create("fumehood-options")
+    os.write(fd, json.dumps(options).encode())
+    return fd
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
@@ -257,12 +275,12 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 class LinuxGuest(Guest):
     """One sandbox made by a zygote."""
 
-    def __init__(self, spawner: LinuxSpawner, sandbox_id: str, slot: int, cgroup: cgroups.Cgroup | None) -> None:
+    def __init__(self, spawner: LinuxSpawner, number: int, slot: int, cgroup: cgroups.Cgroup | None) -> None:
         self.slot = slot
         self.ended = asyncio.get_running_loop().create_future()
         self.isolation = Isolation(level="none")
         self._spawner = spawner
-        self._sandbox_id = sandbox_id
+        self._number = number
         self._cgroup = cgroup
         self._pidfd = -1
         self._limits: Limits | None = None
@@ -314,7 +332,7 @@ class LinuxGuest(Guest):
 
         # The end of a PID namespace's first process ends all others in it; no list of pids to race against.
         if self._pidfd < 0:
-            self._spawner.ask_to_kill(self._sandbox_id)
+            self._spawner.ask_to_kill(self._number)
             return
 
         try:
@@ -322,7 +340,7 @@ class LinuxGuest(Guest):
         except ProcessLookupError:
             return
         except PermissionError:
-            self._spawner.ask_to_kill(self._sandbox_id)
+            self._spawner.ask_to_kill(self._number)
 
     def apply(self, limits: Limits) -> None:
         """Changes the limits that cgroups keep; see the port."""
