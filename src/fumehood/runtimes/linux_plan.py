@@ -1,7 +1,7 @@
 """The plan of a base jail: which parts of the host a template's sandboxes see, and where.
 
 Runs in the host process and only computes. The keeper carries the plan out. A guest never sees where on the host its
-parts come from: an interpreter outside /usr appears at /opt/python, the environment's packages at /opt/venv.
+parts come from: an interpreter outside /usr appears at /opt/python, with the environment's packages as its own.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PATH": f"/home/user/.local/bin:{_VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "VIRTUAL_ENV": _VENV,
         "SSL_CERT_FILE": _CA_BUNDLE,
         "PIP_USER": "1",
+        # What Debian's Python asks for before it installs anything, even for one user.
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",
         "PIP_NO_CACHE_DIR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
@@ -117,28 +118,20 @@ def _add_system(plan: dict[str, Any]) -> None:
 
 
 def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
-    """Builds a virtual environment at /opt/venv around the host's interpreter and packages."""
+    """Shows the host's interpreter with the environment's packages as its own; programs go to /opt/venv/bin."""
     version = f"python{environment.version[0]}.{environment.version[1]}"
-    prefix = environment.base_prefix
+    root = environment.base_prefix
     executable = environment.executable
 
-    if not (prefix == "/usr" or prefix.startswith("/usr/")):
-        plan["binds"].append((prefix, _INTERPRETER_ROOT))
-        executable = _INTERPRETER_ROOT + executable.removeprefix(prefix)
-
-    plan["files"][f"{_VENV}/pyvenv.cfg"] = (
-        f"home = {os.path.dirname(executable)}\ninclude-system-site-packages = true\nversion = {'.'.join(map(str, environment.version))}\n"
-    )
+    if not (root == "/usr" or root.startswith("/usr/")):
+        plan["binds"].append((root, _INTERPRETER_ROOT))
+        executable = _INTERPRETER_ROOT + executable.removeprefix(root)
+        root = _INTERPRETER_ROOT
 
     for name in ("python", "python3", version):
         plan["links"][f"{_VENV}/bin/{name}"] = executable
 
-    plan["hide"].extend(_seen_inside(path, prefix) for path in environment.hidden if os.path.isdir(path))
-
-    if environment.site_packages is None:
-        return
-
-    plan["binds"].append((environment.site_packages, f"{_VENV}/lib/{version}/site-packages"))
+    _add_site_packages(plan, environment, executable, root)
 
     for name, body in environment.scripts:
         path = f"{_VENV}/bin/{name}"
@@ -150,6 +143,35 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
 
         for name in environment.programs:
             plan["links"][f"{_VENV}/bin/{name}"] = f"{_VENV}/libexec/{name}"
+
+
+def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> None:
+    """Puts the environment's packages where the interpreter finds them behind those that the guest installs.
+
+    To pip, a virtual environment has precedence over the user's own folder, and what lies there is neither
+    replaced nor removed: `pip install -U` of a package that the template has would fail. So the guest sees
+    none where that can be had: the packages cover those of the installation, which the environment does not
+    see anyway.
+    """
+    version = f"python{environment.version[0]}.{environment.version[1]}"
+    hidden = [path for path in environment.hidden if os.path.isdir(path)]
+    covered = [_seen_inside(path, environment.base_prefix) for path in hidden]
+
+    if environment.site_packages is not None and not covered:
+        plan["binds"].append((environment.site_packages, f"{_VENV}/lib/{version}/site-packages"))
+        plan["files"][f"{_VENV}/pyvenv.cfg"] = (
+            f"home = {os.path.dirname(executable)}\ninclude-system-site-packages = true\n"
+            f"version = {'.'.join(map(str, environment.version))}\n"
+        )
+        return
+
+    if environment.site_packages is not None:
+        plan["binds"].append((environment.site_packages, covered[-1]))
+        plan["hide"].extend(covered[:-1])
+
+    # `python -m venv` takes the folder above `bin` for the installation.
+    for name in ("lib", "lib64"):
+        plan["links"][f"{_VENV}/{name}"] = f"{root}/{name}"
 
 
 def _seen_inside(path: str, prefix: str) -> str:
