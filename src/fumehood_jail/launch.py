@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_jail import caps, landlock, mounts, network, rlimits, seccomp, syscalls, users
+from fumehood_jail import caps, counts, landlock, mounts, network, rlimits, seccomp, syscalls, users
 from fumehood_jail.errors import JailError
 
 # Inside a sandbox everybody is this user.
@@ -39,6 +39,7 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     _step("give up supplementary groups", users.drop_supplementary_groups)
     _step("build the root", mounts.build_root, plan["root"])
     _step("seal the root", mounts.seal_root)
+    _step("leave the host its share of what the kernel counts", counts.leave_half_to_the_host)
     _step("name the machine", syscalls.sethostname, HOSTNAME)
     _step("forbid core dumps", rlimits.apply, {"core": 0})
     _step("close what is not ours", _keep_only, plan["control_fd"])
@@ -66,6 +67,7 @@ def enter_sandbox(options: Dict[str, Any], program: bytes, cgroup_doors: List[in
     """
     _step("enter the control groups", _enter_cgroups, cgroup_doors)
     _step("become the guest user", _become_guest)
+    _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
     _step("name the machine", syscalls.sethostname, options["hostname"])
     _step(
         "mount the sandbox's filesystems",

@@ -35,7 +35,7 @@ _DEVICE_LINKS = {
 MASKED_PROC_FILES = (
     "kallsyms", "kcore", "keys", "key-users", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
-    "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz",
+    "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline",
 )  # fmt: skip
 MASKED_PROC_DIRECTORIES = ("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", "tty", "sysvipc")
 
@@ -123,7 +123,8 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
         "/dev/pts",
         "devpts",
         syscalls.MS_NOSUID | syscalls.MS_NOEXEC,
-        "newinstance,ptmxmode=0666,mode=0620",
+        # Terminals are counted for the whole machine; without a bound here a sandbox could take all of them.
+        "newinstance,ptmxmode=0666,mode=0620,max=64",
     )
 
 

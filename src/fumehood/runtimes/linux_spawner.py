@@ -157,6 +157,8 @@ class LinuxSpawner(Spawner):
             "memlock": 64 * 1024,
             "msgqueue": 64 * 1024,
             "sigpending": 1024,
+            "nice": 0,
+            "rtprio": 0,
             "nproc": limits.processes + 1,
         }
         context = {"context_id": first.info.id, "language": first.info.language, "cwd": first.info.cwd}

@@ -1,0 +1,63 @@
+"""Counts: kernel objects that are counted for a user of the host, and so are common to all sandboxes.
+
+Runs in the clone that becomes the zygote and in the clone that becomes a sandbox's init, while they hold every
+capability of their namespace. Whoever makes a user namespace pays for what is used inside it: without bounds of
+their own, a sandbox could use up the inotify instances of the user who runs the host process (`/proc/sys/user` in
+namespaces(7)). It must never raise what the host allows: the kernel takes the lowest bound on the way up.
+"""
+
+from __future__ import annotations
+
+import os
+
+_FOLDER = "/proc/sys/user"
+# No namespace beneath a sandbox's own: a third wall behind seccomp and the missing capability.
+_OF_A_SANDBOX = {"max_user_namespaces": 0, "max_inotify_instances": 16, "max_inotify_watches": 16_384}
+# What all sandboxes of a template may use together is half of what the host allows its user.
+_SHARED = {
+    "max_inotify_instances": "/proc/sys/fs/inotify/max_user_instances",
+    "max_inotify_watches": "/proc/sys/fs/inotify/max_user_watches",
+}
+
+
+def leave_half_to_the_host() -> None:
+    """Bounds what all sandboxes of a template use together, so that the host's user can go on working.
+
+    Before: CAP_SYS_RESOURCE over the base namespace, with /proc mounted. After: the bounds hold for every
+    namespace below.
+    """
+    for name, source in _SHARED.items():
+        allowed = _read(source)
+        if allowed is not None:
+            _write(name, max(1, allowed // 2))
+
+
+def bound_a_sandbox() -> None:
+    """Bounds what one sandbox uses, so that the others get theirs; forbids it namespaces of its own.
+
+    Before: CAP_SYS_RESOURCE over the sandbox's namespace, with /proc mounted.
+    """
+    for name, most in _OF_A_SANDBOX.items():
+        _write(name, most)
+
+
+def _read(path: str) -> int | None:
+    try:
+        # As bytes: the root of the jail is in place, and no codec can be imported any more.
+        with open(path, "rb") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def _write(name: str, most: int) -> None:
+    try:
+        fd = os.open(f"{_FOLDER}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # A kernel that does not count it has nothing to run out of.
+        return
+
+    try:
+        os.write(fd, str(most).encode("ascii"))
+    finally:
+        os.close(fd)
