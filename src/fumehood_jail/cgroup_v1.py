@@ -19,6 +19,10 @@ from fumehood_jail.cgroup_base import (
 )
 
 
+# Of the memory limit; what a socket may not buffer its sender waits for.
+_SHARE_OF_SOCKETS = 8
+
+
 class CgroupV1(Cgroup):
     """A cgroup of version 1: a folder of the same name in each controller's hierarchy."""
 
@@ -36,6 +40,7 @@ class CgroupV1(Cgroup):
 
     def set_memory_bytes(self, memory_bytes: int) -> None:
         """Sets the limit of memory, and of memory and swap together, in the order that the kernel accepts."""
+        self._set_socket_bytes(memory_bytes // _SHARE_OF_SOCKETS)
         plain = self._path("memory", "memory.limit_in_bytes")
         with_swap = self._path("memory", "memory.memsw.limit_in_bytes")
         if not os.path.exists(with_swap):
@@ -46,6 +51,12 @@ class CgroupV1(Cgroup):
         raised = memory_bytes > int(read_file(with_swap))
         for path in (with_swap, plain) if raised else (plain, with_swap):
             write_file(path, str(memory_bytes))
+
+    def _set_socket_bytes(self, socket_bytes: int) -> None:
+        """Bounds the buffers of sockets, which this version counts apart, and only once they have a limit."""
+        path = self._path("memory", "memory.kmem.tcp.limit_in_bytes")
+        if os.path.exists(path):
+            write_file(path, str(socket_bytes))
 
     def cpu_seconds(self) -> tuple[float, float]:
         """Returns the user and system CPU time used so far."""
