@@ -7,6 +7,7 @@ after the other; none may block for long. The kernel ends everything else in the
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -147,7 +148,10 @@ class Init:
             self._refuse(number, error.code, str(error))
         except OSError as error:
             self._refuse(number, "os", error.strerror or str(error), error.errno)
-        except (TypeError, ValueError, KeyError) as error:
+        except RecursionError:
+            # Guests can nest folders deeper than Python calls.
+            self._refuse(number, "os", "nested too deeply", errno.ENAMETOOLONG)
+        except Exception as error:
             self._refuse(number, "invalid", f"{type(error).__name__}: {error}")
         else:
             self._send({"type": "reply", "id": number, "ok": True, "value": value}, data)
@@ -268,6 +272,9 @@ def main(fds: List[int], program: bytes, shell: Any) -> NoReturn:
     fd, options_fd, *rest = fds
     first, cgroup_doors = rest[:CONTEXT_FDS], rest[CONTEXT_FDS:]
     options = _read_options(options_fd)
+    # Up to here 2 is a file of the host: the zygote's last words. Init reads files for the host, and links to its own
+    # descriptors are files too.
+    os.dup2(1, 2)
     abi = launch.enter_sandbox(options, program, cgroup_doors)
     _furnish_home()
     sock = socket.socket(fileno=fd)

@@ -95,27 +95,19 @@ class _Watch:
         os.close(self._fd)
 
     def _add(self, folder: str) -> None:
-        if len(self._folders) >= MAX_WATCHED_FOLDERS:
-            return
+        """Watches a folder, and those beneath it; no recursion, for guests can nest folders without end."""
+        waiting = [folder]
 
-        try:
-            self._folders[syscalls.inotify_add_watch(self._fd, folder, _MASK)] = folder
-        except OSError:
-            return
+        while waiting and len(self._folders) < MAX_WATCHED_FOLDERS:
+            path = waiting.pop()
+            try:
+                self._folders[syscalls.inotify_add_watch(self._fd, path, _MASK)] = path
+                inner = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+            except OSError:
+                continue
 
-        if not self._recursive:
-            return
-
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            return
-
-        for name in names:
-            path = os.path.join(folder, name)
-
-            if os.path.isdir(path) and not os.path.islink(path):
-                self._add(path)
+            if self._recursive:
+                waiting.extend(inner)
 
     def _read(self, _events: int) -> None:
         try:
@@ -176,4 +168,17 @@ class _Watch:
 
 
 def _below(folder: str) -> List[str]:
-    return [os.path.join(root, name) for root, folders, files in os.walk(folder) for name in (*folders, *files)]
+    """Lists everything beneath a folder, as far as the kernel takes the paths; no recursion here either."""
+    found: List[str] = []
+    waiting = [folder]
+
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue
+
+        found.extend(entry.path for entry in entries)
+        waiting.extend(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    return found
