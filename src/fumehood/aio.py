@@ -25,7 +25,7 @@ from fumehood.backends.requests import (
 )
 from fumehood.callbacks import notify
 from fumehood.commands import AsyncCommands
-from fumehood.errors import SandboxClosedError, SandboxNotFoundError
+from fumehood.errors import ProtocolViolationError, SandboxClosedError, SandboxNotFoundError
 from fumehood.events import (
     ErrorEvent,
     Event,
@@ -165,7 +165,7 @@ class AsyncSandbox:
         """Tell whether the sandbox lives."""
         try:
             await self.get_info()
-        except (SandboxClosedError, SandboxNotFoundError):
+        except (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError):
             return False
 
         return True

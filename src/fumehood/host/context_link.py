@@ -31,6 +31,7 @@ _READ_BYTES = 1 << 16
 # What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
 _MAX_DRAIN_BYTES = 1 << 20
 _MAX_BACKGROUND_EVENTS = 1_000
+_MAX_BACKGROUND_BYTES = 8 << 20
 
 Header = dict[str, Any]
 
@@ -73,6 +74,7 @@ class ContextLink:
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._running: Running | None = None
         self._background: list[Event] = []
+        self._background_bytes = 0
         self._held: _Held | None = None
         host_end, self._guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         host_end.setblocking(False)
@@ -126,6 +128,7 @@ class ContextLink:
 
         self._running = running
         late, self._background = self._background, []
+        self._background_bytes = 0
 
         for event in late:
             on_event(event)
@@ -300,9 +303,13 @@ class ContextLink:
         if self._running is not None:
             self._running.bytes_out += size_bytes
             self._running.on_event(event)
-        elif len(self._background) < _MAX_BACKGROUND_EVENTS:
+        elif (
+            len(self._background) < _MAX_BACKGROUND_EVENTS
+            and self._background_bytes + size_bytes <= _MAX_BACKGROUND_BYTES
+        ):
             # Between two executions; the next one reports it, so that nothing is lost.
             self._background.append(event)
+            self._background_bytes += size_bytes
 
     def _since_start(self, at: float) -> float:
         """Seconds since the execution began; a guest's clock value cannot lie before that, nor in the future."""

@@ -40,6 +40,9 @@ _DEFAULT_CWD = "/home/user"
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 StreamName = Literal["stdout", "stderr", "pty"]
 
+# Stands for what a terminal wrote and somebody has seen.
+_PAST = ProcessOutput(stream="pty", data=b"")
+
 
 class LiveProcesses:
     """All commands of a sandbox that were started through the API.
@@ -245,7 +248,7 @@ class _Process:
                 if isinstance(event, ProcessExited):
                     return
 
-                self._taken(event)
+                self._taken(position - 1, event)
 
             self._news.clear()
             await self._news.wait()
@@ -350,7 +353,7 @@ class _Process:
             self._events.append(ProcessOutput(stream=stream, data=data))
             self._news.set()
 
-    def _taken(self, event: ProcessEvent) -> None:
+    def _taken(self, position: int, event: ProcessEvent) -> None:
         """Somebody has seen a piece: a terminal that waited may go on."""
         if self._terminal is None or not isinstance(event, ProcessOutput):
             return
@@ -358,7 +361,7 @@ class _Process:
         waited = self._unread_bytes >= _MAX_UNREAD_PTY_BYTES
         self._unread_bytes = max(0, self._unread_bytes - len(event.data))
         # A terminal's past is not kept: it has no bound.
-        self._events[self._events.index(event)] = ProcessOutput(stream="pty", data=b"")
+        self._events[position] = _PAST
 
         if waited and self._unread_bytes < _MAX_UNREAD_PTY_BYTES and self.running:
             self._loop.add_reader(self._terminal, self._readable, self._terminal.fileno())
