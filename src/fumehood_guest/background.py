@@ -80,6 +80,12 @@ class BackgroundLoop:
         finally:
             loop.remove_reader(self._channel_fd)
 
+    def abandon(self) -> None:
+        """Gives up a loop that only fails; the next cell makes a new one."""
+        self._loop = None
+        self._poller = select.poll()
+        self._poller.register(self._channel_fd, select.POLLIN)
+
     def close(self) -> None:
         """Closes the loop; the next cell would make a new one."""
         if self._loop is not None:

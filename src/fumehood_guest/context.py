@@ -29,6 +29,9 @@ _KIB = 1024
 # EX_SOFTWARE of sysexits.h: the exit status of a context that can no longer answer.
 _DAMAGED = 70
 _ATTEMPTS = (1, 2, 3)
+# Between two requests: how often the user's loop may fail before it is given up, and then the context.
+_MAX_IDLE_FAULTS = 100
+_MAX_FAULTS = 1_000
 
 
 class Language(Protocol):
@@ -77,6 +80,7 @@ class Context:
         self._background = BackgroundLoop(channel.fileno())
         self._inputs = Inputs(channel, self._outlet, self._streams, self._gate, self._leave)
         self._exit = os._exit
+        self._faults = 0
         self._getrusage = resource.getrusage
         self._flush_c_stdio = flush_c_stdio
         self._language: Language = shell
@@ -101,14 +105,17 @@ class Context:
         while True:
             try:
                 self._serve_one()
-            except BaseException:  # noqa: S112
-                continue  # a handler of the user, in another thread, hit the loop itself
+            except BaseException:
+                self._faults += 1  # a handler of the user, in another thread, hit the loop itself
+
+            if self._faults > _MAX_FAULTS:
+                self._exit(_DAMAGED)
 
     def _serve_one(self) -> None:
         self._gate.close()
 
-        if not self._channel.is_readable():
-            self._idle()
+        if not self._channel.is_readable() and not self._idle():
+            return
 
         frame = self._channel.receive()
 
@@ -117,26 +124,37 @@ class Context:
 
         header, payload = frame
 
+        self._faults = 0
+
         if header["type"] == "execute_request":
             self._execute(Execution(header), payload.decode("utf-8", "replace"))
         elif header["type"] == "shutdown_request":
             self._leave()
 
-    def _idle(self) -> None:
+    def _idle(self) -> bool:
+        """Waits for the host; returns whether it has sent something."""
         self._gate.open_for_wait()
         try:
             self._background.wait()
         except BaseException as error:
             self._gate.close()
-            self._shell.showtraceback((type(error), error, error.__traceback__))
+            self._faults += 1
+
+            if self._faults > _MAX_IDLE_FAULTS:
+                self._background.abandon()
+
+            self._shell.show_stray(error)
         finally:
             self._gate.close()
+
+        # User code may have stopped the loop.
+        return self._channel.is_readable()
 
     def _execute(self, execution: Execution, source: str) -> None:
         before = self._cpu_seconds()
         self._outlet.begin(execution)
         borrowed = BorrowedEnvironment(execution.envs)
-        error = self._run(source, execution)
+        error = self._run(source, execution, borrowed)
 
         if self._outlet.is_detached:
             self._shell.leave_fork(error)
@@ -167,11 +185,12 @@ class Context:
         except OSError:
             return  # user code has closed the descriptor
 
-    def _run(self, source: str, execution: Execution) -> BaseException | None:
+    def _run(self, source: str, execution: Execution, borrowed: BorrowedEnvironment) -> BaseException | None:
         """Runs the code with the gate open; returns what escaped from it."""
         self._inputs.is_cell_running = True
         try:
             try:
+                borrowed.take()
                 self._gate.open_for_cell()
                 self._language.run_source(source, execution)
             finally:

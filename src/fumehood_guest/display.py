@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import io
 import tokenize
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.formatters import DisplayFormatter
 
 if TYPE_CHECKING:
     from fumehood_guest.shell import PythonShell
 
 _MAX_DISPLAY_ID_CHARACTERS = 64
 _MAX_REPR_CHARACTERS = 10_000
+_PLAIN_TYPES = frozenset((bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple))
 
 
 class Publisher(DisplayPublisher):  # type: ignore[misc]
@@ -99,6 +101,33 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
             and self.shell.history_manager is not None
         ):
             self.shell.history_manager.output_hist_reprs[self.prompt_count] = text
+
+
+class ValueFormatter(DisplayFormatter):  # type: ignore[misc]
+    """Turns values into MIME bundles."""
+
+    def format(
+        self, obj: Any, include: Optional[Any] = None, exclude: Optional[Any] = None
+    ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """Returns the formats of a value and their metadata."""
+        plain = self.formatters["text/plain"]
+
+        # Plain values have text and nothing else, unless somebody has registered a formatter for them.
+        if type(obj) in _PLAIN_TYPES and include is None and exclude is None and not self._has_printer(obj):
+            text = plain(obj)
+            return ({} if text is None else {"text/plain": text}), {}
+
+        formats, metadata = super().format(obj, include=include, exclude=exclude)
+        return formats, metadata
+
+    def _has_printer(self, obj: Any) -> bool:
+        kind, key = type(obj), id(obj)
+        formatters = [self.mimebundle_formatter, self.ipython_display_formatter]
+        formatters += [one for mime, one in self.formatters.items() if mime != "text/plain"]
+        return any(
+            kind in one.type_printers or object in one.type_printers or key in one.singleton_printers
+            for one in formatters
+        )
 
 
 def _display_id(transient: Optional[Dict[str, Any]]) -> Optional[str]:

@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import sys
-from typing import Dict, Mapping
+from typing import Dict, Mapping, Optional
 
 from fumehood_guest.channel import CHANNEL_FD
 from fumehood_guest.randomness import reseed
@@ -53,8 +53,13 @@ class BorrowedEnvironment:
     """Environment variables that hold during one execution and are undone after it."""
 
     def __init__(self, envs: Dict[str, str]) -> None:
-        self._before = {name: os.environ.get(name) for name in envs}
-        os.environ.update(envs)
+        self._envs = envs
+        self._before: Dict[str, Optional[str]] = {}
+
+    def take(self) -> None:
+        """Sets the variables."""
+        self._before = {name: os.environ.get(name) for name in self._envs}
+        os.environ.update(self._envs)
 
     def give_back(self) -> None:
         """Restores the values from before."""

@@ -22,7 +22,9 @@ STREAM_FDS = {"stdout": 1, "stderr": 2}
 _CHUNK_CHARACTERS = 1 << 16
 _MAX_NAME_CHARACTERS = 1024
 _MAX_VALUE_CHARACTERS = 10_000
-_MAX_TRACEBACK_CHARACTERS = 100_000
+# Below what fumehood_wire.messages allows: a character has at most 12 bytes in JSON.
+_MAX_TRACEBACK_CHARACTERS = 80_000
+_MAX_TRACEBACK_LINES = 5_000
 
 
 class Execution:
@@ -245,10 +247,14 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _shorten_lines(lines: List[str], limit: int) -> List[str]:
-    if sum(map(len, lines)) <= limit:
+    if sum(map(len, lines)) > limit:
+        lines = shorten("\n".join(lines), limit).split("\n")
+
+    if len(lines) <= _MAX_TRACEBACK_LINES:
         return lines
 
-    return shorten("\n".join(lines), limit).split("\n")
+    half = _MAX_TRACEBACK_LINES // 2
+    return [*lines[:half], f"... {len(lines) - 2 * half:,} lines left out ...", *lines[-half:]]
 
 
 def _cut(data: bytes, limit: int) -> bytes:

@@ -23,10 +23,11 @@ from traitlets.config import Config
 from fumehood_guest import preparation
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.commands import UserSite, run_command
-from fumehood_guest.display import Publisher, ResultHook
+from fumehood_guest.display import Publisher, ResultHook, ValueFormatter
 from fumehood_guest.figures import Figures
 from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.streams import Streams
+from fumehood_guest.syntax import Syntax
 from fumehood_guest.tables import register_tables
 from fumehood_guest.tracebacks import exception_name, exception_value, format_exception
 
@@ -82,7 +83,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         self._failure: Optional[Tuple[str, str, List[str]]] = None
-        super().__init__(**options)
+        super().__init__(input_transformer_manager=Syntax(), **options)
         self.figures = Figures(self)
         self.user_site = UserSite()
         register_tables(self.display_formatter)
@@ -97,6 +98,11 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
     def init_virtualenv(self) -> None:
         """The interpreter's own packages are those of the template."""
+
+    def init_display_formatter(self) -> None:
+        """Makes the formatter of values."""
+        self.display_formatter = ValueFormatter(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def init_user_ns(self) -> None:
         """Fills the user's namespace."""
@@ -147,6 +153,15 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         return max(0, count - 1)
 
     # -- IPython's execution
+
+    def should_run_async(self, raw_cell: str, **options: Any) -> bool:
+        """Whether a cell awaits something; nothing can be awaited without one of the two words."""
+        source = options.get("transformed_cell") or raw_cell
+
+        if "await" not in source and "async" not in source:
+            return False
+
+        return bool(super().should_run_async(raw_cell, **options))
 
     @contextmanager
     def _tee(self, channel: str) -> Iterator[None]:
@@ -217,7 +232,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         if self._ends_cell(error):
             self._note_failure(error, tb)
         else:
-            sys.stderr.write("\n".join(self._format(error, tb)) + "\n")
+            self.show_stray(error)
 
     def showsyntaxerror(self, filename: Optional[str] = None, running_compiled_code: bool = False) -> None:
         """As `showtraceback`."""
@@ -226,6 +241,10 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
     def show_usage_error(self, exc: BaseException) -> None:
         """As `showtraceback`: the wrong use of a magic fails the cell."""
         self.showtraceback((type(exc), exc, None))
+
+    def show_stray(self, error: BaseException) -> None:
+        """Writes an error that belongs to no cell to stderr."""
+        sys.stderr.write("\n".join(self._format(error)) + "\n")
 
     def _ends_cell(self, error: BaseException) -> bool:
         result = self.displayhook.exec_result

@@ -133,18 +133,58 @@ def test_an_interrupt_cancels_the_cell_alone(context):
     context.run("task.cancel()")
 
 
+def test_a_stopped_loop_goes_on(context):
+    """A task that stops the loop between cells stops neither the context nor the other tasks."""
+    context.run(
+        "import asyncio\nloop = asyncio.get_running_loop()\n"
+        "loop.call_later(0.02, loop.stop)\nloop.call_later(0.04, print, 'later')"
+    )
+    assert context.next_message()[1] == b"later\n"
+
+
 def test_a_closed_loop_is_replaced(context):
     """A cell that closes the loop does not end asynchronous cells for good."""
     context.run("import asyncio\nasyncio.get_running_loop().close()")
     assert context.run("await asyncio.sleep(0, 5)").text == "5"
 
 
+def test_a_broken_loop_does_not_spin(context):
+    """A cell that breaks the loop for good leaves a context that rests, and runs the next cell."""
+    context.run(
+        "import asyncio\nloop = asyncio.get_running_loop()\nloop._run_once = None\nloop.call_later(9, print)"
+    )
+    assert context.run("1").text == "1"
+    wait_until_resting(context.pid)
+    assert context.run("await asyncio.sleep(0, 2)").text == "2"
+
+
 def test_an_idle_context_does_not_wake_up(context):
     """Without pending tasks an idle context sleeps: no voluntary switches while nothing happens."""
     context.run("import asyncio\nawait asyncio.sleep(0)")
     wait_until_asleep(context.pid)
-    before = process_status(context.pid)["voluntary_ctxt_switches"]
-    deadline = time.monotonic() + 0.3
+    assert is_resting(context.pid, 0.3)
+
+
+def wait_until_resting(pid: int) -> None:
+    """Waits until a process does nothing for a while."""
+    deadline = time.monotonic() + 20
+
+    while not is_resting(pid, 0.1):
+        assert time.monotonic() < deadline
+
+
+def is_resting(pid: int, seconds: float) -> bool:
+    """Whether a process neither runs nor wakes up during some time."""
+    before = activity(pid)
+    deadline = time.monotonic() + seconds
 
     while time.monotonic() < deadline:
-        assert process_status(context.pid)["voluntary_ctxt_switches"] == before
+        if activity(pid) != before:
+            return False
+
+    return True
+
+
+def activity(pid: int) -> tuple[str, str]:
+    status = process_status(pid)
+    return status["voluntary_ctxt_switches"], status["nonvoluntary_ctxt_switches"]

@@ -97,6 +97,39 @@ def test_mime_bundles_of_plotting_libraries(context):
     assert header["metadata"] == {"application/geo+json": {"expanded": True}}
 
 
+def test_formatters_of_the_user(context):
+    """A formatter that a cell registers is used, for plain types too; so is a transformer of its syntax."""
+    assert context.run("[1, 'x']").results == [{"text/plain": b"[1, 'x']"}]
+    context.run(
+        "formatters = get_ipython().display_formatter.formatters\n"
+        "formatters['text/html'].for_type(int, lambda n: f'<i>{n}</i>')"
+    )
+    assert context.run("5").results == [{"text/plain": b"5", "text/html": b"<i>5</i>"}]
+    context.run(
+        "get_ipython().input_transformer_manager.cleanup_transforms"
+        ".append(lambda lines: [line.replace('ZWEI', '2') for line in lines])"
+    )
+    assert context.run("'ZWEI'").text == "'2'"
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("    x = 3\n    x", "3"),
+        ("\n\nx = 4\nx", "4"),
+        (">>> x = 5\n>>> x", "5"),
+        ("In [1]: 6", "6"),
+        ('x = """\n%time\n!ls\n"""\nlen(x)', "11"),
+        ("y = 5; y  # what?", "5"),
+        ("a = %pwd\ntype(a).__name__", "'str'"),
+        ("if True:\n    %time z = 7\nz", "7"),
+    ],
+)
+def test_syntax_of_ipython(context, code, value):
+    """Indented cells, prompts, magics among statements and look-alikes mean what they mean in IPython."""
+    assert context.run(code).text == value
+
+
 def test_base64_pictures_become_bytes(context):
     """A raw bundle with base64 text, the custom of Jupyter, travels as bytes."""
     (parts,) = context.run("display({'image/png': 'iVBORw=='}, raw=True)").results
@@ -260,6 +293,12 @@ def test_a_huge_message_is_bounded(context):
     assert outcome.error[0] == "ValueError"
     assert len(outcome.error[1]) < 64 * 1024
     assert len(outcome.traceback) < 1 << 20
+
+
+def test_a_message_of_many_lines_is_bounded(context):
+    """A message of a million lines, or of the widest characters, fits the wire."""
+    assert context.run("raise ValueError('x\\n' * 1_000_000)").error[0] == "ValueError"
+    assert context.run("raise ValueError('\\U0001f600' * 1_000_000)").error[0] == "ValueError"
 
 
 def test_circular_causes_end(context):

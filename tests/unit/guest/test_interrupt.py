@@ -141,7 +141,9 @@ def test_children_get_the_default_signals(context):
     text = context.run(
         "print(subprocess.check_output('grep -E \"Sig(Blk|Ign)\" /proc/self/status', shell=True, text=True))"
     ).stdout
-    assert text.split() == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+    # Of the first 31 signals; the C library has ideas of its own about those that follow.
+    masks = [int(mask, 16) & 0x7FFFFFFF for mask in text.split()[1::2]]
+    assert masks == [0, 0]
 
 
 def test_two_interrupts(context):
