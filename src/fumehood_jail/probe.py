@@ -109,8 +109,7 @@ def try_everything() -> list[Layer]:
         layers += _mounts(plan, facts)
         layers.append(_ids(plan, usable=layers[1].state == "there"))
     finally:
-        if plan.lock_fd is not None:
-            os.close(plan.lock_fd)
+        plan.release()
 
     layers += [_no_new_privs(), _seccomp(), _landlock(), _cgroup(facts)]
     for name, good, why, way_out in advice.hardening(facts):

@@ -71,6 +71,12 @@ class IdPlan:
         """Returns the plan as plain values, without the lock."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "lock_fd"}
 
+    def release(self) -> None:
+        """Gives the block of ids back; releasing twice is no error. Before: no process has one of them."""
+        if self.lock_fd is not None:
+            os.close(self.lock_fd)
+            self.lock_fd = None
+
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> IdPlan:
         """Makes the plan that `to_dict` described, in a process that does not hold the lock."""

@@ -23,7 +23,8 @@ from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, gues
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, LinuxSpawner, wait_for_exit
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.template import Template
-from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail import cgroups, probe, seccomp, users
+from fumehood_jail.errors import JailError
 from fumehood_jail.launch import BASE_UID
 from fumehood_wire.frames import ProtocolError, parse_json
 
@@ -65,7 +66,12 @@ class LinuxRuntime(Runtime):
         except BaseException as error:
             keeper.process.kill()
             await wait_for_exit(keeper.process)
-            host_end.close()
+
+            if spawner is not None:
+                await spawner.aclose()
+            else:
+                host_end.close()
+                ids.release()
 
             if isinstance(error, SandboxStartError | asyncio.CancelledError):
                 raise
@@ -75,6 +81,8 @@ class LinuxRuntime(Runtime):
                 reason=f"its zygote did not become ready: {keeper.last_words() or error or type(error).__name__}",
                 hint="check that IPython and the preloaded modules can be imported by the template's interpreter",
             ) from None
+        finally:
+            keeper.close()
 
         return spawner
 
@@ -158,20 +166,39 @@ class _Keeper:
             raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
 
         reason = f"{detail}: {os.strerror(number)}" if number and os.strerror(number) not in detail else str(detail)
-        raise IsolationUnavailableError(layer=str(step), reason=reason, how_to_get_it=str(hint))
+        missing = await asyncio.to_thread(_missing_layer)
+
+        if missing is None:
+            raise IsolationUnavailableError(layer=str(step), reason=reason, how_to_get_it=str(hint))
+
+        raise IsolationUnavailableError(
+            layer=missing.name, reason=f"{missing.why}; {reason}", how_to_get_it=missing.how_to_get_it
+        )
 
     def last_words(self) -> str:
         """What the keeper or the zygote wrote to standard error before it ended."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
+    def close(self) -> None:
+        """Nobody will ask for its last words any more."""
+        os.close(self._stderr)
+
     def _read_report(self) -> bytes:
         with open(self._report_fd, "rb") as file:
             return file.read(_MAX_REPORT_BYTES)
 
 
+def _missing_layer() -> probe.Layer | None:
+    """Tries each layer alone: which one is missing tells more than the step at which a launch with all of them failed."""
+    try:
+        layers = probe.probe()
+    except JailError:
+        return None
+
+    return next((layer for layer in layers if layer.need == "required" and layer.state == "missing"), None)
+
+
 def doctor() -> list[dict[str, str]]:
     """Describes every layer on this machine: whether it is there, why not, and how to get it."""
-    from fumehood_jail import probe
-
     return [layer.to_dict() for layer in probe.probe()]

@@ -62,6 +62,7 @@ class LinuxSpawner(Spawner):
         self._guests: dict[int, LinuxGuest] = {}
         self._numbers = itertools.count(1)
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._farewell: asyncio.Task[None] | None = None
 
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
         """Sends the zygote its orders and waits until everything is imported."""
@@ -80,24 +81,20 @@ class LinuxSpawner(Spawner):
         guest = LinuxGuest(self, number, slot, self._make_cgroup(sandbox_id, limits))
         self._guests[number] = guest
         try:
-            init_end, *doors = guest.open_guest_fds()
-            try:
-                options = _readable(self._options(limits, first))
-                try:
-                    message = {"type": "spawn", "sandbox": number, "slot": slot}
-                    self._tell(message, [init_end, options, *first.fds, *doors])
-                finally:
-                    os.close(options)
-            finally:
-                for fd in (init_end, *doors):
-                    os.close(fd)
+            self._ask_for(guest, limits, first)
+        except BaseException:
+            # The zygote does not know it, and will never report its end.
+            guest.abandon()
+            self._guest_ended(number)
+            raise
 
+        try:
             await asyncio.wait_for(guest.greeted(limits), _GREETING_SECONDS)
         except TimeoutError:
-            guest.kill()
+            guest.abandon()
             raise SandboxStartError(step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s") from None
         except BaseException:
-            guest.kill()
+            guest.abandon()
             raise
 
         return guest
@@ -116,9 +113,7 @@ class LinuxSpawner(Spawner):
 
         self._all_ended()
 
-        if self._ids.lock_fd is not None:
-            os.close(self._ids.lock_fd)
-            self._ids.lock_fd = None
+        self._ids.release()
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
         """Computes the isolation of a guest from what it and the kernel say was applied."""
@@ -126,8 +121,27 @@ class LinuxSpawner(Spawner):
 
     def ask_to_kill(self, number: int) -> None:
         """Lets the zygote kill a guest whose processes belong to another user than we do."""
-        if not self.ended.done():
+        if self.ended.done():
+            return
+
+        try:
             self._tell({"type": "kill", "sandbox": number})
+        except SandboxStartError:
+            # Who cannot be told has ended, and all that it made with it.
+            return
+
+    def _ask_for(self, guest: LinuxGuest, limits: Limits, first: FirstContext) -> None:
+        init_end, *doors = guest.open_guest_fds()
+        try:
+            options = _readable(self._options(limits, first))
+            try:
+                message = {"type": "spawn", "sandbox": guest.number, "slot": guest.slot}
+                self._tell(message, [init_end, options, *first.fds, *doors])
+            finally:
+                os.close(options)
+        finally:
+            for fd in (init_end, *doors):
+                os.close(fd)
 
     def _take_slot(self) -> int:
         """An id that no living sandbox has; ids come round again as late as possible."""
@@ -232,6 +246,8 @@ class LinuxSpawner(Spawner):
     def _zygote_ended(self) -> None:
         self._close_control()
         self._all_ended()
+        # Its keeper ends too: to be reaped, and its ids given back.
+        self._farewell = asyncio.get_running_loop().create_task(self.aclose())
 
         if not self._ready.done():
             self._ready.set_exception(SandboxStartError(step="preload", reason="the zygote ended"))
@@ -261,6 +277,9 @@ def _readable(options: dict[str, Any]) -> int:
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     """Waits until a child process has ended, without a thread: at the end of the interpreter none can be had."""
+    if process.poll() is not None:
+        return
+
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     pidfd = os.pidfd_open(process.pid)
@@ -282,17 +301,19 @@ class LinuxGuest(Guest):
         self.ended = asyncio.get_running_loop().create_future()
         self.isolation = Isolation(level="none")
         self._spawner = spawner
-        self._number = number
+        self.number = number
         self._cgroup = cgroup
         self._pidfd = -1
         self._limits: Limits | None = None
         self._uploaded_bytes = 0
         self._last_oom_kills = 0
         self._failure: SandboxStartError | None = None
+        self._is_open = False
 
     def open_guest_fds(self) -> list[int]:
         """Makes what init is given: its end of the socket, and the doors of its control groups."""
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._is_open = True
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         return [guest_end.detach(), *(self._cgroup.open_doors() if self._cgroup is not None else ())]
@@ -334,7 +355,7 @@ class LinuxGuest(Guest):
 
         # The end of a PID namespace's first process ends all others in it; no list of pids to race against.
         if self._pidfd < 0:
-            self._spawner.ask_to_kill(self._number)
+            self._spawner.ask_to_kill(self.number)
             return
 
         try:
@@ -342,7 +363,14 @@ class LinuxGuest(Guest):
         except ProcessLookupError:
             return
         except PermissionError:
-            self._spawner.ask_to_kill(self._number)
+            self._spawner.ask_to_kill(self.number)
+
+    def abandon(self) -> None:
+        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        self.kill()
+
+        if self._is_open:
+            self.socket.close()
 
     def apply(self, limits: Limits) -> None:
         """Changes the limits that cgroups keep; see the port."""

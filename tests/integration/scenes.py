@@ -1,0 +1,169 @@
+"""What the children of the integration tests do: each function is one host process that uses fumehood.
+
+Run by `launching.py`, as whatever user and in whatever place; returns plain values to the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fumehood import CommandExitError, FumehoodError, IsolationUnavailableError, Limits, Sandbox
+
+CELLS = Path(__file__).resolve().parent / "cells"
+
+
+def main(name: str, arguments: str) -> None:
+    """Entry point of the child: calls the function, and writes what it returns to standard output."""
+    print(json.dumps(globals()[name](*json.loads(arguments))))
+
+
+def every_verb() -> dict[str, Any]:
+    """Uses each part of the API once."""
+    with Sandbox(metadata={"of": "scene"}) as sandbox:
+        sandbox.run_code("x = 41")
+        sandbox.files.write("folder/a.txt", "hello")
+        handle = sandbox.commands.run("read line; echo heard $line", background=True, stdin=True)
+        handle.send_stdin("word\n")
+        second = sandbox.create_code_context(cwd="/tmp")
+        sandbox.restart_code_context(second)
+        seen = {
+            "text": sandbox.run_code("x += 1; x").text,
+            "read": sandbox.files.read("folder/a.txt"),
+            "owner": sandbox.files.get_info("folder/a.txt").owner,
+            "id": sandbox.commands.run("id -un; id -u").stdout,
+            "heard": handle.wait().stdout,
+            "cwd": sandbox.run_code("import os; os.getcwd()", context=second).text,
+            "bash": str(sandbox.run_code("echo $((6 * 7))", language="bash").logs),
+            "loop": str(sandbox.run_code("while True: pass", timeout=0.3).error),
+            "kept": sandbox.run_code("x").text,
+            "died": sandbox.run_code("import os; os._exit(3)").error.name,
+            "after": sandbox.run_code("6 * 7").text,
+            "metrics": sandbox.get_metrics().processes > 1,
+            "isolation": {
+                layer.name: [layer.state, layer.why] for layer in sandbox.get_info().isolation.layers
+            },
+            "level": sandbox.get_info().isolation.level,
+        }
+
+    seen["running"] = sandbox.is_running()
+    return seen
+
+
+def memory_and_fork_bombs() -> dict[str, Any]:
+    """Sets off both bombs, next to a neighbour."""
+    limits = Limits(memory_bytes=256 << 20, processes=40, wall_seconds=20)
+
+    with Sandbox() as neighbour, Sandbox(limits=limits) as sandbox:
+        neighbour.run_code("x = 'neighbour'")
+        bomb = sandbox.run_code("held = []\nwhile True: held.append(bytearray(32 << 20))")
+        child_bomb = sandbox.run_code(
+            "import subprocess, sys\n"
+            "code = 'held = []\\nwhile True: held.append(bytearray(32 << 20))'\n"
+            "subprocess.run([sys.executable, '-c', code]).returncode"
+        )
+        forks = sandbox.run_code(
+            "import os, signal\n"
+            "pids = []\n"
+            "try:\n"
+            "    while True:\n"
+            "        pid = os.fork()\n"
+            "        if pid == 0:\n"
+            "            signal.pause()\n"
+            "        pids.append(pid)\n"
+            "except BlockingIOError as error:\n"
+            "    print(error.errno, len(pids))\n"
+            "for pid in pids:\n"
+            "    os.kill(pid, 9)\n"
+            "    os.waitpid(pid, 0)\n"
+        )
+        return {
+            "bomb": [bomb.error.kind, bomb.error.name, bomb.state_lost],
+            "child bomb": child_bomb.text,
+            "forks": [int(word) for word in str(forks.logs).split()] or str(forks.error),
+            "after": sandbox.run_code("6 * 7").text,
+            "neighbour": neighbour.run_code("x").text,
+        }
+
+
+def cells(*names: str) -> dict[str, str]:
+    """Runs programs of the compatibility tests, each as a cell and as a script of a sandbox of its own."""
+    shown = {}
+
+    for name in names:
+        code = (CELLS / f"{name}.py").read_text(encoding="utf-8")
+
+        with Sandbox() as sandbox:
+            execution = sandbox.run_code(code, timeout=60)
+            shown[f"{name}, cell"] = f"{execution.logs}{execution.error or ''}"
+
+        with Sandbox() as sandbox:
+            sandbox.files.write("program.py", code)
+
+            try:
+                shown[f"{name}, script"] = sandbox.commands.run("python program.py", timeout=60).stdout
+            except CommandExitError as error:
+                shown[f"{name}, script"] = error.stderr
+
+    return shown
+
+
+def ids_of_two() -> dict[str, Any]:
+    """Tells under which ids of the host two sandboxes run, and whether they can be ended."""
+    before = {info.id for info in Sandbox.list()}
+
+    with Sandbox() as first, Sandbox() as second:
+        owners = [_owner_of(sandbox) for sandbox in (first, second)]
+        layers = {layer.name: layer.state for layer in first.get_info().isolation.layers}
+        second.files.write("a", "b")
+        killed = second.kill()
+
+    return {"owners": owners, "identity": layers["identity"], "killed": killed, "before": len(before)}
+
+
+def _owner_of(sandbox: Sandbox) -> int:
+    """Finds the sandbox's command among the processes of the host, and returns whose it is."""
+    marker = f"marker-{sandbox.id}"
+    sandbox.commands.run(["sleep", "1000"], envs={"MARKER": marker}, background=True)
+    sandbox.commands.run(["python", "-c", "import signal; signal.pause()", marker], background=True)
+
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and marker.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                return os.stat(f"/proc/{name}").st_uid
+        except OSError:
+            continue
+
+    raise AssertionError("the command is not there")
+
+
+def strict() -> str:
+    """Asks for every layer."""
+    try:
+        with Sandbox(strict=True):
+            return "started"
+    except IsolationUnavailableError as error:
+        return str(error)
+
+
+def refusal() -> dict[str, str]:
+    """Starts a sandbox where none can start."""
+    try:
+        Sandbox().kill()
+    except FumehoodError as error:
+        return {"kind": type(error).__name__, "text": str(error), "layer": getattr(error, "layer", "")}
+
+    return {"kind": "started", "text": "", "layer": ""}
+
+
+def doctor() -> dict[str, Any]:
+    """Runs `fumehood doctor --json`."""
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-m", "fumehood", "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    return {"code": done.returncode, "layers": json.loads(done.stdout), "stderr": done.stderr}

@@ -1,0 +1,191 @@
+"""The same library for an ordinary user, and where a system refuses: an error that says what to do.
+
+When the tests run as root, the children become an ordinary user; otherwise they stay who they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from .launching import SUBORDINATE_IDS, run_scene
+
+CELLS = (
+    "multiprocessing_fork",
+    "shared_memory",
+    "asyncio_parts",
+    "terminal",
+    "machine",
+    "processes_and_signals",
+)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to arrange the system")
+
+
+# -- without newuidmap: everything under the user's own id
+
+
+def test_every_verb_works_without_root() -> None:
+    """An ordinary user has every verb, and is told which layers are weaker and why."""
+    seen = run_scene("every_verb", ordinary=True)
+    isolation = seen.pop("isolation")
+
+    assert seen == {
+        "text": "42",
+        "read": "hello",
+        "owner": "user",
+        "id": "user\n1000\n",
+        "heard": "heard word\n",
+        "cwd": "'/tmp'",
+        "bash": "42\n",
+        "loop": "TimeLimitExceeded: ran longer than 0.3 s: it was interrupted, the state is kept",
+        "kept": "42",
+        "died": "ContextDied",
+        "after": "42",
+        "metrics": True,
+        "level": "namespaces",
+        "running": False,
+    }
+    for name in ("namespaces", "filesystem root", "capabilities", "no new privileges", "seccomp", "network"):
+        assert isolation[name][0] == "on"
+
+
+@needs_root
+def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
+    """Without subordinate ids and writable cgroups, two layers are degraded: why, and the way out."""
+    isolation = run_scene("every_verb", ordinary=True)["isolation"]
+    state, why = isolation["identity"]
+    assert state == "degraded"
+    assert "install newuidmap and list a range in /etc/subuid" in why
+
+    for name in ("cgroup memory", "cgroup pids", "cgroup cpu"):
+        state, why = isolation[name]
+        assert state == "degraded"
+        assert "rlimits and a watcher inside instead" in why
+        assert "not writable" in why or "does not" in why
+
+
+def test_bombs_end_without_cgroups() -> None:
+    """Rlimits and the watcher hold: OutOfMemory, no process above the limit, and the sandbox lives on."""
+    seen = run_scene("memory_and_fork_bombs", ordinary=True)
+
+    assert seen["bomb"] == ["out_of_memory", "OutOfMemory", True]
+    assert seen["child bomb"] == "-9"
+    errno_value, forked = seen["forks"]
+    assert errno_value == 11
+    assert 30 <= forked <= 40
+    assert (seen["after"], seen["neighbour"]) == ("42", "'neighbour'")
+
+
+def test_bombs_end_for_root_in_the_same_way() -> None:
+    """The promise does not depend on who keeps the limit."""
+    seen = run_scene("memory_and_fork_bombs")
+
+    assert seen["bomb"] == ["out_of_memory", "OutOfMemory", True]
+    assert seen["child bomb"] == "-9"
+    assert seen["forks"][0] == 11
+    assert (seen["after"], seen["neighbour"]) == ("42", "'neighbour'")
+
+
+def test_programs_work_without_root() -> None:
+    """What works for root works for an ordinary user."""
+    shown = run_scene("cells", *CELLS, ordinary=True)
+    assert shown == dict.fromkeys(shown, "works\n")
+    assert len(shown) == 2 * len(CELLS)
+
+
+@needs_root
+def test_strict_refuses_what_is_degraded() -> None:
+    """`strict=True` starts nothing where a layer is weaker, and names the layers."""
+    said = run_scene("strict", ordinary=True)
+    assert "identity, cgroup memory, cgroup pids" in said
+    assert "newuidmap" in said
+
+
+# -- with newuidmap: an id of its own for each sandbox
+
+
+@needs_root
+def test_each_sandbox_has_an_id_of_the_users_range() -> None:
+    """With ranges in /etc/subuid and /etc/subgid, sandboxes run under different ids, none the user's."""
+    if shutil.which("newuidmap") is None:
+        pytest.skip("needs newuidmap (package uidmap)")
+
+    seen = run_scene("ids_of_two", ordinary=True, place=("subordinate ids",))
+    first, count = SUBORDINATE_IDS
+    assert seen["identity"] == "on"
+    assert seen["killed"] is True
+    assert all(first <= owner < first + count for owner in seen["owners"])
+    assert seen["owners"][0] != seen["owners"][1]
+
+
+@needs_root
+def test_every_verb_works_with_subordinate_ids() -> None:
+    """The same verbs over ids that are not the caller's, whose processes only the zygote may kill."""
+    if shutil.which("newuidmap") is None:
+        pytest.skip("needs newuidmap (package uidmap)")
+
+    seen = run_scene("every_verb", ordinary=True, place=("subordinate ids",))
+    assert (seen["kept"], seen["after"], seen["owner"], seen["running"]) == ("42", "42", "user", False)
+    assert seen["isolation"]["identity"] == ["on", "a host uid of its own"]
+
+
+# -- the doctor
+
+
+def test_the_doctor_of_an_ordinary_user() -> None:
+    """`fumehood doctor` finds what is needed, and says of each layer that is weaker how to get it."""
+    told = run_scene("doctor", ordinary=True)
+    layers = {layer["name"]: layer for layer in told["layers"]}
+
+    assert told["code"] == 0
+    assert told["stderr"] == ""
+    assert layers["user namespace"]["state"] == "there"
+    assert all(layer["state"] == "there" for layer in told["layers"] if layer["need"] == "required")
+    assert all(layer["how_to_get_it"] for layer in told["layers"] if layer["state"] != "there")
+
+
+# -- systems that refuse
+
+REFUSALS = {
+    "seccomp profile": (
+        "user namespace",
+        "the seccomp profile of the container forbids new user namespaces",
+        "--security-opt seccomp=unconfined",
+    ),
+    "no user namespaces": (
+        "user namespace",
+        "user.max_user_namespaces is 0",
+        "sysctl -w user.max_user_namespaces=",
+    ),
+    "masked proc": ("proc", "the /proc of this container is masked", "--security-opt systempaths=unconfined"),
+}
+
+
+@needs_root
+@pytest.mark.parametrize("ordinary", [True, False], ids=["ordinary user", "root"])
+@pytest.mark.parametrize("place", REFUSALS)
+def test_a_refusing_system_is_named_with_the_way_out(place: str, ordinary: bool) -> None:
+    """Where no sandbox can start, the error says which layer is missing, why, and how to allow it."""
+    layer, reason, way_out = REFUSALS[place]
+    seen = run_scene("refusal", ordinary=ordinary, place=(place,))
+
+    assert seen["kind"] == "IsolationUnavailableError"
+    assert seen["layer"] == layer
+    assert reason in seen["text"]
+    assert way_out in seen["text"]
+
+
+@needs_root
+@pytest.mark.parametrize("place", REFUSALS)
+def test_the_doctor_of_a_refusing_system(place: str) -> None:
+    """There `fumehood doctor` ends with code 1 and says the same."""
+    layer, reason, way_out = REFUSALS[place]
+    told = run_scene("doctor", ordinary=True, place=(place,))
+    missing = {found["name"]: found for found in told["layers"] if found["state"] == "missing"}
+
+    assert told["code"] == 1
+    assert reason in missing[layer]["why"]
+    assert way_out in missing[layer]["how_to_get_it"]
