@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 from fumehood.backends.requests import ExecuteRequest
-from fumehood.events import ErrorEvent, Event, ExecutionFinished, ExecutionStarted
+from fumehood.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.execution import Execution, ExecutionError
 from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.measuring import Meter
@@ -96,12 +96,9 @@ class LiveContext:
         await self._living_link()
 
     async def execute(self, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
-        """Runs code after what was asked before; emits events, and returns everything once more."""
+        """Runs code after what was asked before; emits what happens, and returns everything once more."""
         async with self._turn:
-            link = await self._living_link()
-            execution = await self._run(link, request, emit)
-            emit(ExecutionFinished(execution=execution))
-            return execution
+            return await self._run(await self._living_link(), request, emit)
 
     def interrupt(self) -> bool:
         """Interrupts what runs; false if nothing does."""

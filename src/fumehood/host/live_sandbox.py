@@ -33,7 +33,7 @@ from fumehood.errors import (
     SandboxClosedError,
     SandboxStartError,
 )
-from fumehood.events import Event
+from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
 from fumehood.host.context_link import ContextLink
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
@@ -182,6 +182,7 @@ class LiveSandbox:
             await asyncio.sleep(0)
             self._check_alive(outcome_unknown=True)
 
+        emit(ExecutionFinished(execution=execution))
         return execution
 
     def answer_input(self, answer: InputAnswer) -> None:
