@@ -241,7 +241,8 @@ class AsyncSandbox:
                 yield event
 
                 if isinstance(event, InputRequestEvent):
-                    await self._answer(event, on_input)
+                    answer = await _ask(event, on_input)
+                    await self._lease.backend.answer_input(self.id, answer)
 
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context."""
@@ -267,10 +268,10 @@ class AsyncSandbox:
         """Kill a context."""
         await self._lease.backend.context_call(self.id, RemoveContext(context_id=_context_id(context) or ""))
 
-    async def _answer(self, event: InputRequestEvent, on_input: AsyncInputCallback | None) -> None:
-        text = await notify(on_input, event)
-        answer = InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
-        await self._lease.backend.answer_input(self.id, answer)
+
+async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:
+    text = await notify(on_input, event)
+    return InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
 
 
 def _context_id(context: Context | None) -> str | None:

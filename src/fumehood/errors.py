@@ -40,7 +40,7 @@ import errno
 import os
 from typing import ClassVar, Literal
 
-from fumehood.text import visible_line
+from fumehood.text import visible, visible_line
 
 EndReason = Literal["killed", "expired", "idle", "died", "host_closed"]
 
@@ -58,8 +58,9 @@ class FumehoodError(Exception):
     code: ClassVar[str] = "error"
 
     def __init__(self, message: str, *, hint: str = "", outcome_unknown: bool = False) -> None:
-        super().__init__(message)
-        self.message = message
+        # Values in it may be a guest's; each class bounds them, and no control character of theirs passes here.
+        self.message = visible(message)
+        super().__init__(self.message)
         self.hint = hint
         self.outcome_unknown = outcome_unknown
 

@@ -1,0 +1,89 @@
+"""What the rules read: every module of ours, parsed once."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGES = ("fumehood", "fumehood_guest", "fumehood_jail", "fumehood_wire")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One of our modules."""
+
+    name: str
+    path: pathlib.Path
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def top(self) -> str:
+        return self.name.partition(".")[0]
+
+    @cached_property
+    def imports(self) -> list[str]:
+        """Every module that is imported anywhere in this one, by its full name."""
+        return _imports(self.tree)
+
+    @cached_property
+    def type_imports(self) -> list[str]:
+        """What is imported for type checkers only."""
+        blocks = [node for node in ast.walk(self.tree) if isinstance(node, ast.If)]
+        return [
+            name
+            for block in blocks
+            if getattr(block.test, "id", "") == "TYPE_CHECKING"
+            for name in _imports(ast.Module(body=block.body, type_ignores=[]))
+        ]
+
+    def of_ours(self, known: set[str], *, types: bool = True) -> set[str]:
+        """The modules of ours among the imports; a name imported from a module counts as the module."""
+        imports = self.imports if types else set(self.imports) - set(self.type_imports)
+        names = {name for name in imports if name.partition(".")[0] in PACKAGES}
+        return {name if name in known else name.rpartition(".")[0] for name in names} - {self.name}
+
+
+def _imports(tree: ast.AST) -> list[str]:
+    found: list[str] = []
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+
+    return found
+
+
+def all_modules() -> list[Module]:
+    modules: list[Module] = []
+
+    for package in PACKAGES:
+        for path in sorted((ROOT / "src" / package).rglob("*.py")):
+            parts = path.relative_to(ROOT / "src").with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules.append(Module(name, path))
+
+    return modules
+
+
+@pytest.fixture(scope="session")
+def modules() -> list[Module]:
+    return all_modules()
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    return ROOT

@@ -1,0 +1,96 @@
+"""Rules of the error tree: a stable code each, a way out each, and able to cross a process border."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from fumehood import errors
+from fumehood.errors import FumehoodError
+
+VALUES = {
+    "field": "limits.memory_bytes",
+    "value": 0,
+    "allowed": "a whole number",
+    "step": "clone",
+    "reason": "killed",
+    "hint": "do this",
+    "layer": "seccomp",
+    "how_to_get_it": "allow it",
+    "template": "mine",
+    "resource": "sandboxes",
+    "used": 5,
+    "maximum": 5,
+    "sandbox_id": "abc",
+    "rule": "frame_size",
+    "detail": "too big",
+    "owner_pid": 1,
+    "context_id": "c1",
+    "command": "false",
+    "exit_code": 3,
+    "stdout": "out",
+    "stderr": "err",
+    "timeout_seconds": 1.5,
+    "errno_value": 2,
+    "pid": 7,
+    "path": "/tmp/x",
+    "operation": "read",
+    "outcome_unknown": False,
+}
+ABSTRACT = {"FumehoodError", "SandboxError", "CommandError"}
+
+CLASSES = [
+    value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, FumehoodError)
+]
+LEAVES = [kind for kind in CLASSES if kind.__name__ not in ABSTRACT]
+
+
+def make(kind: type[FumehoodError]) -> FumehoodError:
+    names = inspect.signature(kind.__init__).parameters.keys() - {"self"}
+    return kind(**{name: VALUES[name] for name in names})
+
+
+def test_codes_are_stable_names_of_one_class_each():
+    """A program can tell errors apart by code."""
+    codes = [vars(kind)["code"] for kind in CLASSES]
+    assert len(set(codes)) == len(codes)
+    assert all(code.replace("_", "").isalpha() and code.islower() for code in codes)
+
+
+@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+def test_each_writes_its_message_and_a_way_out(kind):
+    """What failed, with the value, and what to do about it."""
+    error = make(kind)
+
+    assert error.message
+    assert error.message[-1] not in ".!"
+    assert str(error).startswith(error.message)
+    assert error.hint or kind is errors.FileError
+    assert error.args == (error.message,)
+
+
+@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+def test_each_crosses_a_process_border(kind):
+    """A worker process can send it back with everything in it."""
+    error = make(kind)
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is kind
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+    assert getattr(copy, "errno", None) == getattr(error, "errno", None)
+
+
+@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+def test_no_guest_text_reaches_a_terminal_through_a_message(kind):
+    """Values with control characters are spelled out."""
+    hostile = {name: "evil\x1b]0;x\x07\nnext" for name, value in VALUES.items() if isinstance(value, str)}
+    names = inspect.signature(kind.__init__).parameters.keys() - {"self"}
+    given = {name: {**VALUES, **hostile}[name] for name in names}
+    given.update({name: "killed" for name in names & {"reason"} if kind is errors.SandboxClosedError})
+
+    message = kind(**given).message
+    assert "\x1b" not in message
+    assert "\x07" not in message

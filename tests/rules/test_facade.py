@@ -1,0 +1,82 @@
+"""The synchronous and the asynchronous face are the same: name by name, parameter by parameter."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+
+import pytest
+
+from fumehood import aio, command_handle, commands, filesystem, oneshot, pty, sandbox
+
+TWINS = [
+    (sandbox.Sandbox, aio.AsyncSandbox),
+    (filesystem.Filesystem, filesystem.AsyncFilesystem),
+    (filesystem.Watch, filesystem.AsyncWatch),
+    (commands.Commands, commands.AsyncCommands),
+    (command_handle.CommandHandle, command_handle.AsyncCommandHandle),
+    (pty.Pty, pty.AsyncPty),
+    (pty.PtyHandle, pty.AsyncPtyHandle),
+]
+# Steps of `run` that only the asynchronous side has, and what is an attribute there and a property here.
+ONE_SIDED = {"feed", "feed_and_wait", "pid", "exit_code"}
+
+
+def public_names(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")} - ONE_SIDED
+
+
+def shape(function: typing.Any) -> list[tuple[str, object, object]]:
+    """Names, kinds and defaults of the parameters."""
+    return [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)
+def test_the_names_are_the_same(sync, twin):
+    """Whoever knows one face knows the other."""
+    assert public_names(sync) == public_names(twin)
+
+
+@pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)
+def test_the_parameters_are_the_same(sync, twin):
+    """Every verb takes the same arguments with the same defaults."""
+    for name in public_names(sync):
+        ours, theirs = inspect.getattr_static(sync, name), inspect.getattr_static(twin, name)
+
+        if isinstance(ours, property):
+            assert isinstance(theirs, property)
+            continue
+
+        assert isinstance(ours, classmethod) == isinstance(theirs, classmethod)
+        assert shape(getattr(sync, name)) == shape(getattr(twin, name)), name
+
+
+def test_the_constructors_are_the_same():
+    """`Sandbox(...)`, `Sandbox.create(...)` and their twins take the same arguments."""
+    expected = shape(sandbox.Sandbox.__init__)[1:]
+
+    assert shape(aio.AsyncSandbox.__init__)[1:] == expected
+    assert shape(sandbox.Sandbox.create) == expected
+    assert shape(aio.AsyncSandbox.create) == expected
+
+
+def test_the_single_call_has_a_twin():
+    """`run_code` and `arun_code` take the same arguments."""
+    assert shape(oneshot.run_code) == shape(oneshot.arun_code)
+
+
+@pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)
+def test_the_answers_are_the_same(sync, twin):
+    """A verb returns the same type on both faces, save for the twins themselves."""
+    for name in public_names(sync):
+        ours, theirs = getattr(sync, name), getattr(twin, name)
+
+        if not callable(ours) or typing.get_overloads(ours):
+            continue
+
+        expected = str(inspect.signature(theirs).return_annotation)
+        expected = expected.replace("Async", "").replace("Generator[Event, None]", "Iterator[Event]")
+        assert str(inspect.signature(ours).return_annotation) == expected, name

@@ -1,0 +1,180 @@
+"""Who may import what: the contract as data, walked over every module.
+
+A part is the longest entry of `CONTRACT` that a module's name begins with. Type-only and late imports count
+like others: the arrows show who knows whom, not when.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+
+FLOOR = ("errors", "text", "limits", "models", "charts", "results", "execution", "events")
+PORT = ("backends.base", "backends.requests")
+FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
+
+_FLOOR = {f"fumehood.{name}" for name in FLOOR}
+_PORT = {f"fumehood.{name}" for name in PORT}
+_FACADE = {f"fumehood.{name}" for name in FACADE}
+
+# Part -> parts of ours that it may import. A part may always import itself.
+CONTRACT: dict[str, set[str]] = {
+    "fumehood_wire": set(),
+    "fumehood_jail": set(),
+    "fumehood_guest": {"fumehood_wire", "fumehood_jail"},
+    "fumehood.text": set(),
+    "fumehood.errors": {"fumehood.text"},
+    "fumehood.limits": {"fumehood.errors"},
+    "fumehood.models": {"fumehood.limits"},
+    "fumehood.charts": set(),
+    "fumehood.results": {"fumehood.charts", "fumehood.text"},
+    "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
+    "fumehood.events": {"fumehood.execution", "fumehood.results"},
+    "fumehood.transcript": _FLOOR,
+    "fumehood.serialise": _FLOOR,
+    "fumehood.backends": set(),
+    "fumehood.backends.requests": _FLOOR,
+    "fumehood.backends.base": _FLOOR | {"fumehood.backends.requests"},
+    # What a template is, and how it is isolated, knows nothing of who keeps it.
+    "fumehood.templates": _FLOOR,
+    "fumehood.runtimes": _FLOOR | {"fumehood.templates"},
+    "fumehood.runtimes.base": _FLOOR | {"fumehood.templates"},
+    # The only part of the host that knows the jail. Its spawner hears the zygote through the wire, its plan
+    # says where the package of the guest lies.
+    "fumehood.runtimes.linux": _FLOOR
+    | {
+        "fumehood.templates",
+        "fumehood.runtimes",
+        "fumehood.runtimes.base",
+        "fumehood_guest",
+        "fumehood_jail",
+        "fumehood_wire",
+    },
+    "fumehood.host": _FLOOR
+    | _PORT
+    | {"fumehood.transcript", "fumehood.runtimes.base", "fumehood.templates", "fumehood_wire"},
+    "fumehood.backends.local": _FLOOR | _PORT | {"fumehood.host", "fumehood.templates"},
+    "fumehood.portal": set(),
+    "fumehood.callbacks": set(),
+    "fumehood.lease": _FLOOR | _PORT | {"fumehood.assemble"},
+    "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
+    "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
+    "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
+    "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
+    "fumehood.aio": _FLOOR | _PORT | _FACADE - {"fumehood.sandbox", "fumehood.portal"},
+    "fumehood.sandbox": _FLOOR | {"fumehood.backends.base"} | _FACADE,
+    "fumehood.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
+    "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
+    "fumehood.assemble": _FLOOR
+    | {
+        "fumehood.backends.local",
+        "fumehood.host",
+        "fumehood.portal",
+        "fumehood.runtimes",
+        "fumehood.runtimes.linux",
+        "fumehood.templates",
+    },
+    # The command line stands on what every user has; `doctor` alone asks the runtime.
+    "fumehood.cli": _FLOOR
+    | {
+        "fumehood.aio",
+        "fumehood.artifacts",
+        "fumehood.cli.doctor",
+        "fumehood.oneshot",
+        "fumehood.sandbox",
+        "fumehood.serialise",
+    },
+    "fumehood.cli.doctor": {"fumehood.cli", "fumehood.text", "fumehood.runtimes.linux"},
+    "fumehood.__main__": {"fumehood.cli"},
+    # The facade names the public modules, for type checkers; at run time it imports none.
+    "fumehood": _FLOOR | _PORT | _FACADE | {"fumehood.oneshot"},
+}
+
+# Packages of others, for each of ours; the rest is the standard library.
+FOREIGN = {
+    "fumehood_wire": set(),
+    "fumehood_jail": set(),
+    # IPython, and what user code brings: looked for, never required.
+    "fumehood_guest": {"IPython", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
+    "fumehood": {"anyio"},
+}
+
+# What a package must not import even though it is in the standard library, and why.
+FORBIDDEN = {
+    "fumehood_wire": ("asyncio", "socket", "selectors", "threading"),  # bytes in, events out
+    "fumehood_jail": ("asyncio", "threading", "dataclasses", "logging"),  # it runs with privileges
+}
+
+
+def part_of(name: str) -> str:
+    """The longest entry of the contract that `name` begins with; `linux_*` are parts of the Linux runtime."""
+    if name.startswith("fumehood.runtimes.linux"):
+        return "fumehood.runtimes.linux"
+
+    while name not in CONTRACT:
+        name = name.rpartition(".")[0]
+
+    return name
+
+
+def test_every_import_is_in_the_contract(modules):
+    """An arrow that the table does not have is not drawn by accident."""
+    known = {module.name for module in modules}
+    broken: list[str] = []
+
+    for module in modules:
+        part = part_of(module.name)
+
+        for target in sorted(module.of_ours(known)):
+            if part_of(target) != part and part_of(target) not in CONTRACT[part]:
+                broken.append(f"{module.name} imports {target}")
+
+    assert broken == []
+
+
+def test_there_are_no_cycles(modules):
+    """Modules can be loaded in an order; the one late import, of `assemble` by the facade, is named here."""
+    known = {module.name for module in modules}
+    graph = {module.name: module.of_ours(known, types=False) for module in modules}
+    graph["fumehood.lease"].discard("fumehood.assemble")
+
+    assert list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_packages_of_others_are_declared(modules):
+    """Outside the standard library each package imports only what is written down for it."""
+    broken: list[str] = []
+
+    for module in modules:
+        tops = {name.partition(".")[0] for name in module.imports} - {"None"}
+        allowed = FOREIGN[module.top] | set(sys.stdlib_module_names)
+        broken += [
+            f"{module.name} imports {top}"
+            for top in sorted(tops)
+            if top not in allowed and not top.startswith("fumehood")
+        ]
+
+    assert broken == []
+
+
+def test_the_wire_has_no_io_and_the_jail_no_threads(modules):
+    """What a part must stay free of, it does not import."""
+    broken = [
+        f"{module.name} imports {name}"
+        for module in modules
+        for name in module.imports
+        if name.partition(".")[0] in FORBIDDEN.get(module.top, ())
+    ]
+    assert broken == []
+
+
+def test_no_import_is_relative(modules):
+    """A reader sees from each line where a name comes from."""
+    broken = [
+        module.name
+        for module in modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert broken == []

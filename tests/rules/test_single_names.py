@@ -1,0 +1,98 @@
+"""Names that may occur in one place only, or nowhere."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+# Modules that turn bytes into objects or code: a guest's bytes must never meet them.
+UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
+# The guest runs user code: that is what it is for, and it does so in the shell.
+RUNS_CODE = "fumehood_guest"
+
+
+def calls(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+
+
+def test_ctypes_is_in_one_file(modules):
+    """Every raw system call goes through the file that is reviewed for it."""
+    users = {
+        module.name for module in modules if "ctypes" in {name.partition(".")[0] for name in module.imports}
+    }
+    assert users == {"fumehood_jail.syscalls"}
+
+
+def test_nothing_is_unpickled(modules):
+    """No part of ours has a way to turn bytes into objects other than JSON."""
+    users = [
+        module.name
+        for module in modules
+        if UNSAFE_MODULES & {name.partition(".")[0] for name in module.imports}
+    ]
+    assert users == []
+
+
+def test_only_the_guest_runs_code(modules):
+    """The host never evaluates anything."""
+    users = [
+        module.name
+        for module in modules
+        if module.top != RUNS_CODE and UNSAFE_CALLS & set(calls(module.tree))
+    ]
+    assert users == []
+
+
+def test_only_the_command_line_prints(modules):
+    """A library says nothing on its own."""
+    users = [
+        module.name
+        for module in modules
+        if module.top == "fumehood"
+        and not module.name.startswith("fumehood.cli")
+        and "print" in calls(module.tree)
+    ]
+    assert users == []
+
+
+def test_the_environment_is_read_in_one_place(modules):
+    """Settings come from `assemble` only, so that importing decides nothing."""
+    users = {
+        module.name
+        for module in modules
+        if module.top == "fumehood"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and _is_os(node.value)
+    }
+    assert users <= {"fumehood.assemble"}
+
+
+@pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX", "HACK"])
+def test_nothing_is_left_for_later(modules, word):
+    """What is in the tree is done."""
+    assert [module.name for module in modules if word in module.text] == []
+
+
+def test_names_say_what_a_thing_is(modules):
+    """Words that say nothing name no module and no class."""
+    empty = ("util", "helper", "manager", "misc", "common")
+    named = [
+        name
+        for module in modules
+        for name in [
+            module.name.rpartition(".")[2],
+            *(node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)),
+        ]
+        # matplotlib asks a backend for a class of this name.
+        if any(word in name.lower() for word in empty) and name != "FigureManager"
+    ]
+    assert named == []
+
+
+def _is_os(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "os"

@@ -1,0 +1,141 @@
+"""Files, functions and classes stay small enough to be read in one go; exceptions may only become fewer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 80
+MAX_NESTING = 4
+MAX_PARAMETERS = 6
+MAX_METHODS = 20
+
+# Public verbs and values whose parameters are the interface: each is named at the call, none is positional.
+WIDE = {
+    "fumehood.aio:AsyncSandbox.__init__",
+    "fumehood.aio:AsyncSandbox.create",
+    "fumehood.aio:AsyncSandbox.run_code",
+    "fumehood.commands:AsyncCommands.run",
+    "fumehood.commands:Commands.run",
+    "fumehood.oneshot:arun_code",
+    "fumehood.oneshot:run_code",
+    "fumehood.sandbox:Sandbox.__init__",
+    "fumehood.sandbox:Sandbox.create",
+    "fumehood.sandbox:Sandbox.run_code",
+    # Facts that are read once and passed down once.
+    "fumehood_guest.context:run_context",
+    "fumehood_jail.users:IdPlan.__init__",
+}
+# The port has 18 verbs, and who implements or serves it has them all; IPython's shell is subclassed as it is.
+BIG = {
+    "fumehood.backends.local:LocalBackend",
+    "fumehood.host.live_sandbox:LiveSandbox",
+    "fumehood_guest.shell:PythonShell",
+}
+# A raw system call has as many arguments as the kernel wants.
+_RAW = "fumehood_jail.syscalls"
+
+_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def functions(
+    tree: ast.AST, prefix: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            name = f"{prefix}{node.name}"
+
+            if isinstance(node, _FUNCTIONS):
+                yield name, node
+
+            yield from functions(node, f"{name}.")
+        else:
+            yield from functions(node, prefix)
+
+
+def depth(node: ast.AST, level: int = 0) -> int:
+    """How deep blocks are nested; `elif` is no deeper than its `if`, and an inner function begins anew."""
+    deepest = level
+
+    for field, value in ast.iter_fields(node):
+        children = value if isinstance(value, list) else [value]
+
+        for child in children:
+            if not isinstance(child, ast.AST) or isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
+                continue
+
+            is_elif = (
+                isinstance(node, ast.If)
+                and field == "orelse"
+                and isinstance(child, ast.If)
+                and len(children) == 1
+            )
+            deeper = isinstance(child, _BLOCKS) and not is_elif
+            deepest = max(deepest, depth(child, level + deeper))
+
+    return deepest
+
+
+def test_files_are_short(modules):
+    """A file of one idea fits in one sitting."""
+    assert [module.name for module in modules if module.text.count("\n") > MAX_FILE_LINES] == []
+
+
+def test_functions_are_short(modules):
+    """No function is longer than a screen and a half."""
+    long = [
+        f"{module.name}:{name}"
+        for module in modules
+        for name, node in functions(module.tree)
+        if (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def test_nesting_is_shallow(modules):
+    """The ordinary path is the least indented one."""
+    deep = [
+        f"{module.name}:{name}"
+        for module in modules
+        for name, node in functions(module.tree)
+        if depth(node) > MAX_NESTING
+    ]
+    assert deep == []
+
+
+def test_parameters_are_few(modules):
+    """More than six become an object of their own, except where they are the public interface."""
+    wide: set[str] = set()
+
+    for module in modules:
+        for name, node in functions(module.tree):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            count = len([argument for argument in arguments if argument.arg not in ("self", "cls")])
+
+            if count > MAX_PARAMETERS and module.name != _RAW:
+                wide.add(f"{module.name}:{name}")
+
+    assert wide == WIDE
+
+
+def test_classes_have_few_methods(modules):
+    """A class is one thing."""
+    big = {
+        f"{module.name}:{node.name}"
+        for module in modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and _verbs(node) > MAX_METHODS
+    }
+    assert big == BIG
+
+
+def _verbs(node: ast.ClassDef) -> int:
+    return len([item for item in node.body if isinstance(item, _FUNCTIONS) and not _is_small(item)])
+
+
+def _is_small(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A property, an overload or a special method: no verb of its own."""
+    names = {getattr(item, "id", getattr(item, "attr", "")) for item in node.decorator_list}
+    return node.name.startswith("__") or bool(names & {"property", "cached_property", "overload"})
