@@ -37,6 +37,9 @@ def main(plan_fd: int) -> NoReturn:
     except JailError as error:
         _report(report_fd, error)
         os._exit(EXIT_LAUNCH_FAILED)
+    except Exception as error:
+        _report(report_fd, JailError("launch", 0, f"{type(error).__name__}: {error}"))
+        os._exit(EXIT_LAUNCH_FAILED)
 
     os.close(report_fd)
     _watch(pid, int(plan["host_pidfd"]))
@@ -45,7 +48,8 @@ def main(plan_fd: int) -> NoReturn:
 def _clone_zygote(plan: Dict[str, Any]) -> int:
     ids = users.IdPlan.from_dict(plan["ids"])
     if os.geteuid() == 0:
-        os.setgroups([])
+        # Refused in a namespace that was made with setgroups denied, as by `unshare -r`.
+        users.drop_supplementary_groups()
 
     gate = namespaces.Gate()
     try:
