@@ -1,0 +1,253 @@
+"""The command line against real sandboxes: what comes out, where it goes, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+
+def fumehood(*arguments: str, cwd, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fumehood", *arguments],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        **options,
+    )
+
+
+def test_a_file_runs_and_its_streams_stay_apart(tmp_path):
+    """Standard output and standard error go where they belong, and the exit code is 0."""
+    (tmp_path / "a.py").write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)")
+    done = fumehood("run", "a.py", cwd=tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 0)
+
+
+def test_standard_input_runs(tmp_path):
+    """`-` reads the code from a pipe; the value of the last expression is printed."""
+    done = fumehood("run", "-", cwd=tmp_path, stdin="6 * 7")
+    assert (done.stdout, done.returncode) == ("42\n", 0)
+
+
+def test_bash_runs_by_the_files_name(tmp_path):
+    """A file that ends in .sh is a shell's."""
+    (tmp_path / "a.sh").write_text("echo $((6 * 7))")
+    assert fumehood("run", "a.sh", cwd=tmp_path).stdout == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("1 / 0", 1),
+        ("import sys; sys.exit(7)", 7),
+        ("import sys; sys.exit('bye')", 1),
+        ("import os; os._exit(3)", 137),
+    ],
+)
+def test_the_exit_code_is_that_of_the_code(tmp_path, code, exit_code):
+    """Callers can tell how the code ended."""
+    assert fumehood("run", "-", cwd=tmp_path, stdin=code).returncode == exit_code
+
+
+def test_the_time_limit_has_the_code_of_timeout(tmp_path):
+    """As timeout(1) does."""
+    done = fumehood("run", "-", "--timeout", "0.5", cwd=tmp_path, stdin="while True: pass")
+    assert done.returncode == 124
+    assert "TimeLimitExceeded" in done.stderr
+
+
+def test_files_and_figures_come_back(tmp_path):
+    """Artifacts and new files of the home directory are saved, uploads and hidden files are not."""
+    (tmp_path / "in.csv").write_text("a\n1\n")
+    (tmp_path / "a.py").write_text(
+        "import matplotlib.pyplot as plt\nopen('/mnt/data/r.txt', 'w').write(open('in.csv').read())\n"
+        "open('new.txt', 'w').write('n')\nopen('.hidden', 'w').write('h')\nplt.plot([1, 2]);"
+    )
+    done = fumehood("run", "a.py", "--file", "in.csv", "--output", "out", cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["a-1.png", "new.txt", "r.txt"]
+    assert (tmp_path / "out" / "r.txt").read_text() == "a\n1\n"
+    assert (tmp_path / "out" / "a-1.png").read_bytes().startswith(b"\x89PNG")
+    assert "new.txt" in done.stderr
+
+
+def test_figures_are_saved_without_an_output_directory(tmp_path):
+    """A plot is never lost."""
+    done = fumehood("run", "-", cwd=tmp_path, stdin="import matplotlib.pyplot as plt\nplt.plot([1, 2]);")
+    assert os.listdir(tmp_path) == ["figure-1.png"]
+    assert "figure-1.png" in done.stderr
+
+
+def test_escapes_are_made_visible_unless_raw(tmp_path):
+    """A guest's escapes reach the terminal only with --raw."""
+    code = "print('\\x1b[2Jgone')"
+    assert fumehood("run", "-", cwd=tmp_path, stdin=code).stdout == "\\x1b[2Jgone\n"
+    assert fumehood("run", "-", "--raw", cwd=tmp_path, stdin=code).stdout == "\x1b[2Jgone\n"
+
+
+def test_json_is_one_object(tmp_path):
+    """A program reads the whole execution."""
+    done = fumehood("run", "-", "--json", cwd=tmp_path, stdin="print('\\x1b')\n1 / 0")
+    execution = json.loads(done.stdout)["execution"]
+
+    assert execution["logs"]["stdout"] == ["\x1b\n"]
+    assert execution["error"]["name"] == "ZeroDivisionError"
+    assert execution["isolation"]
+    assert done.returncode == 1
+
+
+def test_environment_and_input(tmp_path):
+    """Variables are passed, and `input()` reads the terminal's lines."""
+    (tmp_path / "a.py").write_text("import os\nprint(os.environ['A'], input('name? '))")
+    done = fumehood("run", "a.py", "--env", "A=1", cwd=tmp_path, stdin="Ada\n")
+    assert done.stdout == "name? 1 Ada\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (["run", "missing.py"], 74, "missing.py"),
+        (["run", "-", "--memory", "1K"], 64, "memory_bytes"),
+        (["run", "-", "--timeout", "-1"], 64, "wall_seconds"),
+        (["run", "-", "--env", "A"], 64, "NAME=VALUE"),
+        (["run", "-", "--template", "none"], 70, "template"),
+        (["run", "-", "--memory", "lots"], 2, "512M"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, said):
+    """What was wrong, with the value, and a code of its own."""
+    done = fumehood(*arguments, cwd=tmp_path)
+    assert done.returncode == exit_code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_run_quietly(tmp_path):
+    """As with `head`: no traceback, and the sandbox is gone."""
+    code = f"{sys.executable} -m fumehood run a.py | head -n 1"
+    (tmp_path / "a.py").write_text("for i in range(100_000): print(i)")
+    done = subprocess.run(
+        code, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False
+    )
+
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_run(tmp_path):
+    """The code is interrupted, nothing is left, and the shell sees an interrupt."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fumehood", "run", "-"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdin.write("print('go', flush=True)\nimport time\ntime.sleep(60)")
+    process.stdin.close()
+    assert process.stdout.readline() == "go\n"
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(timeout=30) == 130
+    assert "Traceback" not in process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_the_prompt_keeps_state_and_gathers_lines(tmp_path):
+    """What is typed runs when it is complete; errors do not end it."""
+    lines = "x = 20\nif x:\n    x += 1\n\nx * 2\n1/0\nx\n!echo shell\n"
+    done = fumehood("repl", cwd=tmp_path, stdin=lines)
+
+    assert done.returncode == 0
+    shown = done.stdout.replace(">>> ", "").replace("... ", "")
+    assert [line for line in shown.splitlines() if line] == ["42", "21", "shell"]
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_the_prompt_saves_and_names_figures(tmp_path):
+    """A picture becomes a file, and its name is said."""
+    lines = "import matplotlib.pyplot as plt\nplt.plot([1]);\nplt.plot([2]);\n"
+    done = fumehood("repl", "--output", "pictures", cwd=tmp_path, stdin=lines)
+
+    assert sorted(os.listdir(tmp_path / "pictures")) == ["figure-1.png", "figure-2.png"]
+    assert "pictures/figure-2.png" in done.stderr
+
+
+def test_ctrl_c_at_the_prompt_interrupts_what_runs_and_keeps_the_state(tmp_path):
+    """On a real terminal the key stops the cell, not the prompt."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fumehood", "repl"],
+        cwd=tmp_path,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=_own_terminal,
+    )
+    os.close(slave)
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    terminal = _Terminal(master)
+    terminal.expect(b">>> ")
+    terminal.type(b"x = 6; print('run' + 'ning'); import time; time.sleep(60)\n")
+    terminal.expect(b"running")
+    terminal.type(b"\x03")
+    terminal.expect(b"interrupted")
+    terminal.expect(b">>> ")
+    terminal.type(b"x * 7\n")
+    terminal.expect(b"42")
+    terminal.type(b"\x04")
+
+    assert process.wait() == 0
+    watchdog.cancel()
+    os.close(master)
+
+
+def _own_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class _Terminal:
+    """The other end of a pty: what was read stays until it is expected."""
+
+    def __init__(self, master: int) -> None:
+        self._master = master
+        self._seen = b""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def expect(self, wanted: bytes) -> None:
+        while wanted not in self._seen:
+            self._seen += os.read(self._master, 4096)
+
+        self._seen = self._seen.partition(wanted)[2]
+
+
+def test_doctor_tells_every_layer(tmp_path):
+    """A table for people, a list for programs, and an exit code for scripts."""
+    done = fumehood("doctor", cwd=tmp_path)
+    layers = json.loads(fumehood("doctor", "--json", cwd=tmp_path).stdout)
+
+    assert done.returncode == 0
+    assert "Sandboxes can start here." in done.stdout
+    assert {"user namespace", "seccomp", "landlock", "cgroup"} <= {layer["name"] for layer in layers}
+    assert all({"name", "state", "need", "why", "how_to_get_it"} <= layer.keys() for layer in layers)
+    assert all(layer["why"] and layer["how_to_get_it"] for layer in layers if layer["state"] == "missing")

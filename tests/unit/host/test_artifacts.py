@@ -1,0 +1,156 @@
+"""Bringing files back: the guest chose the names and the sizes, the host decides what becomes of them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fumehood import FileError, Result
+from fumehood.artifacts import list_tree, save_files, save_pictures
+
+
+class Files:
+    """The files of a sandbox, as far as they are needed here."""
+
+    def __init__(self, entries=(), *, endless=False) -> None:
+        self.entries = list(entries)
+        self.endless = endless
+
+    def exists(self, path):
+        return bool(self.entries)
+
+    def list(self, path=".", *, depth=1):
+        return self.entries
+
+    def read(self, path, *, format):
+        while True:
+            yield b"x" * 100
+
+            if not self.endless:
+                return
+
+
+def names(directory) -> list[str]:
+    found = [os.path.join(root, name) for root, _, files in os.walk(directory) for name in files]
+    return sorted(os.path.relpath(path, directory) for path in found)
+
+
+def test_files_are_saved_under_their_own_names(tmp_path, describe):
+    """Directories are made as they were, links and directories themselves are passed over."""
+    entries = [
+        describe("/mnt/data/a.txt", 100),
+        describe("/mnt/data/d", 0, type="dir"),
+        describe("/mnt/data/d/b.txt", 100),
+        describe("/mnt/data/link", 100, symlink_target="/etc/passwd"),
+    ]
+    saved = save_files(Files(), entries, root="/mnt/data", into=str(tmp_path / "out"))
+
+    assert names(tmp_path / "out") == ["a.txt", "d/b.txt"]
+    assert [(item.source, item.size_bytes, item.skipped) for item in saved] == [
+        ("/mnt/data/a.txt", 100, ""),
+        ("/mnt/data/d/b.txt", 100, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/mnt/data/../../etc/cron.d/x",
+        "/mnt/data/..",
+        "/mnt/data//x",
+        "/mnt/data/./x",
+        "/etc/passwd",
+        "relative",
+        "/mnt/data/",
+        "/mnt/datax/y",
+        "/mnt/data/" + "n" * 300,
+    ],
+)
+def test_no_name_leads_out_of_the_directory(tmp_path, describe, path):
+    """A name that is no plain path below the root is left out, and said."""
+    saved = save_files(Files(), [describe(path, 100)], root="/mnt/data", into=str(tmp_path / "out"))
+
+    assert saved[0].skipped == "its name is no safe path"
+    assert names(tmp_path) == []
+
+
+def test_control_characters_in_names_are_spelled_out(tmp_path, describe):
+    """A file of the host has a name that can be looked at."""
+    save_files(Files(), [describe("/r/a\x1b[2J\nb", 100)], root="/r", into=str(tmp_path))
+    assert names(tmp_path) == ["a\\x1b[2J\\nb"]
+
+
+def test_a_link_of_the_host_does_not_lead_out(tmp_path, describe):
+    """What was in the directory before is not followed."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "d").symlink_to(tmp_path / "secret")
+    saved = save_files(Files(), [describe("/r/d/x", 100)], root="/r", into=str(tmp_path / "out"))
+
+    assert "leads out" in saved[0].skipped
+    assert names(tmp_path / "secret") == []
+
+
+def test_nothing_is_replaced_unless_that_is_wanted(tmp_path, describe):
+    """A guest cannot overwrite a Makefile by choosing its name."""
+    (tmp_path / "Makefile").write_text("mine")
+    entry = describe("/r/Makefile", 100)
+
+    assert "already there" in save_files(Files(), [entry], root="/r", into=str(tmp_path))[0].skipped
+    assert (tmp_path / "Makefile").read_text() == "mine"
+
+    save_files(Files(), [entry], root="/r", into=str(tmp_path), overwrite=True)
+    assert (tmp_path / "Makefile").read_bytes() == b"x" * 100
+
+
+def test_what_is_brought_back_is_bounded(tmp_path, describe):
+    """Neither a size that is claimed nor one that was not can fill the disk."""
+    claimed = save_files(Files(), [describe("/r/a", 1 << 60)], root="/r", into=str(tmp_path))
+    assert "too many" in claimed[0].skipped
+
+    endless = Files(endless=True)
+    grown = save_files(endless, [describe("/r/b", 100)], root="/r", into=str(tmp_path), max_bytes=10_000)
+    assert "grew beyond" in grown[0].skipped
+    assert names(tmp_path) == []
+
+
+def test_the_bound_is_for_all_files_together(tmp_path, describe):
+    """Many small files count like one large one."""
+    entries = [describe(f"/r/{number}", 100) for number in range(5)]
+    saved = save_files(Files(), entries, root="/r", into=str(tmp_path), max_bytes=250)
+    assert [bool(item.skipped) for item in saved] == [False, False, True, True, True]
+
+
+def test_a_file_that_is_gone_by_then_is_said(tmp_path, describe):
+    """A guest may remove its files at any moment."""
+
+    class Gone(Files):
+        def read(self, path, *, format):
+            raise FileError.from_errno(path=path, operation="read", errno_value=2)
+
+    saved = save_files(Gone(), [describe("/r/a", 1)], root="/r", into=str(tmp_path))
+    assert "No such file" in saved[0].skipped
+    assert names(tmp_path) == []
+
+
+def test_hidden_files_are_left_where_they_are(describe):
+    """Caches and settings are no results."""
+    paths = ["/h/a", "/h/.cache/x", "/h/d/.hidden", "/h/d/b", "/h/.profile"]
+    files = Files([describe(path, 1) for path in paths])
+    assert [entry.path for entry in list_tree(files, "/h")] == ["/h/a", "/h/d/b"]
+
+
+def test_pictures_are_numbered_and_replace_nothing(tmp_path):
+    """A figure takes the next name that is not in use."""
+    (tmp_path / "figure-1.png").write_text("mine")
+    results = [
+        Result(parts={"image/png": b"one", "text/plain": b"x"}),
+        Result(parts={"text/plain": b"no picture"}),
+        Result(parts={"image/jpeg": b"two"}),
+    ]
+    saved = save_pictures(results, into=str(tmp_path), stem="figure")
+
+    assert names(tmp_path) == ["figure-1.jpg", "figure-1.png", "figure-2.png"]
+    assert (tmp_path / "figure-1.png").read_text() == "mine"
+    assert [item.size_bytes for item in saved] == [3, 3]

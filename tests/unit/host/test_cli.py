@@ -1,0 +1,167 @@
+"""The command line's own parts; the commands themselves run against sandboxes in the contract suite."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from fumehood import ExecutionError, InputRequestEvent, InvalidArgumentError, Result
+from fumehood.cli import main, repl, run
+from fumehood.cli.options import _envs, _size
+from fumehood.cli.terminal import Screen, note, patience
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("100", 100),
+        ("1k", 1024),
+        ("512M", 512 << 20),
+        ("1.5g", 3 << 29),
+        ("2GiB", 2 << 30),
+        ("1 TB", 1 << 40),
+    ],
+)
+def test_sizes_are_read(text, size):
+    """A size is a number and a unit."""
+    assert _size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1M", "1X", "1e9", "nan"])
+def test_what_is_no_size_is_refused(text):
+    """The message shows how a size is written."""
+    with pytest.raises(argparse.ArgumentTypeError, match="512M"):
+        _size(text)
+
+
+def test_environment_is_read():
+    """A value may hold what it likes, a name needs its sign."""
+    assert _envs(["A=1", "B=x=y", "C="]) == {"A": "1", "B": "x=y", "C": ""}
+
+    with pytest.raises(InvalidArgumentError, match="NAME=VALUE"):
+        _envs(["A"])
+
+
+def error(kind: str, name: str = "E", value: str = "") -> ExecutionError:
+    return ExecutionError(kind=kind, name=name, value=value)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (None, 0),
+        (error("exception"), 1),
+        (error("exception", "SystemExit", "0"), 0),
+        (error("exception", "SystemExit", ""), 0),
+        (error("exception", "SystemExit", "3"), 3),
+        (error("exception", "SystemExit", "-1"), 255),
+        (error("exception", "SystemExit", "bad"), 1),
+        (error("exception", "SystemExit", "9" * 50), 1),
+        (error("time_limit"), 124),
+        (error("interrupted"), 130),
+        (error("out_of_memory"), 137),
+        (error("context_died"), 137),
+    ],
+)
+def test_exit_codes(failure, code):
+    """The exit code is that of the code, or says what stopped it."""
+    assert run._exit_code(failure) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("x = 1", True),
+        ("if x:", False),
+        ("if x:\n    y", False),
+        ("if x:\n    y\n", True),
+        ("f(1,", False),
+        ("'''open", False),
+        ("1 +", True),
+        ("await thing()", True),
+        ("!ls", True),
+        ("%time 1", True),
+        ("%%time\n1", False),
+        ("%%time\n1\n", True),
+        ("len?", True),
+        ("", True),
+        ("x = \x00", True),
+        ("(" * 100_000, True),
+    ],
+)
+def test_lines_are_gathered_until_they_are_complete(text, complete):
+    """The prompt asks for more only when more is needed."""
+    if text.startswith("(((("):
+        assert repl.is_complete(text) in (True, False)
+        return
+
+    assert repl.is_complete(text) is complete
+
+
+def test_the_screen_spells_out_controls_unless_raw(capsys):
+    """Escapes of a guest reach the terminal only when they were asked for."""
+    Screen().out("\x1b[31mred\rover\r\n")
+    Screen(raw=True).err("\x1b[31mred\n")
+    captured = capsys.readouterr()
+
+    assert captured.out == "\\x1b[31mred\nover\n"
+    assert captured.err == "\x1b[31mred\n"
+
+
+def test_notes_go_to_standard_error_without_controls(capsys):
+    """Names of a guest in our own words are spelled out too."""
+    note("file \x1b[2J")
+    assert capsys.readouterr().err == "fumehood: file \\x1b[2J\n"
+
+
+def test_patience_is_silent_when_nothing_takes_long(capsys):
+    """Progress is for what takes longer than a second."""
+    with patience("waiting"):
+        pass
+
+    assert capsys.readouterr().err == ""
+
+
+def test_errors_are_shown_as_python_shows_them(capsys):
+    """A plain exit says nothing, an exit with words says them, everything else has its traceback."""
+    screen = Screen()
+    run.show_error(screen, ExecutionError(kind="exception", name="E", value="v", traceback="tb\x1b\n"))
+    run.show_error(screen, error("exception", "SystemExit", "3"))
+    run.show_error(screen, error("exception", "SystemExit", "bye"))
+    run.show_error(screen, error("time_limit", "TimeLimitExceeded", "too long"))
+    assert capsys.readouterr().err == "tb\\x1b\nbye\nTimeLimitExceeded: too long\n"
+
+
+def test_pictures_are_not_printed(capsys):
+    """What is saved as a file is not printed as text."""
+    run.show_result(Screen(), Result(parts={"text/plain": b"42"}))
+    run.show_result(Screen(), Result(parts={"text/plain": b"<Figure>", "image/png": b"\x89PNG"}))
+    assert capsys.readouterr().out == "42\n"
+
+
+def test_questions_are_answered_from_standard_input(capsys, monkeypatch):
+    """A line is the answer, the end of input is none."""
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("Ada\n"))
+    request = InputRequestEvent(execution_id="e", request_id="r", prompt="Who\x07? ", at_seconds=0)
+
+    assert run.ask(Screen(), request) == "Ada"
+    assert run.ask(Screen(), request) is None
+    assert capsys.readouterr().out == "Who\\x07? " * 2
+
+
+def test_an_unknown_command_is_a_usage_error(capsys):
+    """argparse explains."""
+    with pytest.raises(SystemExit) as caught:
+        main.main(["brew"])
+
+    assert caught.value.code == 2
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_told_without_a_traceback(capsys):
+    """The exit code says that a file of this machine was the matter."""
+    assert main.main(["run", "/no/such/file.py"]) == 74
+    assert "No such file" in capsys.readouterr().err

@@ -1,0 +1,196 @@
+"""The record of an execution: bounded in every dimension that a guest could grow."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fumehood.events import (
+    ClearOutputEvent,
+    ErrorEvent,
+    InputRequestEvent,
+    ResultEvent,
+    StderrEvent,
+    StdoutEvent,
+)
+from fumehood.execution import ExecutionError
+from fumehood.limits import MIB, Limits, Usage
+from fumehood.models import Truncation
+from fumehood.results import Result
+from fumehood.transcript import MAX_LOG_ENTRIES, Transcript
+
+
+def transcript(**limits: object) -> Transcript:
+    return Transcript(execution_id="e", context_id="c", limits=Limits(**limits))
+
+
+def result(text: str, display_id: str | None = None) -> Result:
+    return Result(parts={"text/plain": text.encode()}, display_id=display_id)
+
+
+def shown(text: str, display_id: str | None = None, *, update: bool = False) -> ResultEvent:
+    return ResultEvent(result=result(text, display_id), at_seconds=0, is_update=update)
+
+
+def test_output_is_kept_in_order_with_its_times():
+    """Both streams are one sequence."""
+    record = transcript()
+    record.add(StdoutEvent(text="a", at_seconds=0.1))
+    record.add(StderrEvent(text="b", at_seconds=0.2))
+    record.add(StdoutEvent(text="c", at_seconds=0.3))
+    logs = record.finish(usage=Usage()).logs
+
+    assert [(entry.stream, entry.text, entry.at_seconds) for entry in logs.entries] == [
+        ("stdout", "a", 0.1),
+        ("stderr", "b", 0.2),
+        ("stdout", "c", 0.3),
+    ]
+    assert (logs.stdout, logs.stderr, str(logs)) == (["a", "c"], ["b"], "abc")
+
+
+@given(st.lists(st.text(max_size=8), max_size=30), st.integers(1, 40))
+def test_what_is_kept_and_what_is_dropped_is_all_there_was(pieces, limit):
+    """Bytes are counted exactly, what is kept is a head of the whole, and the caller hears what is kept."""
+    record = transcript(stdout_bytes=limit)
+    passed = [record.add(StdoutEvent(text=piece, at_seconds=0)) for piece in pieces]
+    execution = record.finish(usage=Usage())
+    kept = "".join(execution.logs.stdout)
+    whole = "".join(pieces)
+
+    assert whole.startswith(kept)
+    assert len(kept.encode()) <= limit
+    assert len(kept.encode()) + execution.truncated.stdout_bytes == len(whole.encode())
+    assert "".join(event.text for event in passed if isinstance(event, StdoutEvent)) == kept
+
+
+def test_what_the_guest_dropped_is_added():
+    """Both sides cut, and the caller is told the sum."""
+    record = transcript(stdout_bytes=1)
+    record.add(StdoutEvent(text="abc", at_seconds=0))
+    dropped = Truncation(stdout_bytes=10, stderr_bytes=20, results=30)
+    truncated = record.finish(usage=Usage(), dropped_by_guest=dropped).truncated
+
+    assert truncated == Truncation(stdout_bytes=12, stderr_bytes=20, results=30)
+
+
+def test_output_in_tiny_pieces_costs_bounded_memory():
+    """A guest that sends one byte at a time, switching streams, cannot make the record large."""
+    record = transcript()
+    tracemalloc.start()
+
+    for _ in range(200_000):
+        record.add(StdoutEvent(text="a", at_seconds=0))
+        record.add(StderrEvent(text="b", at_seconds=0))
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    execution = record.finish(usage=Usage())
+
+    assert len(execution.logs.entries) <= MAX_LOG_ENTRIES
+    assert "".join(execution.logs.stdout) == "a" * 200_000
+    assert peak < 20 * MIB
+
+
+def test_lone_surrogates_do_not_break_the_record():
+    """Text that cannot be encoded is marked."""
+    record = transcript()
+    assert record.add(StdoutEvent(text="a\ud800b", at_seconds=0)).text == "a?b"
+
+
+def test_results_are_cut_in_number():
+    """The first ones stay, the rest is counted."""
+    record = transcript(result_count=2)
+    passed = [record.add(shown(str(number))) for number in range(5)]
+    execution = record.finish(usage=Usage())
+
+    assert [item.text for item in execution.results] == ["0", "1"]
+    assert [event is not None for event in passed] == [True, True, False, False, False]
+    assert execution.truncated.results == 3
+
+
+def test_results_are_cut_in_total():
+    """A hundred results of the largest size do not become a gigabyte."""
+    record = transcript(result_bytes=10 * MIB)
+
+    for _ in range(20):
+        record.add(ResultEvent(result=Result(parts={"image/png": bytes(10 * MIB)}), at_seconds=0))
+
+    execution = record.finish(usage=Usage())
+    assert len(execution.results) == 6
+    assert execution.truncated.results == 14
+
+
+def test_an_update_replaces_the_result_in_its_place():
+    """Updates cost no room, and do not move what they update."""
+    record = transcript(result_count=2)
+    record.add(shown("1", "d"))
+    record.add(shown("x"))
+
+    for number in range(100):
+        record.add(shown(str(number), "d", update=True))
+
+    execution = record.finish(usage=Usage())
+    assert [item.text for item in execution.results] == ["99", "x"]
+    assert execution.truncated.results == 0
+
+
+def test_an_update_of_something_shown_elsewhere_is_shown_here():
+    """Nothing is lost because it was displayed by an earlier cell."""
+    record = transcript()
+    record.add(shown("new", "elsewhere", update=True))
+    record.add(shown("newer", "elsewhere", update=True))
+    assert [item.text for item in record.finish(usage=Usage()).results] == ["newer"]
+
+
+def test_clearing_takes_results_at_once_or_with_the_next():
+    """`wait` keeps them until there is something new."""
+    record = transcript()
+    record.add(shown("1"))
+    record.add(ClearOutputEvent(at_seconds=0))
+    record.add(shown("2"))
+    record.add(ClearOutputEvent(at_seconds=0, wait=True))
+    assert [item.text for item in record.finish(usage=Usage()).results] == ["2"]
+
+    record.add(shown("3"))
+    record.add(shown("4"))
+    assert [item.text for item in record.finish(usage=Usage()).results] == ["3", "4"]
+
+
+def test_clearing_frees_the_room():
+    """An animation may show more than the limit over time."""
+    record = transcript(result_count=1)
+
+    for number in range(10):
+        record.add(ClearOutputEvent(at_seconds=0, wait=True))
+        record.add(shown(str(number)))
+
+    execution = record.finish(usage=Usage())
+    assert [item.text for item in execution.results] == ["9"]
+    assert execution.truncated.results == 0
+
+
+def test_errors_and_questions_are_bounded():
+    """A guest's words are cut, and the cut is marked."""
+    record = transcript()
+    error = ExecutionError(kind="exception", name="N\x1b" * 500, value="v" * 10**6, traceback="t" * 10**6)
+    passed = record.add(ErrorEvent(error=error, at_seconds=0)).error
+
+    assert len(passed.name) <= 200
+    assert "\x1b" not in passed.name
+    assert passed.value.endswith(f"({10**6 - 64 * 1024} characters cut off)")
+    assert len(passed.traceback) < 300_000
+    assert record.finish(usage=Usage()).error == passed
+
+    question = InputRequestEvent(execution_id="e", request_id="r", prompt="p" * 10**6, at_seconds=0)
+    assert len(record.add(question).prompt) == 4096
+
+
+def test_a_stop_from_outside_replaces_what_the_code_said():
+    """The reason for the end is the host's to tell."""
+    record = transcript()
+    own = ExecutionError(kind="exception", name="KeyboardInterrupt", value="")
+    record.add(ErrorEvent(error=own, at_seconds=0))
+    outside = ExecutionError(kind="time_limit", name="TimeLimitExceeded", value="state kept")
+    assert record.finish(usage=Usage(), error=outside).error == outside
