@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
+_STATUS_BYTES = 1 << 14
 
 
 def processes() -> Iterator[int]:
@@ -29,10 +30,15 @@ def kill_tree(leader: int) -> None:
     What has cut both ties (a double fork and a new session) is an orphan of init and ends with the sandbox.
     """
     for pid in [*_session_members(leader), leader]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        kill(pid)
+
+
+def kill(pid: int) -> None:
+    """Kills a process, unless it has ended already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 def _session_members(leader: int) -> List[int]:
@@ -86,25 +92,28 @@ def metrics() -> Dict[str, Any]:
 
 def applied_restrictions() -> Dict[str, Any]:
     """Returns what the kernel says is in force on this very process; the isolation level is computed from it."""
-    status = {}
+    # Read as bytes and without a file object: this is on the way of every new context, and what it touches is copied.
+    fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    lines = os.read(fd, _STATUS_BYTES).split(b"\n")
+    os.close(fd)
+    capabilities = 0
+    found = {"no_new_privileges": False, "seccomp_mode": 0, "groups": 0, "pid": os.getpid()}
 
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            status[name] = value.strip()
+    for line in lines:
+        if line.startswith(b"Cap"):
+            capabilities |= int(line[8:], 16)
+        elif line.startswith(b"NoNewPrivs:"):
+            found["no_new_privileges"] = int(line[12:]) == 1
+        elif line.startswith(b"Seccomp:"):
+            found["seccomp_mode"] = int(line[9:])
+        elif line.startswith(b"Groups:"):
+            found["groups"] = len(line[7:].split())
 
-    capabilities = [status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
-    return {
-        "no_new_privileges": status.get("NoNewPrivs") == "1",
-        "seccomp_mode": int(status.get("Seccomp", "0")),
-        "capabilities": sum(int(value, 16) for value in capabilities),
-        "pid": os.getpid(),
-        "groups": len(status.get("Groups", "").split()),
-    }
+    return {**found, "capabilities": capabilities}
 
 
 class MemoryWatcher:
-    """Bounds the memory of a sandbox where no cgroup does: looks now and then, and kills the largest process."""
+    """Bounds the memory of a sandbox where no cgroup does: looks now and then, and names who must go."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -116,12 +125,12 @@ class MemoryWatcher:
         """How long init may sleep before it must look again."""
         return 50 if self._growing else 250
 
-    def over_limit(self) -> List[int]:
-        """Looks if it is time to, and returns the pids that were killed."""
+    def over_limit(self) -> Optional[int]:
+        """Looks if it is time to; returns the pid of the largest process when the limit is exceeded."""
         now = time.monotonic()
 
         if now < self._next_look:
-            return []
+            return None
 
         sizes = {pid: _private_bytes(pid) for pid in processes()}
         total = sum(sizes.values())
@@ -129,12 +138,7 @@ class MemoryWatcher:
         self._last_bytes = total
         self._next_look = now + self.interval_ms() / 1000
 
-        if total <= self._limit_bytes:
-            return []
-
-        largest = max(sizes, key=lambda pid: sizes[pid])
-        os.kill(largest, signal.SIGKILL)
-        return [largest]
+        return max(sizes, key=lambda pid: sizes[pid]) if total > self._limit_bytes else None
 
 
 def _private_bytes(pid: int) -> int:

@@ -1,6 +1,6 @@
 """Init: PID 1 of a sandbox. Finishes the jail, then serves the host; it never runs user code.
 
-A clone of the zygote, in namespaces of its own. It starts contexts and processes, reaps what dies, and carries out the
+A clone of the founder, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and carries out the
 host's file operations inside the guest, so that no path of a guest is ever walked outside. One request is answered
 after the other; none may block for long. The kernel ends everything else in the sandbox when this process ends.
 """
@@ -8,7 +8,6 @@ after the other; none may block for long. The kernel ends everything else in the
 from __future__ import annotations
 
 import errno
-import json
 import os
 import select
 import signal
@@ -17,7 +16,6 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest import accounting
-from fumehood_guest.context import run_context
 from fumehood_guest.files import HOME, Files
 from fumehood_guest.processes import Processes
 from fumehood_guest.watching import Watches
@@ -25,10 +23,9 @@ from fumehood_jail import launch
 from fumehood_jail.errors import JailError
 from fumehood_wire.frames import Decoder, ProtocolError, encode
 
-GUEST_UID = launch.GUEST_UID
 _MAX_FDS = 8
-# Channel, stdout and stderr.
-CONTEXT_FDS = 3
+# What an init says first, before any frame.
+BORN = b"!"
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
@@ -47,12 +44,10 @@ class RequestError(Exception):
 class Init:
     """The server loop of a sandbox's PID 1."""
 
-    def __init__(self, sock: socket.socket, shell: Any, memory_bytes: Optional[int]) -> None:
+    def __init__(self, sock: socket.socket, memory_bytes: Optional[int]) -> None:
         self._sock = sock
-        self._shell = shell
         self._decoder = Decoder()
         self._fds: List[int] = []
-        self._contexts: Dict[int, str] = {}
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poller = select.poll()
         self._readers: Dict[int, Callable[[int], None]] = {}
@@ -61,7 +56,6 @@ class Init:
         self._files = Files()
         self._watches = Watches(self)
         self._verbs: Dict[str, Callable[..., Reply]] = {
-            "start_context": self._start_context,
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
             "metrics": lambda: (accounting.metrics(), b""),
@@ -86,8 +80,15 @@ class Init:
                     reader(events)
 
             if self._watcher:
-                for pid in self._watcher.over_limit():
-                    self.send_event({"event": "memory_kill", "pid": pid})
+                self._bound_memory(self._watcher)
+
+    def _bound_memory(self, watcher: accounting.MemoryWatcher) -> None:
+        pid = watcher.over_limit()
+
+        if pid is not None:
+            # First told, then done: the host must know the reason when it hears of the end.
+            self.send_event({"event": "memory_kill", "pid": pid})
+            accounting.kill(pid)
 
     # -- what the parts of init use
 
@@ -188,109 +189,60 @@ class Init:
 
             code = os.waitstatus_to_exitcode(status)
             outcome = {"exit_code": code} if code >= 0 else {"signal": -code}
-            context_id = self._contexts.pop(pid, None)
 
-            if context_id is not None:
-                self.send_event({"event": "context_exit", "context_id": context_id, "pid": pid, **outcome})
-            elif self._processes.ended(pid, code):
+            if self._processes.ended(pid, code):
                 self.send_event({"event": "process_exit", "pid": pid, **outcome})
 
     # -- contexts
 
-    def _start_context(self, context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> Reply:
-        fds = self.take_fds(CONTEXT_FDS)
-        try:
-            os.stat(cwd)
-        except OSError:
-            _close_all(fds)
-            raise
-
-        return {"pid": self.fork_context(fds, context_id, language, cwd, envs)}, b""
-
-    def fork_context(self, fds: List[int], context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> int:
-        """Forks a context that speaks over `fds`, and returns its pid."""
-        try:
-            pid = os.fork()
-
-            if pid == 0:
-                self._be_context(fds, context_id, language, cwd, envs)
-        finally:
-            _close_all(fds)
-
-        self._contexts[pid] = context_id
-        return pid
-
-    def _be_context(self, fds: List[int], context_id: str, language: str, cwd: str, envs: Dict[str, str]) -> NoReturn:
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            sys.path[:] = [f"{HOME}/.local/lib/{_PYTHON}/site-packages", *sys.path]
-            channel, stdout_fd, stderr_fd = fds
-            run_context(
-                self._shell,
-                socket.socket(fileno=channel),
-                stdout_fd,
-                stderr_fd,
-                context_id=context_id,
-                language=language,
-                cwd=cwd,
-                envs=envs,
-            )
-        except BaseException as error:
-            os.write(fds[2], f"fumehood: the context could not start: {type(error).__name__}: {error}\n".encode())
-        finally:
-            os._exit(1)
-
-    def _signal_context(self, context_id: str, signal: int) -> Reply:
-        pid = self._context_pid(context_id)
-        # The whole group, as a terminal does: a child of the cell that waits is interrupted too.
+    def _signal_context(self, pid: int, signal: int) -> Reply:
+        """Signals a context and all of its group, as a terminal does: a child of the cell that waits hears it too."""
         os.killpg(pid, signal)
         return None, b""
 
-    def _kill_context(self, context_id: str) -> Reply:
-        accounting.kill_tree(self._context_pid(context_id))
+    def _kill_context(self, pid: int) -> Reply:
+        accounting.kill_tree(pid)
         return None, b""
 
-    def _context_pid(self, context_id: str) -> int:
-        for pid, known in self._contexts.items():
-            if known == context_id:
-                return pid
 
-        raise RequestError("not_found", f"context {context_id!r} is not running")
-
-
-def main(fds: List[int], program: bytes, shell: Any) -> NoReturn:
-    """Finishes the jail around this clone, forks the first context, greets the host, and serves it.
+def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
+    """Finishes the jail around this clone, greets the host, and serves it.
 
     Args:
-        fds: The socket to the host; a file with what is different from sandbox to sandbox; channel, stdout and stderr of
-            the first context; the doors of the control groups.
+        fds: The socket to the host; the gate for which the first context waits.
+        options: What is different from sandbox to sandbox.
         program: The system call filter.
-        shell: The prepared interpreter that contexts are forked with.
     """
-    fd, options_fd, *rest = fds
-    first, cgroup_doors = rest[:CONTEXT_FDS], rest[CONTEXT_FDS:]
-    options = _read_options(options_fd)
+    fd, gate = fds
+    sock = socket.socket(fileno=fd)
+    # The first word carries our credentials: by it the host knows this process, and has the first context prepared.
+    sock.send(BORN)
     # Up to here 2 is a file of the host: the zygote's last words. Init reads files for the host, and links to its own
     # descriptors are files too.
     os.dup2(1, 2)
-    abi = launch.enter_sandbox(options, program, cgroup_doors)
+    # The host makes the control groups while this process is cloned.
+    word, doors, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
+
+    if not word:
+        raise EOFError("the host gave up")
+
+    launch.enter_control_groups(doors)
+    launch.furnish_sandbox(options)
     _furnish_home()
-    sock = socket.socket(fileno=fd)
-    init = Init(sock, shell, options.get("watch_memory_bytes"))
-    # Before the greeting: the context gets ready on another core while this process finishes.
-    pid = init.fork_context(first, **options["context"])
-    greeting = {"type": "hello", "landlock_abi": abi, "context_pid": pid, **accounting.applied_restrictions()}
-    sock.sendall(encode(greeting))
-    init.run()
+    _open_gate(gate)
+    abi = launch.confine(options, program, is_context=False)
+    sock.sendall(encode({"type": "hello", "landlock_abi": abi, **accounting.applied_restrictions()}))
+    Init(sock, options.get("watch_memory_bytes")).run()
 
 
-def _read_options(fd: int) -> Dict[str, Any]:
-    data = os.pread(fd, os.fstat(fd).st_size, 0)
-    os.close(fd)
-    options: Dict[str, Any] = json.loads(data)
-    return options
+def _open_gate(gate: int) -> None:
+    try:
+        os.write(gate, b"!")
+    except BrokenPipeError:
+        # The first context has failed, and says why on its own pipe.
+        pass
+
+    os.close(gate)
 
 
 def _furnish_home() -> None:
@@ -299,11 +251,6 @@ def _furnish_home() -> None:
 
     for folder in (".local", ".local/bin", ".local/lib", f".local/lib/{_PYTHON}", f".local/lib/{_PYTHON}/site-packages"):
         os.mkdir(folder)
-
-
-def _close_all(fds: List[int]) -> None:
-    for fd in fds:
-        os.close(fd)
 
 
 def report_failure(fd: int, error: BaseException) -> None:

@@ -28,7 +28,8 @@ def reseed() -> None:
 
 
 def _numpy(module: Any) -> None:
-    module.seed()
+    # 128 bits given directly: asked to find its own, numpy loads what it seldom needs.
+    module.seed([int.from_bytes(os.urandom(4), "little") for _ in range(4)])
 
 
 def _torch(module: Any) -> None:

@@ -1,74 +1,87 @@
-"""The zygote: imports once what every sandbox of a template needs, then clones ready sandboxes on request.
+"""The zygote: imports once what every context of a template needs, then forks contexts into sandboxes on request.
 
-Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It has one thread, one socket to
-the host (fd 3, one JSON message a packet) and never runs user code: a clone of it becomes the init of a sandbox and
-never comes back. What it imports is the template's and not ours, which is why it lives in a jail itself. It must never read
-what belongs to one sandbox: all later ones are copies of its memory.
+Runs in the base jail, forked by the founder at its start. It has one thread and one socket to the host, and never runs user
+code. What it imports is the template's and not ours, which is why it lives in a jail itself. A fork of it enters a
+sandbox's namespaces, confines itself there as the sandbox's init has done, and becomes a context; it never comes back. The
+zygote must never read what belongs to one sandbox: all later contexts are copies of its memory.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import select
 import signal
 import socket
 import sys
-from typing import Any, Dict, List, NoReturn, Tuple
+from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import init
+from fumehood_guest import accounting
+from fumehood_guest.context import run_context
+from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.shell import PythonShell
-from fumehood_jail import mounts, namespaces, syscalls
-from fumehood_jail.launch import CONTROL_FD
+from fumehood_jail import launch, syscalls
+from fumehood_jail.errors import JailError
 
-MAX_PACKET_BYTES = 1 << 18
-# What an init is given: see `init.main`.
-_MAX_FDS = 16
-
-# While packages are imported they may start no threads: a clone copies only one.
+# While packages are imported they may start no threads: a fork copies only one.
 _SINGLE_THREADED = {
     name: "1"
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
 }
+_PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+_USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
+_SECCOMP_FILTER = 2
+# What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when the sandbox is
+# furnished, channel, standard output, standard error; all further ones are the doors of its control groups.
+_GIVEN_FDS = 6
+_INIT_PIDFD = 1
 
 
 class Zygote:
-    """Clones sandboxes for the host until the host is gone."""
+    """Forks contexts until the host is gone."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+    def __init__(self, host: Packets) -> None:
+        self._host = host
         self._program = b""
         self._shell: Any = None
-        self._sandboxes: Dict[int, int] = {}
+        self._contexts: Dict[int, int] = {}
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> NoReturn:
-        """Serves the host; leaves the process when the host closes the socket."""
-        config, _ = self._receive()
+        """Imports, reports, serves the host; leaves the process when the host closes the socket."""
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
-        os.environ.update(_SINGLE_THREADED)
-        missing: List[str] = []
-        self._shell = PythonShell.prepare(preload=_importable(config["preload"], missing))
-
-        for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
-            os.environ.pop(name, None)
-
-        mounts.find_maskable()
+        missing = self._import(config["preload"])
+        own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
-        # What is alive now is shared by all clones: without the freeze, a collection in one would copy all of it.
+        # What is alive now is shared by all forks: without the freeze, a collection in one would copy all of it.
         gc.collect()
         gc.freeze()
         syscalls.collapse_into_huge_pages()
         version = ".".join(str(part) for part in sys.version_info[:3])
-        self._send({"type": "ready", "python": version, "missing": missing, "threads": len(os.listdir("/proc/self/task"))})
-        self._serve()
+        threads = len(os.listdir("/proc/self/task"))
+        self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})
+        self._serve(own_pid_namespace)
 
-    def _serve(self) -> NoReturn:
+    def _import(self, names: List[str]) -> List[str]:
+        """Imports what the template has of `names` and prepares the shell; returns those that it does not have."""
+        os.environ.update(_SINGLE_THREADED)
+        found = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
+        self._shell = PythonShell.prepare(preload=found)
+
+        for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
+            os.environ.pop(name, None)
+
+        return [name for name in names if name not in found]
+
+    def _serve(self, own_pid_namespace: int) -> NoReturn:
         poller = select.poll()
-        poller.register(self._control, select.POLLIN)
+        poller.register(self._host.fileno(), select.POLLIN)
         poller.register(self._wakeup_read, select.POLLIN)
 
         while True:
@@ -78,56 +91,59 @@ class Zygote:
                 os.read(self._wakeup_read, 4096)
                 self._reap()
 
-            if self._control.fileno() in ready:
-                self._obey(*self._receive())
+            if self._host.fileno() in ready:
+                request, fds = self._host.receive()
 
-    def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
-        if request["type"] == "spawn":
-            self._spawn(request, fds)
-        elif request["type"] == "kill":
-            self._kill(request["sandbox"])
+                if request["type"] == "start_context":
+                    self._start(request, fds, own_pid_namespace)
+                elif request["type"] == "kill_context":
+                    self._kill(request["number"])
 
-    def _spawn(self, request: Dict[str, Any], fds: List[int]) -> None:
-        gate = namespaces.Gate()
+    def _start(self, request: Dict[str, Any], fds: List[int], own_pid_namespace: int) -> None:
+        number = request["number"]
         try:
-            pid = syscalls.clone(namespaces.JAIL_FLAGS)
+            # Only what is forked from here on is born there; the zygote itself stays where it is.
+            syscalls.setns(fds[_INIT_PIDFD], syscalls.CLONE_NEWPID)
+            pid = os.fork()
         except OSError as error:
-            gate.close()
-            _close_all(fds)
-            self._send({"type": "failed", "sandbox": request["sandbox"], "errno": error.errno, "detail": str(error)})
+            syscalls.setns(own_pid_namespace, syscalls.CLONE_NEWPID)
+            close_all(fds)
+            self._host.send({"type": "context_failed", "number": number, "errno": error.errno, "detail": str(error)})
             return
 
         if pid == 0:
-            self._be_init(gate, fds)
+            self._be_context(fds)
 
-        _close_all(fds)
-        self._sandboxes[pid] = request["sandbox"]
+        syscalls.setns(own_pid_namespace, syscalls.CLONE_NEWPID)
+        close_all(fds)
+        self._contexts[pid] = number
+
+    def _be_context(self, fds: List[int]) -> NoReturn:
+        """In the fork: enters the sandbox, confines itself, and becomes the context."""
+        birth_fd, init_pidfd, gate, channel, stdout_fd, stderr_fd = fds[:_GIVEN_FDS]
         try:
-            namespaces.write_single_map(pid, inside=init.GUEST_UID, outside=request["slot"])
-        except OSError as error:
-            os.kill(pid, signal.SIGKILL)
-            gate.close()
-            self._send({"type": "failed", "sandbox": request["sandbox"], "errno": 0, "detail": str(error)})
-            return
+            os.close(self._host.fileno())
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            birth = json.loads(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
+            launch.enter_sandbox(init_pidfd, fds[_GIVEN_FDS:])
 
-        gate.open()
+            if not os.read(gate, 1):
+                raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
 
-    def _be_init(self, gate: namespaces.Gate, fds: List[int]) -> NoReturn:
-        signal.set_wakeup_fd(-1)
-        try:
-            gate.wait()
-            os.close(CONTROL_FD)
-            os.close(self._wakeup_read)
-            os.close(self._wakeup_write)
-            init.main(fds, self._program, self._shell)
+            launch.confine(birth["options"], self._program, is_context=True)
+            _check_confined()
+            sys.path[:] = [_USER_SITE, *sys.path]
+            run_context(self._shell, socket.socket(fileno=channel), stdout_fd, stderr_fd, **birth["context"])
         except BaseException as error:
-            init.report_failure(fds[0], error)
+            os.write(stderr_fd, f"fumehood: the context could not start: {type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(1)
 
-        os._exit(1)
-
-    def _kill(self, sandbox: int) -> None:
-        for pid, number in self._sandboxes.items():
-            if number == sandbox:
+    def _kill(self, number: int) -> None:
+        for pid, known in self._contexts.items():
+            if known == number:
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -140,44 +156,16 @@ class Zygote:
             if pid == 0:
                 return
 
-            sandbox = self._sandboxes.pop(pid, None)
+            number = self._contexts.pop(pid, None)
 
-            if sandbox is not None:
-                self._send({"type": "exited", "sandbox": sandbox, "status": os.waitstatus_to_exitcode(status)})
-
-    def _receive(self) -> Tuple[Dict[str, Any], List[int]]:
-        data, fds, _, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, _MAX_FDS)
-
-        if not data:
-            os._exit(0)
-
-        return json.loads(data), fds
-
-    def _send(self, message: Dict[str, Any]) -> None:
-        try:
-            self._control.send(json.dumps(message).encode())
-        except OSError:
-            os._exit(0)
+            if number is not None:
+                status = os.waitstatus_to_exitcode(status)
+                self._host.send({"type": "context_exited", "number": number, "status": status})
 
 
-def _close_all(fds: List[int]) -> None:
-    for fd in fds:
-        os.close(fd)
+def _check_confined() -> None:
+    """The last look before user code: what the kernel says, not what we believe to have done."""
+    applied = accounting.applied_restrictions()
 
-
-def _importable(names: List[str], missing: List[str]) -> List[str]:
-    """Returns the names that the template has; the others are listed in `missing`, and reported to the host."""
-    import importlib.util
-
-    found = []
-
-    for name in names:
-        (found if importlib.util.find_spec(name.partition(".")[0]) else missing).append(name)
-
-    return found
-
-
-def main() -> NoReturn:
-    """Entry point: `python -c 'from fumehood_guest.zygote import main; main()'` in the base jail."""
-    os.environ.pop("PYTHONPATH", None)
-    Zygote(socket.socket(fileno=CONTROL_FD)).run()
+    if applied["capabilities"] or not applied["no_new_privileges"] or applied["seccomp_mode"] != _SECCOMP_FILTER:
+        raise JailError("confine the context", 0, f"the kernel says {applied}")

@@ -1,6 +1,6 @@
 """Landlock: a second opinion on the file system, from another part of the kernel than mounts and permissions.
 
-Runs in the init of a sandbox, after the mounts are finished: a process under Landlock can mount nothing
+Runs in the init of a sandbox and in each context, after the mounts are finished: a process under Landlock can mount nothing
 any more. What is not listed cannot be opened at all, even if a mount was forgotten. It never covers what
 is already open.
 """
@@ -47,16 +47,19 @@ def available_abi() -> int:
         return 0
 
 
-def restrict(*, read_only: list[str], read_write: list[str], devices: tuple[str, ...] = ()) -> int:
+def restrict(
+    *, read_only: list[str], read_write: list[str], devices: tuple[str, ...] = (), scoped: bool = True
+) -> int:
     """Restricts this process and its children to what lies beneath the listed paths.
 
     Before: no_new_privs is set, all mounts are made, this is the only thread. After: everything else on
-    the file system is out of reach; abstract sockets and signals reach only processes under the same
-    restriction (version 6). TCP is left to the network namespace.
+    the file system is out of reach; with `scoped`, abstract sockets and signals reach only processes
+    under the same restriction (version 6). TCP is left to the network namespace.
 
     Args:
         read_only: May be read and executed.
         read_write: May be changed too, except for making device nodes.
+        scoped: Whether the process may signal nobody but itself and what it starts.
         devices: May be opened for reading and writing and take device ioctls; nothing may be made there.
 
     Returns:
@@ -67,7 +70,7 @@ def restrict(*, read_only: list[str], read_write: list[str], devices: tuple[str,
         return 0
 
     handled = _rights_of(abi)
-    scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if abi >= _SCOPES_SINCE else 0
+    scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if scoped and abi >= _SCOPES_SINCE else 0
     try:
         ruleset_fd = syscalls.landlock_create_ruleset(struct.pack("=QQQ", handled, 0, scopes))
     except OSError as error:

@@ -1,13 +1,14 @@
 """The launch: the visible, ordered list of steps that makes a base jail, and the one that makes a sandbox.
 
 A reviewer reads the security of the product here. `enter_base_jail` runs in the keeper's clone and ends in an exec of
-the template's interpreter, which is restricted from its first instruction; `enter_sandbox` runs in the clone that
-becomes a sandbox's init, before any guest code exists. Each step is named; a step that fails ends the launch with a
-`JailError` and nothing runs half-jailed.
+the template's interpreter, which is restricted from its first instruction. `furnish_sandbox` runs in the clone that becomes
+a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in both, before user code runs there. Each step is named; a step that
+fails ends the launch with a `JailError` and nothing runs half-jailed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from typing import Any, Dict, List, NoReturn
@@ -20,21 +21,28 @@ GUEST_UID = 1000
 # Inside the base jail the zygote is root of its own user namespace, and nobody on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
-# Where the zygote finds its socket to the host.
-CONTROL_FD = 3
+# Where founder and zygote find their sockets to the host.
+FOUNDER_FD = 3
+ZYGOTE_FD = 4
+_ABOVE_PROMISED = 64
 
-# What the zygote must still be able to do: write the id maps of the sandboxes it clones (which may map its own id 0:
-# that takes CAP_SETFCAP since Linux 5.12), and end them. Dropped from the
+# What founder and zygote must still be able to do: write the id maps of the sandboxes it clones (which may map its own id 0:
+# that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces (CAP_SYS_ADMIN, and
+# CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter refuses ptrace itself). Dropped from the
 # bounding set as well, so that the exec as root of the namespace does not bring the others back.
-_ZYGOTE_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETFCAP", "CAP_KILL"})
+_BASE_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETFCAP", "CAP_KILL", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"})
+
+
+# All but that of pids, in which one is born. The user namespace must come along: the others belong to it.
+_ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~syscalls.CLONE_NEWPID
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
-    """Turns a fresh clone of the keeper into the zygote: own root, own names, then the template's interpreter.
+    """Turns a fresh clone of the keeper into the founder: own root, own names, then the template's interpreter.
 
-    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has four
+    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has six
     capabilities within its own user namespace, a system call filter, and the certainty of dying with the keeper. Every
-    descriptor but 0, 1, 2 and the control socket is closed by the exec.
+    descriptor but 0, 1, 2 and the two sockets is closed by the exec.
     """
     _step("give up supplementary groups", users.drop_supplementary_groups)
     _step("build the root", mounts.build_root, plan["root"])
@@ -42,48 +50,77 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     _step("leave the host its share of what the kernel counts", counts.leave_half_to_the_host)
     _step("name the machine", syscalls.sethostname, HOSTNAME)
     _step("forbid core dumps", rlimits.apply, {"core": 0})
-    _step("close what is not ours", _keep_only, plan["control_fd"])
+    _step("close what is not ours", _keep_only, plan["founder_fd"], plan["zygote_fd"])
     _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    _step("drop capabilities", caps.keep_only, _ZYGOTE_CAPABILITIES)
+    _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
     _step("load the zygote's system call filter", seccomp.load, bytes.fromhex(plan["seccomp"]))
     _step("start the interpreter", os.execve, plan["argv"][0], plan["argv"], plan["envs"])
     raise AssertionError("execve returned")
 
 
-def enter_sandbox(options: Dict[str, Any], program: bytes, cgroup_doors: List[int]) -> int:
-    """Turns a fresh clone of the zygote into the init of a sandbox.
+def furnish_sandbox(options: Dict[str, Any]) -> None:
+    """Gives a sandbox what all its processes share: name, writable filesystems, /proc, loopback.
 
-    Before: a clone with every namespace new and its id maps written; no guest code exists. After: the process is an
-    ordinary user without capabilities, behind Landlock and the system call filter, and cannot be traced or dumped.
+    Before: the first process of new namespaces, its id maps written, in its control groups; no guest code exists. After:
+    this process is the guest's user, and still has every capability within the sandbox.
+    """
+    _step("become the guest user", _become_guest)
+    _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
+    _step("name the machine", syscalls.sethostname, options["hostname"])
+    _step("mount the sandbox's filesystems", mounts.mount_sandbox, options["disk_bytes"], options["inodes"], GUEST_UID)
+    _step("bring up the loopback", network.loopback_up)
+
+
+def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
+    """Takes from a process of a furnished sandbox everything that guest code must not have.
+
+    Init and each context do this for themselves; whatever they start is born confined. After: an ordinary user without
+    capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
 
     Args:
         options: What is different from sandbox to sandbox.
         program: The system call filter.
-        cgroup_doors: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
+        is_context: Whether user code will run here, which may then signal nobody but what it starts itself.
 
     Returns:
         The Landlock ABI that is enforced, 0 when the kernel has none.
     """
-    _step("enter the control groups", _enter_cgroups, cgroup_doors)
     _step("become the guest user", _become_guest)
-    _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
-    _step("name the machine", syscalls.sethostname, options["hostname"])
-    _step(
-        "mount the sandbox's filesystems",
-        mounts.mount_sandbox,
-        options["disk_bytes"],
-        options["inodes"],
-        GUEST_UID,
-    )
-    _step("bring up the loopback", network.loopback_up)
     _step("set resource limits", rlimits.apply, options["rlimits"])
     _step("drop every capability", caps.drop_all)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    abi = _step("enforce Landlock", _enforce_landlock)
+    abi = _step("enforce Landlock", _enforce_landlock, is_context)
     _step("load the system call filter", seccomp.load, program)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     return int(abi)
+
+
+def enter_sandbox(init_pidfd: int, doors: List[int]) -> None:
+    """Moves a fork of the zygote into the namespaces and control groups of a sandbox, where guest code may already run.
+
+    Before: born in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: they are marked to
+    be closed by the caller before user code runs. After: every capability within the sandbox and none outside; still not
+    the guest's user, and not traceable: the kernel keeps guests away from a process of another user that has more
+    capabilities than they.
+    """
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
+
+    for fd in doors:
+        os.write(fd, b"0")
+        os.close(fd)
+
+    _step("enter the sandbox's namespaces", syscalls.setns, init_pidfd, _ENTERED_NAMESPACES)
+    os.chdir("/")
+
+
+def enter_control_groups(doors: List[int]) -> None:
+    """Moves this process into its sandbox's control groups, and makes them the root of all that it can see.
+
+    Args:
+        doors: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
+    """
+    _step("enter the control groups", _enter_cgroups, doors)
 
 
 def _enter_cgroups(doors: List[int]) -> None:
@@ -101,15 +138,19 @@ def _become_guest() -> None:
     os.umask(0o022)
 
 
-def _enforce_landlock() -> int:
+def _enforce_landlock(is_context: bool) -> int:
     """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant."""
-    return landlock.restrict(read_only=["/"], read_write=list(mounts.WRITABLE), devices=("/dev",))
+    return landlock.restrict(
+        read_only=["/"], read_write=list(mounts.WRITABLE), devices=("/dev",), scoped=is_context
+    )
 
 
-def _keep_only(control_fd: int) -> None:
-    """Leaves the interpreter with 0, 1, 2 and the control socket as 3; the report pipe closes by the exec itself."""
-    os.dup2(control_fd, CONTROL_FD)
-    syscalls.close_range(CONTROL_FD + 1, 0xFFFFFFFF, syscalls.CLOSE_RANGE_CLOEXEC)
+def _keep_only(founder_fd: int, zygote_fd: int) -> None:
+    """Leaves the interpreter with 0, 1, 2 and the two sockets as 3 and 4; the report pipe closes by the exec itself."""
+    spare = fcntl.fcntl(zygote_fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_PROMISED)
+    os.dup2(founder_fd, FOUNDER_FD)
+    os.dup2(spare, ZYGOTE_FD)
+    syscalls.close_range(ZYGOTE_FD + 1, 0xFFFFFFFF, syscalls.CLOSE_RANGE_CLOEXEC)
 
 
 def _step(name: str, function: Any, *arguments: Any) -> Any:

@@ -207,16 +207,8 @@ HOST_TO_INIT: Table = {
     "request": Variants(
         "verb",
         {
-            "start_context": _request(
-                {
-                    "context_id": _ID,
-                    "language": one_of("python", "bash"),
-                    "cwd": _PATH,
-                    "envs": _ENVIRONMENT,
-                },
-            ),
-            "signal_context": _request({"context_id": _ID, "signal": _SIGNAL}),
-            "kill_context": _request({"context_id": _ID}),
+            "signal_context": _request({"pid": _PID, "signal": _SIGNAL}),
+            "kill_context": _request({"pid": _PID}),
             "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
             "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_CHUNK_BYTES)}),
             "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
@@ -254,7 +246,6 @@ INIT_GREETING: Table = {
     "hello": _message(
         {
             "pid": _PID,
-            "context_pid": _PID,
             "landlock_abi": _COUNT,
             "no_new_privileges": flag(),
             "seccomp_mode": integer(0, 2),
@@ -281,7 +272,6 @@ INIT_TO_HOST: Table = {
     "event": Variants(
         "event",
         {
-            "context_exit": _event({"context_id": _ID, "pid": _PID}, exclusive=_END),
             "process_exit": _event({"pid": _PID}, exclusive=_END),
             "memory_kill": _event({"pid": _PID}),
             "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
@@ -316,7 +306,6 @@ _PROCESS = record(
 
 # What init answers to each verb.
 _VALUES: Mapping[str, Rule] = {
-    "start_context": record({"pid": _PID}),
     "signal_context": nothing,
     "kill_context": nothing,
     "open": record({"handle": _COUNT, "size": _COUNT}),

@@ -32,6 +32,7 @@ _READ_BYTES = 1 << 16
 _MAX_DRAIN_BYTES = 1 << 20
 _MAX_BACKGROUND_EVENTS = 1_000
 _MAX_BACKGROUND_BYTES = 8 << 20
+_MAX_EARLY_CHARACTERS = 1_000
 
 Header = dict[str, Any]
 
@@ -72,6 +73,8 @@ class ContextLink:
         self._on_broken = on_broken
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
+        # The process's number inside; it tells it when it is ready, before any user code runs.
+        self.pid: int | None = None
         self._running: Running | None = None
         self._background: list[Event] = []
         self._background_bytes = 0
@@ -157,6 +160,12 @@ class ContextLink:
 
         self._channel.send(header, (text or "").encode())
 
+    def early_output(self) -> str:
+        """What was written before the first execution: the reason, when a context does not become ready."""
+        self._drain_pipes()
+        events = (event for event in self._background if isinstance(event, StdoutEvent | StderrEvent))
+        return "".join(event.text for event in events)[:_MAX_EARLY_CHARACTERS].strip()
+
     def close(self) -> None:
         """Closes channel and pipes; an execution that runs is told that the context is gone."""
         self._drain_pipes()
@@ -181,15 +190,20 @@ class ContextLink:
         message_type = header["type"]
 
         if kind is Kind.STATUS:
+            self.pid = header["pid"]
+
             if not self.ready.done():
                 self.ready.set_result(None)
 
             return
 
-        if self._held is not None and (header.get("after_fd") or header["at"] > self._held.read_at):
+        # A frame that says so was sent after all that lay in the pipes, and nothing of an execution may follow its reply.
+        follows_pipes = header.get("after_fd", False) or message_type == "execute_reply"
+
+        if self._held is not None and (follows_pipes or header["at"] > self._held.read_at):
             self._deliver_held()
 
-        if header.get("after_fd") or message_type == "execute_reply":
+        if follows_pipes:
             self._drain_pipes()
 
         if message_type == "execute_reply":

@@ -86,6 +86,11 @@ class InitClient:
             if reply.done():
                 self._waiting.pop(number, None)
 
+    def catch_up(self) -> None:
+        """Takes in what init has said up to now."""
+        if not self._channel.closed:
+            self._channel.receive()
+
     def close(self) -> None:
         """Closes the channel; init ends itself, and the sandbox with it."""
         self._channel.close()

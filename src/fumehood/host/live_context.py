@@ -2,7 +2,7 @@
 
 Runs in the host process, on the engine's loop. Executions are queued in order. One that exceeds a limit is interrupted
 first and killed after a grace; a context that dies is replaced by a fresh one, and the execution says that the state is
-lost. How the process is started and signalled is init's business, reached through `ContextHost`.
+lost. How the process is started and signalled is its sandbox's business, reached through `ContextHost`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.measuring import Meter
 from fumehood.limits import MIB, Limits
 from fumehood.models import ContextInfo, Truncation
+from fumehood.runtimes.base import GuestContext
 from fumehood.transcript import Transcript
 from fumehood_wire.frames import ProtocolError
 
@@ -41,14 +42,17 @@ class ContextHost(Protocol):
     meter: Meter
     isolation_level: str
 
-    async def start_context(self, link: ContextLink, info: ContextInfo) -> None:
-        """Lets init fork a context that speaks over the link."""
+    def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
+        """Has a context forked that speaks over the link."""
 
-    async def signal_context(self, context_id: str, number: int) -> None:
-        """Sends a signal to the context's group; no error if it is gone."""
+    async def signal_context(self, pid: int, number: int) -> None:
+        """Sends a signal to the group of the context with this number inside; no error if it is gone."""
 
-    async def kill_context(self, context_id: str) -> None:
-        """Kills the context with all that it started; no error if it is gone."""
+    async def kill_context(self, pid: int) -> None:
+        """Kills the context with this number inside, and all that it started; no error if it is gone."""
+
+    def was_out_of_memory(self, pid: int | None) -> bool:
+        """Whether a process that has just ended was killed for want of memory."""
 
     def broken(self, error: ProtocolError) -> None:
         """The context broke the wire: the sandbox ends."""
@@ -58,8 +62,7 @@ class ContextHost(Protocol):
 class _Exit:
     """How a context process ended."""
 
-    exit_code: int | None = None
-    signal: int | None = None
+    status: int | None = None
     out_of_memory: bool = False
 
 
@@ -72,6 +75,7 @@ class LiveContext:
         self._link: ContextLink | None = None
         self._starting: asyncio.Task[ContextLink] | None = None
         self._turn = asyncio.Lock()
+        self._process: GuestContext | None = None
         self._exit: asyncio.Future[_Exit] | None = None
         self._stop: _Stop | None = None
         self._closed = False
@@ -81,9 +85,9 @@ class LiveContext:
         """True while something runs or waits to run."""
         return self._turn.locked()
 
-    def adopt(self, link: ContextLink) -> None:
-        """Takes over a process that init has forked already; `settle` waits until it is ready."""
-        self._take(link)
+    def adopt(self, link: ContextLink, process: GuestContext) -> None:
+        """Takes over a process that is forked already; `settle` waits until it is ready."""
+        self._take(link, process)
         self._starting = asyncio.create_task(self._until_ready(link))
 
     async def settle(self) -> None:
@@ -113,12 +117,10 @@ class LiveContext:
         if self._link is not None:
             self._link.answer_input(execution_id, request_id, text)
 
-    def note_exit(self, exit_code: int | None, signal_number: int | None, out_of_memory: bool) -> None:
-        """Init has reaped the process."""
-        if self._exit is not None and not self._exit.done():
-            self._exit.set_result(_Exit(exit_code, signal_number, out_of_memory))
-
-        self._drop_link()
+    async def send_signal(self, number: int) -> None:
+        """Sends a signal to the process and its group."""
+        if self._link is not None and self._link.pid is not None:
+            await self._host.signal_context(self._link.pid, number)
 
     async def replace(self) -> None:
         """Kills the process and starts a fresh one; what ran is told that its context died."""
@@ -130,16 +132,17 @@ class LiveContext:
         """Kills the process with all that it started."""
         self._closed = True
 
-        if self._link is not None and self._exit is not None:
-            await self._host.kill_context(self.info.id)
+        if self._exit is not None:
+            await self.end_process()
             await asyncio.wait([self._exit], timeout=_EXIT_SECONDS)
 
         self._drop_link()
 
     def close(self) -> None:
-        """The sandbox has ended: lets go of everything without asking init."""
+        """The sandbox has ended: lets go of everything."""
         self._closed = True
-        self.note_exit(None, signal.SIGKILL, False)
+        self._note_exit(_Exit(-signal.SIGKILL))
+        self._drop_link()
 
         if self._starting is not None:
             self._starting.cancel()
@@ -157,29 +160,44 @@ class LiveContext:
 
     async def _start(self) -> ContextLink:
         link = new_link(self._host.limits, self._host.broken)
-        self._take(link)
-        try:
-            await self._host.start_context(link, self.info)
-        except BaseException:
-            self._drop_link()
-            raise
-
+        self._take(link, self._host.start_context(link, self.info))
         return await self._until_ready(link)
 
-    def _take(self, link: ContextLink) -> None:
+    def _take(self, link: ContextLink, process: GuestContext) -> None:
+        link.close_guest_fds()
         self._exit = asyncio.get_running_loop().create_future()
         self._link = link
+        self._process = process
+        process.exited.add_done_callback(lambda exited: self._process_ended(link, process, exited.result()))
+
+    def _process_ended(self, link: ContextLink, process: GuestContext, status: int) -> None:
+        if self._process is not process:
+            return
+
+        self._process = None
+        self._note_exit(_Exit(status, self._host.was_out_of_memory(link.pid)))
+        self._drop_link()
+
+    def _note_exit(self, exit_: _Exit) -> None:
+        if self._exit is not None and not self._exit.done():
+            self._exit.set_result(exit_)
+
+    async def end_process(self) -> None:
+        """Kills the process; all that it started goes with it once it has told its number inside."""
+        if self._link is not None and self._link.pid is not None:
+            await self._host.kill_context(self._link.pid)
+        elif self._process is not None:
+            self._process.kill()
 
     async def _until_ready(self, link: ContextLink) -> ContextLink:
         loop = asyncio.get_running_loop()
         ended = self._exit
         try:
-            link.close_guest_fds()
             waited = [link.ready, ended] if ended is not None else [link.ready]
             await asyncio.wait(waited, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
             if not link.ready.done() or link.ready.cancelled():
-                raise ContextStartError(self.info)
+                raise ContextStartError(self.info, link.early_output())
         except BaseException:
             self._drop_link()
             raise
@@ -197,7 +215,7 @@ class LiveContext:
         done, _ = await asyncio.wait([ended], timeout=_EXIT_SECONDS)
 
         if not done:
-            await self._host.kill_context(self.info.id)
+            await self.end_process()
 
     def _drop_link(self) -> None:
         link, self._link = self._link, None
@@ -298,8 +316,8 @@ def new_link(limits: Limits, on_broken: Callable[[ProtocolError], None]) -> Cont
 class ContextStartError(Exception):
     """A context did not become ready."""
 
-    def __init__(self, info: ContextInfo) -> None:
-        super().__init__(f"the context {info.id!r} ({info.language}) did not become ready")
+    def __init__(self, info: ContextInfo, output: str) -> None:
+        super().__init__(f"the context {info.id!r} ({info.language}) did not become ready: {output}")
 
 
 class _Stop:
@@ -307,7 +325,6 @@ class _Stop:
 
     def __init__(self, context: LiveContext, grace_seconds: float) -> None:
         self.kind: StopKind | None = None
-        self.killed = False
         self._context = context
         self._grace_seconds = grace_seconds
         self._loop = asyncio.get_running_loop()
@@ -323,7 +340,7 @@ class _Stop:
             return
 
         self.kind = kind
-        _keep(asyncio.create_task(self._host.signal_context(self._context.info.id, signal.SIGINT)))
+        _keep(asyncio.create_task(self._context.send_signal(signal.SIGINT)))
         self._kill_timer = self._loop.call_later(self._grace_seconds, self._kill)
 
     def end(self) -> None:
@@ -332,12 +349,7 @@ class _Stop:
             self._kill_timer.cancel()
 
     def _kill(self) -> None:
-        self.killed = True
-        _keep(asyncio.create_task(self._host.kill_context(self._context.info.id)))
-
-    @property
-    def _host(self) -> ContextHost:
-        return self._context._host
+        _keep(asyncio.create_task(self._context.end_process()))
 
 
 _tasks: set[asyncio.Task[None]] = set()
@@ -403,10 +415,13 @@ def _stopped_error(
 
 
 def _how(exit_: _Exit) -> str:
-    if exit_.signal is not None:
-        try:
-            return f"signal {signal.Signals(exit_.signal).name}"
-        except ValueError:
-            return f"signal {exit_.signal}"
+    if exit_.status is None:
+        return "it closed its channel"
 
-    return "it closed its channel" if exit_.exit_code is None else f"exit code {exit_.exit_code}"
+    if exit_.status >= 0:
+        return f"exit code {exit_.status}"
+
+    try:
+        return f"signal {signal.Signals(-exit_.status).name}"
+    except ValueError:
+        return f"signal {-exit_.status}"

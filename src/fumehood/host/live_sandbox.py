@@ -7,6 +7,7 @@ verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire i
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -22,6 +23,7 @@ from fumehood.backends.requests import (
     ListContexts,
     RemoveContext,
     RestartContext,
+    StatFile,
 )
 from fumehood.errors import (
     ContextNotFoundError,
@@ -43,7 +45,7 @@ from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, FileChange, Metrics
-from fumehood.runtimes.base import FirstContext, Guest
+from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
 from fumehood_wire.frames import ProtocolError
 
 _HOME = "/home/user"
@@ -67,15 +69,17 @@ class Birth:
         self.limits = limits
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
-        self.link = new_link(limits, lambda error: self.on_broken(error))
+        self.link: ContextLink | None = None
 
-    def first_context(self) -> FirstContext:
-        """What the runtime gives to init."""
-        return FirstContext(fds=self.link.guest_fds(), info=_DEFAULT_CONTEXT, envs=self.envs)
+    def first_context(self) -> ContextBirth:
+        """Makes what the runtime starts the context with."""
+        self.link = new_link(self.limits, lambda error: self.on_broken(error))
+        return ContextBirth(fds=self.link.guest_fds(), info=_DEFAULT_CONTEXT, envs=self.envs)
 
     def abandon(self) -> None:
         """No guest was made."""
-        self.link.close()
+        if self.link is not None:
+            self.link.close()
 
 
 class LiveSandbox:
@@ -90,6 +94,7 @@ class LiveSandbox:
     def __init__(self, birth: Birth, guest: Guest, on_end: Callable[[LiveSandbox], None]) -> None:
         envs = birth.envs
         limits = birth.limits
+        assert birth.link is not None, "a guest was made without its first context"
         birth.on_broken = self.broken
         self.id = birth.sandbox_id
         self.limits = limits
@@ -103,7 +108,6 @@ class LiveSandbox:
         self._breach: ProtocolError | None = None
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
-        self._context_pids: dict[str, int] = {}
         self._contexts: dict[str, LiveContext] = {}
         self._next_context = 1
         self._watches: dict[int, asyncio.Queue[FileChange | None]] = {}
@@ -112,9 +116,8 @@ class LiveSandbox:
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs)
         self._default = LiveContext(self, _DEFAULT_CONTEXT)
-        self._default.adopt(birth.link)
+        self._default.adopt(birth.link, guest.first_context)
         self._contexts[DEFAULT_CONTEXT_ID] = self._default
-        self._context_pids[DEFAULT_CONTEXT_ID] = guest.context_pid
         guest.ended.add_done_callback(lambda _: self._ended())
 
     @property
@@ -261,31 +264,35 @@ class LiveSandbox:
 
     # -- what contexts need
 
-    async def start_context(self, link: ContextLink, info: ContextInfo) -> None:
-        """Lets init fork a context; see `ContextHost`."""
-        value, _ = await self._init.ask(
-            "start_context",
-            fds=link.guest_fds(),
-            context_id=info.id,
-            language=info.language,
-            cwd=info.cwd,
-            envs=self._envs,
-        )
-        self._context_pids[info.id] = value["pid"]
+    def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
+        """Has a context forked; see `ContextHost`."""
+        return self.guest.start_context(ContextBirth(fds=link.guest_fds(), info=info, envs=self._envs))
 
-    async def signal_context(self, context_id: str, number: int) -> None:
+    async def signal_context(self, pid: int, number: int) -> None:
         """Signals a context; see `ContextHost`."""
         try:
-            await self._init.ask("signal_context", context_id=context_id, signal=int(number))
+            await self._init.ask("signal_context", pid=pid, signal=int(number))
         except (InitError, InitGoneError):
             return
 
-    async def kill_context(self, context_id: str) -> None:
+    async def kill_context(self, pid: int) -> None:
         """Kills a context; see `ContextHost`."""
         try:
-            await self._init.ask("kill_context", context_id=context_id)
+            await self._init.ask("kill_context", pid=pid)
         except (InitError, InitGoneError):
             return
+
+    def was_out_of_memory(self, pid: int | None) -> bool:
+        """Whether the kernel, or the watcher inside, killed for want of memory; see `ContextHost`."""
+        self._init.catch_up()
+        kills = self.guest.oom_kills()
+        happened = kills > self._oom_kills or pid in self._memory_killed
+        self._oom_kills = kills
+
+        if pid is not None:
+            self._memory_killed.discard(pid)
+
+        return happened
 
     def broken(self, error: ProtocolError) -> None:
         """The guest broke the wire: it ends here."""
@@ -302,17 +309,23 @@ class LiveSandbox:
 
         context_id = f"context-{self._next_context}"
         self._next_context += 1
-        info = ContextInfo(id=context_id, language=call.language, cwd=call.cwd or _HOME)
+        info = ContextInfo(id=context_id, language=call.language, cwd=await self._directory(call.cwd))
         context = LiveContext(self, info)
-        try:
-            await self._guarded(context.start())
-        except InitError as error:
-            raise FileError.from_errno(
-                path=info.cwd, operation="start a context in", errno_value=error.errno_value
-            ) from None
-
+        await self._guarded(context.start())
         self._contexts[context_id] = context
         return info
+
+    async def _directory(self, path: str | None) -> str:
+        """Where a context is to start: an absolute path that is a directory."""
+        if path is None:
+            return _HOME
+
+        (info,) = await self.files.call(StatFile(path=path))
+
+        if info.type != "dir":
+            raise FileError.from_errno(path=path, operation="start a context in", errno_value=errno.ENOTDIR)
+
+        return info.path
 
     async def _guarded(self, work: Any) -> None:
         try:
@@ -366,8 +379,6 @@ class LiveSandbox:
 
     def _event(self, header: dict[str, Any], _payload: bytes) -> None:
         match header["event"]:
-            case "context_exit":
-                self._context_exited(header)
             case "process_exit":
                 code = header.get("exit_code")
                 self.processes.note_exit(header["pid"], 128 + header["signal"] if code is None else code)
@@ -375,19 +386,6 @@ class LiveSandbox:
                 self._memory_killed.add(header["pid"])
             case "watch":
                 self._changed(header)
-
-    def _context_exited(self, header: dict[str, Any]) -> None:
-        context_id = header["context_id"]
-        context = self._contexts.get(context_id)
-
-        if context is None or self._context_pids.get(context_id) != header["pid"]:
-            return
-
-        kills = self.guest.oom_kills()
-        out_of_memory = kills > self._oom_kills or header["pid"] in self._memory_killed
-        self._oom_kills = kills
-        self._memory_killed.discard(header["pid"])
-        context.note_exit(header.get("exit_code"), header.get("signal"), out_of_memory)
 
     def _changed(self, header: dict[str, Any]) -> None:
         queue = self._watches.get(header["watch_id"])

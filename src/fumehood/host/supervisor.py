@@ -214,7 +214,7 @@ class Supervisor:
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
         birth = Birth(limits, envs)
         try:
-            guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context())
+            guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context)
         except BaseException:
             birth.abandon()
             raise

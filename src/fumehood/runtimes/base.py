@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fumehood.limits import Limits
@@ -26,8 +26,8 @@ class CpuTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstContext:
-    """The context that a guest is born with.
+class ContextBirth:
+    """What a runtime needs to start a context.
 
     Attributes:
         fds: The guest's ends of its channel, its standard output and its standard error; they stay the caller's.
@@ -40,17 +40,31 @@ class FirstContext:
     envs: Mapping[str, str]
 
 
+class GuestContext(ABC):
+    """One context process, as its runtime sees it.
+
+    Attributes:
+        exited: Its end: the exit code, or minus the number of the signal that ended it.
+    """
+
+    exited: asyncio.Future[int]
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Ends the process, but nothing that it has started; killing twice is no error."""
+
+
 class Guest(ABC):
     """One made sandbox, as its runtime sees it.
 
     Attributes:
-        context_pid: The first context's number inside.
+        first_context: The context that it was born with, which may still be getting ready.
         socket: The host's end of the socket to the sandbox's init; non-blocking.
         isolation: The layers that were really applied.
         ended: Done when nothing of the sandbox lives any more.
     """
 
-    context_pid: int
+    first_context: GuestContext
     socket: socket.socket
     isolation: Isolation
     ended: asyncio.Future[None]
@@ -58,6 +72,10 @@ class Guest(ABC):
     @abstractmethod
     def kill(self) -> None:
         """Ends every process of the sandbox, at once and without asking it; killing twice is no error."""
+
+    @abstractmethod
+    def start_context(self, birth: ContextBirth) -> GuestContext:
+        """Starts another context; that it is ready, it says itself on its channel."""
 
     @abstractmethod
     def apply(self, limits: Limits) -> None:
@@ -98,8 +116,13 @@ class Spawner(ABC):
     ended: asyncio.Future[None]
 
     @abstractmethod
-    async def spawn(self, sandbox_id: str, limits: Limits, first: FirstContext) -> Guest:
+    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> Guest:
         """Makes one guest, ready to be spoken to, whose first context is getting ready.
+
+        Args:
+            sandbox_id: Its name.
+            limits: What it may use.
+            first: Makes what the first context is started with; called once the guest is on its way.
 
         Raises:
             SandboxStartError: A step failed; nothing of the guest remains.

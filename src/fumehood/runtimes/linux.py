@@ -1,4 +1,4 @@
-"""The Linux runtime: namespaces, Landlock, seccomp and cgroups, made by a keeper and a zygote for each template.
+"""The Linux runtime: namespaces, Landlock, seccomp and cgroups, made by a keeper, a founder and a zygote for each template.
 
 Runs in the host process, on the engine's loop; the only host module that knows the jail. Everything privileged is done by
 the keeper, a process of its own. This module starts it, hands it the plan, and reports truthfully what was applied.
@@ -32,7 +32,7 @@ from fumehood_wire.frames import ProtocolError, parse_json
 _READY_SECONDS = 120.0
 _MAX_REPORT_BYTES = 1 << 16
 
-_ZYGOTE = "from fumehood_guest.zygote import main; main()"
+_FOUNDER = "from fumehood_guest.founder import main; main()"
 _KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"
 
 
@@ -44,18 +44,19 @@ class LinuxRuntime(Runtime):
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
 
     async def start(self, template: Template) -> LinuxSpawner:
-        """Starts a keeper and a zygote for the template; returns when everything is imported."""
+        """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
         environment = await asyncio.to_thread(read_environment, template)
         driver, reason = self._cgroup_driver()
         ids = users.plan_ids()
-        host_end, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        host_end.setblocking(False)
-        keeper = _Keeper(environment, zygote_end, ids, self._program("zygote"))
+        founder, founder_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        keeper = _Keeper(environment, founder_end, zygote_end, ids, self._program("zygote"))
         spawner: LinuxSpawner | None = None
         try:
             await keeper.launched()
             spawner = LinuxSpawner(
-                control=host_end,
+                founder=founder,
+                zygote=zygote,
                 keeper=keeper.process,
                 ids=ids,
                 cgroup_driver=driver,
@@ -70,7 +71,8 @@ class LinuxRuntime(Runtime):
             if spawner is not None:
                 await spawner.aclose()
             else:
-                host_end.close()
+                founder.close()
+                zygote.close()
                 ids.release()
 
             if isinstance(error, SandboxStartError | asyncio.CancelledError):
@@ -111,16 +113,24 @@ class LinuxRuntime(Runtime):
 class _Keeper:
     """A started keeper, as long as its launch is not reported."""
 
-    def __init__(self, environment: Environment, zygote_end: socket.socket, ids: Any, program: bytes) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        founder_end: socket.socket,
+        zygote_end: socket.socket,
+        ids: users.IdPlan,
+        program: bytes,
+    ) -> None:
         report_read, report_write = os.pipe()
         host_pidfd = os.pidfd_open(os.getpid())
         self._stderr = os.memfd_create("fumehood-zygote-stderr")
         plan = {
-            "argv": [guest_python(environment), "-B", "-c", _ZYGOTE],
+            "argv": [guest_python(environment), "-B", "-c", _FOUNDER],
             "envs": {**guest_environment(environment), "PYTHONPATH": GUEST_PACKAGES, "MPLCONFIGDIR": "/tmp/matplotlib"},  # noqa: S108
             "host_pidfd": host_pidfd,
             "ids": ids.to_dict(),
-            "control_fd": zygote_end.fileno(),
+            "founder_fd": founder_end.fileno(),
+            "zygote_fd": zygote_end.fileno(),
             "report_fd": report_write,
             "root": root_plan(environment, BASE_UID),
             "seccomp": program.hex(),
@@ -137,10 +147,11 @@ class _Keeper:
                 stderr=self._stderr,
                 cwd="/",
                 env={},
-                pass_fds=(plan_fd, zygote_end.fileno(), report_write, host_pidfd),
+                pass_fds=(plan_fd, founder_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
                 start_new_session=True,
             )
         finally:
+            founder_end.close()
             zygote_end.close()
 
             for fd in (plan_fd, report_write, host_pidfd):

@@ -1,0 +1,282 @@
+"""One sandbox of the Linux runtime: what the host holds of it, which is a socket, a pidfd and a cgroup.
+
+Runs in the host process, on the engine's loop. What an init says in its greeting is believed, because no guest code has run
+by then; afterwards nothing here listens to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.limits import Limits
+from fumehood.models import Isolation
+from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
+from fumehood_jail import cgroups
+from fumehood_wire import messages
+from fumehood_wire.frames import Decoder
+
+if TYPE_CHECKING:
+    from fumehood.runtimes.linux_spawner import LinuxSpawner
+
+_LAST_WORDS_SECONDS = 1.0
+_MAX_GREETING_BYTES = 1 << 16
+_CREDENTIALS = struct.Struct("3i")
+# What an init sends as soon as it exists, and what opens the gate of its first context.
+_BORN = b"!"
+
+
+class LinuxContext(GuestContext):
+    """One context, as the zygote reports of it."""
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self._kill = kill
+
+    def kill(self) -> None:
+        """Ends the process; see the port."""
+        if not self.exited.done():
+            self._kill()
+
+    def note_exit(self, status: int) -> None:
+        """The zygote has reaped it."""
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+
+class LinuxGuest(Guest):
+    """One sandbox made by a founder."""
+
+    first_context: LinuxContext
+
+    def __init__(self, spawner: LinuxSpawner, number: int, slot: int, limits: Limits) -> None:
+        self.slot = slot
+        self.ended = asyncio.get_running_loop().create_future()
+        self.isolation = Isolation(level="none")
+        self._spawner = spawner
+        self._number = number
+        self._limits = limits
+        self._cgroup: cgroups.Cgroup | None = None
+        self._pidfd = -1
+        self._uploaded_bytes = 0
+        self._last_oom_kills = 0
+        self._failure: SandboxStartError | None = None
+        self._heard = b""
+        self._gate: int | None = None
+        self._is_open = False
+
+    # -- birth
+
+    @contextmanager
+    def guest_fds(self) -> Iterator[list[int]]:
+        """Makes what init is given: its end of the socket, and the gate that it opens."""
+        self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._is_open = True
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._gate, gate_write = os.pipe()
+        fds = [guest_end.detach(), gate_write]
+        try:
+            yield fds
+        finally:
+            _close_all(fds)
+
+    def admit(self, cgroup: cgroups.Cgroup | None) -> None:
+        """Lets init, which waits for it, enter the control groups."""
+        self._cgroup = cgroup
+        doors = self._doors()
+        try:
+            socket.send_fds(self.socket, [b"!"], doors)
+        finally:
+            _close_all(doors)
+
+    async def born(self) -> None:
+        """Waits until init exists, and takes hold of it."""
+        self._heard, pid = await self._receive()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+
+        if not self._heard.startswith(_BORN):
+            await self._give_up()
+
+        self._heard = self._heard.removeprefix(_BORN)
+        # It cannot have been replaced by another process of this number: it waits for us to read on, or has failed, and
+        # then its socket has ended.
+        self._pidfd = os.pidfd_open(pid)
+
+    async def greeted(self) -> None:
+        """Waits for init's greeting: the sandbox is furnished and init is confined."""
+        decoder = Decoder()
+        frames = decoder.feed(self._heard)
+
+        while not frames:
+            data, _ = await self._receive()
+
+            if not data:
+                await self._give_up()
+
+            frames = decoder.feed(data)
+
+        greeting, payload = frames[0]
+        messages.check(messages.INIT_GREETING, greeting, payload)
+
+        if greeting["type"] == "failed":
+            number = int(greeting["errno"])
+            raise IsolationUnavailableError(
+                layer=str(greeting["step"]),
+                reason=f"{greeting['detail']}" + (f" (errno {number})" if number else ""),
+                how_to_get_it=str(greeting["hint"]) or "run `fumehood doctor` to see what this machine allows",
+            )
+
+        self.isolation = self._spawner.describe(greeting)
+
+    def start_context(self, birth: ContextBirth) -> LinuxContext:
+        """Lets the zygote fork a context into this sandbox; see the port."""
+        gate, self._gate = self._gate, None
+        given = [_open_gate() if gate is None else gate, *self._doors()]
+        try:
+            gate_read, *doors = given
+            fds = [self._pidfd, gate_read, *birth.fds, *doors]
+            return self._spawner.start_context(birth, self._limits, fds)
+        finally:
+            _close_all(given)
+
+    def failed(self, step: str, reason: str) -> None:
+        """Takes note of why the founder could not make this guest."""
+        self._failure = SandboxStartError(step=step, reason=reason)
+
+    # -- life
+
+    def kill(self) -> None:
+        """Ends every process of the sandbox; see the port."""
+        if self.ended.done():
+            return
+
+        # The end of a PID namespace's first process ends all others in it; no list of pids to race against.
+        if self._pidfd < 0:
+            self._spawner.ask_to_kill(self._number)
+            return
+
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            self._spawner.ask_to_kill(self._number)
+
+    def abandon(self) -> None:
+        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        self.kill()
+
+        if self._is_open:
+            self.socket.close()
+
+    def apply(self, limits: Limits) -> None:
+        """Changes the limits that cgroups keep; see the port."""
+        changed = limits.memory_bytes != self._limits.memory_bytes
+        self._limits = limits
+
+        if changed and self._cgroup is not None:
+            self._cgroup.set_memory_bytes(limits.memory_bytes + self._uploaded_bytes)
+
+    def allow_uploaded(self, byte_count: int) -> None:
+        """Raises the memory bound by what the host has uploaded, at most by the size of the disk; see the port."""
+        if self._cgroup is None:
+            return
+
+        self._uploaded_bytes = min(self._uploaded_bytes + byte_count, self._limits.disk_bytes)
+        self._cgroup.set_memory_bytes(self._limits.memory_bytes + self._uploaded_bytes)
+
+    def cpu_time(self) -> CpuTime | None:
+        """CPU time by the cgroup's count; see the port."""
+        if self._cgroup is None:
+            return None
+
+        user_seconds, system_seconds = self._cgroup.cpu_seconds()
+        return CpuTime(user_seconds=user_seconds, system_seconds=system_seconds)
+
+    def memory_bytes(self) -> int | None:
+        """Memory by the cgroup's count; see the port."""
+        return None if self._cgroup is None else self._cgroup.memory_bytes()
+
+    def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
+        """Peak by the cgroup's count; see the port."""
+        if self._cgroup is None:
+            return None
+
+        if restart:
+            self._cgroup.reset_peak()
+            return None
+
+        return self._cgroup.peak_memory_bytes()
+
+    def oom_kills(self) -> int:
+        """Kills by the cgroup's count; see the port."""
+        return self._last_oom_kills if self._cgroup is None else self._cgroup.oom_kills()
+
+    def note_end(self) -> None:
+        """Nothing of the sandbox lives any more: gives back what the host held for it."""
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+
+        if self._cgroup is not None:
+            self._last_oom_kills = self._cgroup.oom_kills()
+            self._cgroup.remove()
+            self._cgroup = None
+
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    # -- inside
+
+    def _doors(self) -> list[int]:
+        return self._cgroup.open_doors() if self._cgroup is not None else []
+
+    async def _give_up(self) -> None:
+        # The founder knows more; what it says comes on its own socket.
+        await asyncio.wait([self.ended], timeout=_LAST_WORDS_SECONDS)
+        raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
+
+    async def _receive(self) -> tuple[bytes, int]:
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self.socket, lambda: readable.done() or readable.set_result(None))
+        try:
+            await readable
+        finally:
+            loop.remove_reader(self.socket)
+
+        try:
+            data, ancillary, _, _ = self.socket.recvmsg(_MAX_GREETING_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except OSError:
+            return b"", 0
+
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                return data, _CREDENTIALS.unpack(content)[0]
+
+        return data, 0
+
+
+def _open_gate() -> int:
+    """Returns a gate that is open: the sandbox has long been furnished."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"!")
+    os.close(write_end)
+    return read_end
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,143 @@
+"""The founder: makes sandboxes for the host: namespaces, and in them the process that becomes init.
+
+Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It stays small, so that cloning it
+costs little: nothing of the template is imported here, that is the zygote's business, which it forks at its start. It has
+one thread, never runs user code, and when it ends the kernel ends everything in the base jail. It must never read what
+belongs to one sandbox: all later inits are copies of its memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+from typing import Any, Dict, List, NoReturn
+
+from fumehood_guest import init
+from fumehood_guest.packets import Packets, close_all
+from fumehood_jail import mounts, namespaces, syscalls
+from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
+
+
+class Founder:
+    """Clones inits until the host is gone.
+
+    Args:
+        host: The socket to the host.
+        zygote_pid: The zygote, without which there is nothing to live for.
+    """
+
+    def __init__(self, host: Packets, zygote_pid: int) -> None:
+        self._host = host
+        self._zygote_pid = zygote_pid
+        self._program = b""
+        self._sandboxes: Dict[int, int] = {}
+        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> NoReturn:
+        """Serves the host; leaves the process when the host closes the socket."""
+        config, _ = self._host.receive()
+        self._program = bytes.fromhex(config["seccomp"])
+        mounts.find_maskable()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+        gc.collect()
+        gc.freeze()
+        poller = select.poll()
+        poller.register(self._host.fileno(), select.POLLIN)
+        poller.register(self._wakeup_read, select.POLLIN)
+
+        while True:
+            ready = {fd for fd, _ in poller.poll()}
+
+            if self._wakeup_read in ready:
+                os.read(self._wakeup_read, 4096)
+                self._reap()
+
+            if self._host.fileno() in ready:
+                self._obey(*self._host.receive())
+
+    def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
+        if request["type"] == "spawn":
+            self._spawn(request, fds)
+        elif request["type"] == "kill":
+            self._kill(request["sandbox"])
+
+    def _spawn(self, request: Dict[str, Any], fds: List[int]) -> None:
+        gate = namespaces.Gate()
+        try:
+            pid = syscalls.clone(namespaces.JAIL_FLAGS)
+        except OSError as error:
+            gate.close()
+            close_all(fds)
+            self._failed(request["sandbox"], error)
+            return
+
+        if pid == 0:
+            self._be_init(gate, fds, request["options"])
+
+        close_all(fds)
+        self._sandboxes[pid] = request["sandbox"]
+        try:
+            namespaces.write_single_map(pid, inside=GUEST_UID, outside=request["slot"])
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            gate.close()
+            self._failed(request["sandbox"], error)
+            return
+
+        gate.open()
+
+    def _failed(self, sandbox: int, error: OSError) -> None:
+        self._host.send({"type": "failed", "sandbox": sandbox, "errno": error.errno, "detail": str(error)})
+
+    def _be_init(self, gate: namespaces.Gate, fds: List[int], options: Dict[str, Any]) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        try:
+            gate.wait()
+            close_all([self._host.fileno(), self._wakeup_read, self._wakeup_write])
+            init.main(fds, options, self._program)
+        except BaseException as error:
+            init.report_failure(fds[0], error)
+
+        os._exit(1)
+
+    def _kill(self, sandbox: int) -> None:
+        for pid, number in self._sandboxes.items():
+            if number == sandbox:
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                os._exit(1)
+
+            if pid == 0:
+                return
+
+            if pid == self._zygote_pid:
+                os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+            sandbox = self._sandboxes.pop(pid, None)
+
+            if sandbox is not None:
+                self._host.send({"type": "exited", "sandbox": sandbox, "status": os.waitstatus_to_exitcode(status)})
+
+
+def main() -> NoReturn:
+    """Entry point: `python -c 'from fumehood_guest.founder import main; main()'` in the base jail."""
+    os.environ.pop("PYTHONPATH", None)
+    pid = os.fork()
+
+    if pid == 0:
+        from fumehood_guest import zygote
+
+        os.close(FOUNDER_FD)
+        zygote.Zygote(Packets(ZYGOTE_FD)).run()
+
+    os.close(ZYGOTE_FD)
+    Founder(Packets(FOUNDER_FD), pid).run()
