@@ -75,11 +75,11 @@ class Inputs:
 
         while answer is None:
             self._channel.wait()
-            answer = self._take_answer(execution.id)
+            answer = self._take_answer(execution.id, name)
 
         return answer
 
-    def _take_answer(self, execution_id: str) -> Optional[str]:
+    def _take_answer(self, execution_id: str, name: str) -> Optional[str]:
         with self._gate.closed():
             frame = self._channel.receive()
 
@@ -93,5 +93,8 @@ class Inputs:
 
         if header["type"] != "input_reply" or header["id"] != execution_id:
             return None
+
+        if header.get("eof"):
+            raise EOFError(f"{name}() was asked for, and whoever answers had nothing to say")
 
         return payload.decode("utf-8", "replace").rstrip("\n")
