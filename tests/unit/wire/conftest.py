@@ -129,9 +129,8 @@ def _from_context() -> list[Sample]:
 
 
 REQUESTS: dict[str, dict[str, Any]] = {
-    "start_context": {"context_id": "default", "language": "python", "cwd": "/home/user", "envs": {"A": "1"}},
-    "signal_context": {"context_id": "default", "signal": 2},
-    "kill_context": {"context_id": "default"},
+    "signal_context": {"pid": 7, "signal": 2},
+    "kill_context": {"pid": 7},
     "open": {"path": "notes.txt", "mode": "r"},
     "read": {"handle": 1, "offset": 0, "length": 1 << 20},
     "write": {"handle": 1},
@@ -151,7 +150,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 VALUES: dict[str, Any] = {
-    "start_context": {"pid": 12},
     "signal_context": None,
     "kill_context": None,
     "open": {"handle": 1, "size": 0},
@@ -159,7 +157,7 @@ VALUES: dict[str, Any] = {
     "write": None,
     "close": FILE,
     "stat": FILE,
-    "list": {"entries": [FILE, FILE], "more": False},
+    "list": {"entries": [FILE, FILE], "next": None},
     "make_dir": FILE,
     "remove": None,
     "rename": FILE,
@@ -209,11 +207,6 @@ def _from_init() -> list[Sample]:
             for verb, value in VALUES.items()
         ),
         Sample("refusal", table, refusal),
-        Sample(
-            "context_exit",
-            table,
-            {"type": "event", "event": "context_exit", "context_id": "c", "pid": 7, "signal": 9},
-        ),
         Sample("process_exit", table, {"type": "event", "event": "process_exit", "pid": 7, "exit_code": 0}),
         Sample("memory_kill", table, {"type": "event", "event": "memory_kill", "pid": 7}),
         Sample("watch_event", table, {"type": "event", "event": "watch", "watch_id": 1, "changes": changes}),

@@ -181,7 +181,7 @@ class TestTables:
 
         assert caught.value.code == "field"
 
-    @pytest.mark.parametrize("event", ["context_exit", "process_exit"])
+    @pytest.mark.parametrize("event", ["process_exit"])
     def test_a_process_ends_in_exactly_one_way(self, event: str, samples: list[Any]) -> None:
         """An exit code or a signal: not both, and not neither."""
         [sample] = [one for one in samples if one.header.get("event") == event]
