@@ -1,8 +1,8 @@
 """Files: what init does with the guest's files on behalf of the host.
 
-Runs in init, with the rights of the guest user and the guest's own root: a link can lead nowhere that guest code could
-not go itself. Each verb does a bounded piece of work, so that a huge or a strange file cannot hold up init; anything but
-a regular file is refused before a byte of it is touched.
+Runs in init, with the rights of the guest user and the guest's own root: a link can lead nowhere that guest
+code could not go itself. Each verb does a bounded piece of work, so that a huge or a strange file cannot hold
+up init; anything but a regular file is refused before a byte of it is touched.
 """
 
 from __future__ import annotations
@@ -194,7 +194,11 @@ def remove(path: str) -> Reply:
     full = absolute(path)
 
     if os.path.isdir(full) and not os.path.islink(full):
-        shutil.rmtree(full, onerror=_open_up_and_retry)
+        try:
+            shutil.rmtree(full)
+        except PermissionError:
+            _open_up(full)
+            shutil.rmtree(full)
     else:
         os.remove(full)
 
@@ -275,18 +279,14 @@ def _walk(folder: str, depth: int) -> Iterator[str]:
             yield from _walk(path, depth - 1)
 
 
-def _open_up_and_retry(function: Callable[[str], Any], path: str, _error: Any) -> None:
-    """A folder of mode 000 can be removed by its owner all the same."""
-    parent = os.path.dirname(path)
-    os.chmod(parent, 0o700)
+def _open_up(folder: str) -> None:
+    """Folders of mode 000 can be removed by their owner all the same, one in another too."""
+    waiting = [folder]
 
-    if os.path.isdir(path) and not os.path.islink(path):
+    while waiting:
+        path = waiting.pop()
         os.chmod(path, 0o700)
-        shutil.rmtree(path)
-        return
-
-    if os.path.lexists(path):
-        function(path)
+        waiting.extend(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
 
 
 def _name_of_user(uid: int) -> str:
