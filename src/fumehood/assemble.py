@@ -1,6 +1,7 @@
 """Puts the parts together: the only module that knows the concrete classes.
 
-Runs in the host process. Settings are read from the environment here and nowhere else, at the first use, never at import.
+Runs in the host process. Settings are read from the environment here and nowhere else, at the first use,
+never at import.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from fumehood.errors import (
     CommandTimeoutError,
     InvalidArgumentError,
     ProcessNotFoundError,
+    SandboxError,
 )
 from fumehood.lease import Lease
 from fumehood.models import CommandResult, ProcessInfo
@@ -111,7 +112,7 @@ class AsyncCommandHandle:
 
         try:
             return await self.wait()
-        except CommandError:
+        except (CommandError, SandboxError):
             raise
         except BaseException:
             await self.kill()

@@ -1,7 +1,7 @@
 """Accounting: what the processes of a sandbox use, seen from inside through its own /proc.
 
-Runs in init. Where the host has a memory cgroup these figures are for show; where it has none, `MemoryWatcher` is what
-bounds memory. It must never follow anything but /proc entries of this PID namespace.
+Runs in init. Where the host has a memory cgroup these figures are for show; where it has none,
+`MemoryWatcher` is what bounds memory. It must never follow anything but /proc entries of this PID namespace.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def metrics() -> Dict[str, Any]:
 
 def applied_restrictions() -> Dict[str, Any]:
     """Returns what the kernel says is in force on this very process; the isolation level is computed from it."""
-    # Read as bytes and without a file object: this is on the way of every new context, and what it touches is copied.
+    # Read as bytes and without a file object: this is on the way of every new context, and what it touches is
+    # copied.
     fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
     lines = os.read(fd, _STATUS_BYTES).split(b"\n")
     os.close(fd)

@@ -31,7 +31,7 @@ _TELL = "__fumehood_last=$?{restore}; printf '%s %s\\0' {number} \"$__fumehood_l
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READ_BYTES = 4096
 # After an interrupt, how long bash may take before it is interrupted and asked again.
-_PATIENCE_MS = 500
+_PATIENCE_MS = 300
 _SIGNAL_BASE = 128
 
 
@@ -108,11 +108,15 @@ class BashShell:
         """Waits until bash has given up the cell; how long that may take is the host's business."""
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            if self._wait(_PATIENCE_MS) is None:
-                # A command that was just being started has missed the signal, or the line that tells is lost.
-                os.killpg(0, signal.SIGINT)
+            if self._wait(_PATIENCE_MS) is not None:
+                return
+
+            # A command that was just being started has missed the signal.
+            os.killpg(0, signal.SIGINT)
+
+            # A line that bash was reading is lost with an interrupt; to tell twice does no harm.
+            while self._wait(_PATIENCE_MS) is None:
                 self._write(f"{tell}\n")
-                self._wait()
         finally:
             signal.signal(signal.SIGINT, handler)
 

@@ -1,9 +1,9 @@
 """The founder: makes sandboxes for the host: namespaces, and in them the process that becomes init.
 
-Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It stays small, so that cloning it
-costs little: nothing of the template is imported here, that is the zygote's business, which it forks at its start. It has
-one thread, never runs user code, and when it ends the kernel ends everything in the base jail. It must never read what
-belongs to one sandbox: all later inits are copies of its memory.
+Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It stays small, so that
+cloning it costs little: nothing of the template is imported here, that is the zygote's business, which it
+forks at its start. It has one thread, never runs user code, and when it ends the kernel ends everything in
+the base jail. It must never read what belongs to one sandbox: all later inits are copies of its memory.
 """
 
 from __future__ import annotations
@@ -125,11 +125,13 @@ class Founder:
             sandbox = self._sandboxes.pop(pid, None)
 
             if sandbox is not None:
-                self._host.send({"type": "exited", "sandbox": sandbox, "status": os.waitstatus_to_exitcode(status)})
+                self._host.send(
+                    {"type": "exited", "sandbox": sandbox, "status": os.waitstatus_to_exitcode(status)}
+                )
 
 
 def main() -> NoReturn:
-    """Entry point: `python -c 'from fumehood_guest.founder import main; main()'` in the base jail."""
+    """Entry point of the interpreter that the keeper starts in the base jail."""
     os.environ.pop("PYTHONPATH", None)
     pid = os.fork()
 

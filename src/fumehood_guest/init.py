@@ -1,8 +1,9 @@
 """Init: PID 1 of a sandbox. Finishes the jail, then serves the host; it never runs user code.
 
-A clone of the founder, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and carries out the
-host's file operations inside the guest, so that no path of a guest is ever walked outside. One request is answered
-after the other; none may block for long. The kernel ends everything else in the sandbox when this process ends.
+A clone of the founder, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and
+carries out the host's file operations inside the guest, so that no path of a guest is ever walked outside.
+One request is answered after the other; none may block for long. The kernel ends everything else in the
+sandbox when this process ends.
 """
 
 from __future__ import annotations
@@ -159,7 +160,13 @@ class Init:
 
     def _refuse(self, number: int, code: str, message: str, errno_value: Optional[int] = None) -> None:
         fields = {"errno": errno_value} if errno_value else {}
-        header = {"type": "reply", "id": number, "ok": False, "code": code, "message": message[:_MAX_SENTENCE]}
+        header = {
+            "type": "reply",
+            "id": number,
+            "ok": False,
+            "code": code,
+            "message": message[:_MAX_SENTENCE],
+        }
         self._send({**header, **fields})
 
     def _send(self, header: Dict[str, Any], payload: bytes = b"") -> None:
@@ -215,10 +222,11 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     """
     fd, gate = fds
     sock = socket.socket(fileno=fd)
-    # The first word carries our credentials: by it the host knows this process, and has the first context prepared.
+    # The first word carries our credentials: by it the host knows this process, and has the first context
+    # prepared.
     sock.send(BORN)
-    # Up to here 2 is a file of the host: the zygote's last words. Init reads files for the host, and links to its own
-    # descriptors are files too.
+    # Up to here 2 is a file of the host: the zygote's last words. Init reads files for the host, and links to
+    # its own descriptors are files too.
     os.dup2(1, 2)
     # The host makes the control groups while this process is cloned.
     word, doors, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
@@ -249,12 +257,24 @@ def _furnish_home() -> None:
     """Makes the writable places where `pip install` puts packages and programs."""
     os.chdir(HOME)
 
-    for folder in (".local", ".local/bin", ".local/lib", f".local/lib/{_PYTHON}", f".local/lib/{_PYTHON}/site-packages"):
+    for folder in (
+        ".local",
+        ".local/bin",
+        ".local/lib",
+        f".local/lib/{_PYTHON}",
+        f".local/lib/{_PYTHON}/site-packages",
+    ):
         os.mkdir(folder)
 
 
 def report_failure(fd: int, error: BaseException) -> None:
     """Tells the host which step of the launch failed, in place of the greeting."""
-    known = error if isinstance(error, JailError) else JailError("start", 0, f"{type(error).__name__}: {error}")
-    texts = {"step": known.step[:64], "detail": known.detail[:_MAX_SENTENCE], "hint": known.hint[:_MAX_SENTENCE]}
+    known = (
+        error if isinstance(error, JailError) else JailError("start", 0, f"{type(error).__name__}: {error}")
+    )
+    texts = {
+        "step": known.step[:64],
+        "detail": known.detail[:_MAX_SENTENCE],
+        "hint": known.hint[:_MAX_SENTENCE],
+    }
     os.write(fd, encode({"type": "failed", "errno": known.errno, **texts}))

@@ -1,6 +1,7 @@
 """Packets: one JSON message each, with descriptors, on the sockets between the host and the processes of the base jail.
 
-Used by founder and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on them.
+Used by founder and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Processes: commands and terminals that init starts for the host.
 
-Runs in init. The output of a command goes straight to the host through pipes that the host made; only the bytes of a
-terminal pass through here, because its far end must never leave the sandbox. A process is a session of its own, so that
-a signal reaches all of it.
+Runs in init. The output of a command goes straight to the host through pipes that the host made; only the
+bytes of a terminal pass through here, because its far end must never leave the sandbox. A process is a
+session of its own, so that a signal reaches all of it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,15 @@ class Processes:
             "list_processes": self.list,
         }
 
-    def start(self, argv: List[str], cwd: str, envs: Dict[str, str], pty: Optional[Dict[str, int]] = None) -> Reply:
+    def start(
+        self, argv: List[str], cwd: str, envs: Dict[str, str], pty: Optional[Dict[str, int]] = None
+    ) -> Reply:
         """Starts a command on three descriptors, or on a terminal relayed over one."""
         fds = self._init.take_fds(1 if pty else 3)
         try:
-            process = self._start_on_terminal(argv, cwd, envs, pty, fds[0]) if pty else _start(argv, cwd, envs, fds)
+            process = (
+                self._start_on_terminal(argv, cwd, envs, pty, fds[0]) if pty else _start(argv, cwd, envs, fds)
+            )
         finally:
             if not pty:
                 for fd in fds:
@@ -83,7 +87,13 @@ class Processes:
         """Describes the running processes that the host has started."""
         now = time.monotonic()
         described = [
-            {"pid": pid, "argv": one.argv, "cwd": one.cwd, "pty": one.relay is not None, "age_seconds": now - one.started}
+            {
+                "pid": pid,
+                "argv": one.argv,
+                "cwd": one.cwd,
+                "pty": one.relay is not None,
+                "age_seconds": now - one.started,
+            }
             for pid, one in self._running.items()
         ]
         return described, b""
@@ -139,7 +149,9 @@ class _Process:
 
     __slots__ = ("argv", "cwd", "popen", "relay", "started")
 
-    def __init__(self, popen: subprocess.Popen[bytes], argv: List[str], cwd: str, relay: Optional[_Relay]) -> None:
+    def __init__(
+        self, popen: subprocess.Popen[bytes], argv: List[str], cwd: str, relay: Optional[_Relay]
+    ) -> None:
         self.popen = popen
         self.argv = argv
         self.cwd = cwd

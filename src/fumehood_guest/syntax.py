@@ -32,7 +32,7 @@ class Syntax(TransformerManager):  # type: ignore[misc]
 
     @staticmethod
     def _may_be_python(cell: str) -> bool:
-        """False for indentation and empty lines to be removed, and for a prompt: it reads as an annotation."""
+        """False for indentation and empty lines to be removed, and for a prompt, as Python an annotation."""
         return bool(cell) and not cell[0].isspace() and not cell.startswith("In [")
 
     def _transformers(self) -> Tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Watching: tells the host what changes in a folder of the guest.
 
-Runs in init, over inotify. A recursive watch follows folders that appear later; their number is bounded, and a flood of
-changes is reported as an overflow rather than buffered without end.
+Runs in init, over inotify. A recursive watch follows folders that appear later; their number is bounded, and
+a flood of changes is reported as an overflow rather than buffered without end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from fumehood_guest.files import PART_PREFIX, absolute
 from fumehood_jail import syscalls

@@ -1,9 +1,10 @@
 """The zygote: imports once what every context of a template needs, then forks contexts into sandboxes on request.
 
-Runs in the base jail, forked by the founder at its start. It has one thread and one socket to the host, and never runs user
-code. What it imports is the template's and not ours, which is why it lives in a jail itself. A fork of it enters a
-sandbox's namespaces, confines itself there as the sandbox's init has done, and becomes a context; it never comes back. The
-zygote must never read what belongs to one sandbox: all later contexts are copies of its memory.
+Runs in the base jail, forked by the founder at its start. It has one thread and one socket to the host, and
+never runs user code. What it imports is the template's and not ours, which is why it lives in a jail itself.
+A fork of it enters a sandbox's namespaces, confines itself there as the sandbox's init has done, and becomes
+a context; it never comes back. The zygote must never read what belongs to one sandbox: all later contexts are
+copies of its memory.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from fumehood_jail import launch, syscalls
 from fumehood_jail.errors import JailError
 
 # While packages are imported they may start no threads: a fork copies only one.
-_SINGLE_THREADED = {
-    name: "1"
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
-}
+_SINGLE_THREADED = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS"),
+    "1",
+)
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
-# What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when the sandbox is
-# furnished, channel, standard output, standard error; all further ones are the doors of its control groups.
+# What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when
+# the sandbox is furnished, channel, standard output, standard error; all further ones are the doors of its
+# control groups.
 _GIVEN_FDS = 6
 _INIT_PIDFD = 1
 
@@ -59,7 +61,8 @@ class Zygote:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
-        # What is alive now is shared by all forks: without the freeze, a collection in one would copy all of it.
+        # What is alive now is shared by all forks: without the freeze, a collection in one would copy all of
+        # it.
         gc.collect()
         gc.freeze()
         syscalls.collapse_into_huge_pages()
@@ -108,7 +111,9 @@ class Zygote:
         except OSError as error:
             syscalls.setns(own_pid_namespace, syscalls.CLONE_NEWPID)
             close_all(fds)
-            self._host.send({"type": "context_failed", "number": number, "errno": error.errno, "detail": str(error)})
+            self._host.send(
+                {"type": "context_failed", "number": number, "errno": error.errno, "detail": str(error)}
+            )
             return
 
         if pid == 0:
@@ -137,7 +142,10 @@ class Zygote:
             sys.path[:] = [_USER_SITE, *sys.path]
             run_context(self._shell, socket.socket(fileno=channel), stdout_fd, stderr_fd, **birth["context"])
         except BaseException as error:
-            os.write(stderr_fd, f"fumehood: the context could not start: {type(error).__name__}: {error}\n".encode())
+            os.write(
+                stderr_fd,
+                f"fumehood: the context could not start: {type(error).__name__}: {error}\n".encode(),
+            )
         finally:
             os._exit(1)
 
@@ -167,5 +175,9 @@ def _check_confined() -> None:
     """The last look before user code: what the kernel says, not what we believe to have done."""
     applied = accounting.applied_restrictions()
 
-    if applied["capabilities"] or not applied["no_new_privileges"] or applied["seccomp_mode"] != _SECCOMP_FILTER:
+    if (
+        applied["capabilities"]
+        or not applied["no_new_privileges"]
+        or applied["seccomp_mode"] != _SECCOMP_FILTER
+    ):
         raise JailError("confine the context", 0, f"the kernel says {applied}")

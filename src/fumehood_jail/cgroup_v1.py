@@ -18,7 +18,6 @@ from fumehood_jail.cgroup_base import (
     write_file,
 )
 
-
 # Of the memory limit; what a socket may not buffer its sender waits for.
 _SHARE_OF_SOCKETS = 8
 

@@ -1,9 +1,9 @@
 """The keeper: clones the zygote into its base jail, and sees to it that the zygote dies with the host.
 
-Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is the only
-process that acts with the host user's rights: it writes the id maps, then waits. It never reads anything that comes
-from the template or the guest. If the host dies, however it dies, the keeper kills the zygote, and with it (PID 1 of
-its namespace) every sandbox.
+Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is
+the only process that acts with the host user's rights: it writes the id maps, then waits. It never reads
+anything that comes from the template or the guest. If the host dies, however it dies, the keeper kills the
+zygote, and with it (PID 1 of its namespace) every sandbox.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(plan_fd: int) -> NoReturn:
     except JailError as error:
         _report(report_fd, error)
         os._exit(EXIT_LAUNCH_FAILED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the host must hear of it
         _report(report_fd, JailError("launch", 0, f"{type(error).__name__}: {error}"))
         os._exit(EXIT_LAUNCH_FAILED)
 
@@ -81,7 +81,7 @@ def _be_zygote(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
         launch.enter_base_jail(plan)
     except JailError as error:
         _report(int(plan["report_fd"]), error)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the host must hear of it
         _report(int(plan["report_fd"]), JailError("launch", 0, f"{type(error).__name__}: {error}"))
 
     os._exit(EXIT_LAUNCH_FAILED)

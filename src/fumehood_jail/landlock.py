@@ -1,8 +1,8 @@
 """Landlock: a second opinion on the file system, from another part of the kernel than mounts and permissions.
 
-Runs in the init of a sandbox and in each context, after the mounts are finished: a process under Landlock can mount nothing
-any more. What is not listed cannot be opened at all, even if a mount was forgotten. It never covers what
-is already open.
+Runs in the init of a sandbox and in each context, after the mounts are finished: a process under Landlock can
+mount nothing any more. What is not listed cannot be opened at all, even if a mount was forgotten. It never
+covers what is already open.
 """
 
 from __future__ import annotations

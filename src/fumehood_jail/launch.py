@@ -1,9 +1,10 @@
 """The launch: the visible, ordered list of steps that makes a base jail, and the one that makes a sandbox.
 
-A reviewer reads the security of the product here. `enter_base_jail` runs in the keeper's clone and ends in an exec of
-the template's interpreter, which is restricted from its first instruction. `furnish_sandbox` runs in the clone that becomes
-a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in both, before user code runs there. Each step is named; a step that
-fails ends the launch with a `JailError` and nothing runs half-jailed.
+A reviewer reads the security of the product here. `enter_base_jail` runs in the keeper's clone and ends in an
+exec of the template's interpreter, which is restricted from its first instruction. `furnish_sandbox` runs in
+the clone that becomes a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in
+both, before user code runs there. Each step is named; a step that fails ends the launch with a `JailError`
+and nothing runs half-jailed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ FOUNDER_FD = 3
 ZYGOTE_FD = 4
 _ABOVE_PROMISED = 64
 
-# What founder and zygote must still be able to do: write the id maps of the sandboxes it clones (which may map its own id 0:
-# that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces (CAP_SYS_ADMIN, and
-# CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter refuses ptrace itself). Dropped from the
-# bounding set as well, so that the exec as root of the namespace does not bring the others back.
-_BASE_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETFCAP", "CAP_KILL", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"})
+# What founder and zygote must still be able to do: write the id maps of the sandboxes it clones (which may
+# map its own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces
+# (CAP_SYS_ADMIN, and CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter
+# refuses ptrace itself). Dropped from the bounding set as well, so that the exec as root of the namespace
+# does not bring the others back.
+_BASE_CAPABILITIES = frozenset(
+    {"CAP_SETUID", "CAP_SETGID", "CAP_SETFCAP", "CAP_KILL", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}
+)
 
 
 # All but that of pids, in which one is born. The user namespace must come along: the others belong to it.
@@ -40,9 +44,9 @@ _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~syscalls.CLONE_NEWPID
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     """Turns a fresh clone of the keeper into the founder: own root, own names, then the template's interpreter.
 
-    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has six
-    capabilities within its own user namespace, a system call filter, and the certainty of dying with the keeper. Every
-    descriptor but 0, 1, 2 and the two sockets is closed by the exec.
+    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter
+    has six capabilities within its own user namespace, a system call filter, and the certainty of dying with
+    the keeper. Every descriptor but 0, 1, 2 and the two sockets is closed by the exec.
     """
     _step("give up supplementary groups", users.drop_supplementary_groups)
     _step("build the root", mounts.build_root, plan["root"])
@@ -62,21 +66,27 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
 def furnish_sandbox(options: Dict[str, Any]) -> None:
     """Gives a sandbox what all its processes share: name, writable filesystems, /proc, loopback.
 
-    Before: the first process of new namespaces, its id maps written, in its control groups; no guest code exists. After:
-    this process is the guest's user, and still has every capability within the sandbox.
+    Before: the first process of new namespaces, its id maps written, in its control groups; no guest code
+    exists. After: this process is the guest's user, and still has every capability within the sandbox.
     """
     _step("become the guest user", _become_guest)
     _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
     _step("name the machine", syscalls.sethostname, options["hostname"])
-    _step("mount the sandbox's filesystems", mounts.mount_sandbox, options["disk_bytes"], options["inodes"], GUEST_UID)
+    _step(
+        "mount the sandbox's filesystems",
+        mounts.mount_sandbox,
+        options["disk_bytes"],
+        options["inodes"],
+        GUEST_UID,
+    )
     _step("bring up the loopback", network.loopback_up)
 
 
 def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
     """Takes from a process of a furnished sandbox everything that guest code must not have.
 
-    Init and each context do this for themselves; whatever they start is born confined. After: an ordinary user without
-    capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
+    Init and each context do this for themselves; whatever they start is born confined. After: an ordinary
+    user without capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
 
     Args:
         options: What is different from sandbox to sandbox.
@@ -99,10 +109,10 @@ def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
 def enter_sandbox(init_pidfd: int, doors: List[int]) -> None:
     """Moves a fork of the zygote into the namespaces and control groups of a sandbox, where guest code may already run.
 
-    Before: born in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: they are marked to
-    be closed by the caller before user code runs. After: every capability within the sandbox and none outside; still not
-    the guest's user, and not traceable: the kernel keeps guests away from a process of another user that has more
-    capabilities than they.
+    Before: born in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: they
+    are marked to be closed by the caller before user code runs. After: every capability within the sandbox
+    and none outside; still not the guest's user, and not traceable: the kernel keeps guests away from a
+    process of another user that has more capabilities than they.
     """
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 

@@ -1,9 +1,9 @@
 """Mounts: the root that a jail sees, made of read-only binds, written files and sized memory filesystems.
 
-`build_root` runs once per template, in the clone that becomes the zygote; `mount_sandbox` runs once per sandbox, in the
-clone that becomes its init. Both run with full capabilities inside a user namespace of their own and before any guest
-code exists. Every source is resolved before the old root is detached, and afterwards nothing of the host remains
-reachable but what the plan names.
+`build_root` runs once per template, in the clone that becomes the zygote; `mount_sandbox` runs once per
+sandbox, in the clone that becomes its init. Both run with full capabilities inside a user namespace of their
+own and before any guest code exists. Every source is resolved before the old root is detached, and afterwards
+nothing of the host remains reachable but what the plan names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Dict, List
 from fumehood_jail import syscalls
 from fumehood_jail.errors import JailError
 
-# Where the new root is put together before it replaces the old one. Any directory of the host does; /tmp is everywhere.
+# Where the new root is put together before it replaces the old one. Any directory of the host does; /tmp is
+# everywhere.
 _STAGING = "/tmp"  # noqa: S108 - a mount point in a private mount namespace, nothing is written to the host's /tmp
 _OLD_ROOT = "/.old"
 
@@ -31,25 +32,37 @@ _DEVICE_LINKS = {
     "ptmx": "pts/ptmx",
 }
 
-# Files of /proc that tell about the whole machine, or act on it. Docker's list, plus what security reviews add.
+# Files of /proc that tell about the whole machine, or act on it. Docker's list, plus what security reviews
+# add.
 MASKED_PROC_FILES = (
     "kallsyms", "kcore", "keys", "key-users", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
     "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline",
 )  # fmt: skip
-MASKED_PROC_DIRECTORIES = ("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", "tty", "sysvipc")
+MASKED_PROC_DIRECTORIES = (
+    "acpi",
+    "asound",
+    "bus",
+    "driver",
+    "dynamic_debug",
+    "fs",
+    "irq",
+    "scsi",
+    "tty",
+    "sysvipc",
+)
 
-# The directories of the one writable filesystem, by where they appear. One superblock, so that `disk_bytes` and
-# `inodes` bound all of them together.
+# The directories of the one writable filesystem, by where they appear. One superblock, so that `disk_bytes`
+# and `inodes` bound all of them together.
 WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/tmp": 0o1777}  # noqa: S108
 
 
 def build_root(plan: Dict[str, Any]) -> None:
     """Replaces the root of this mount namespace by the one that `plan` describes.
 
-    Before: a fresh mount namespace whose owning user namespace is ours; our user on the host is still the one who
-    started us, so that private folders on the way to a bind source can be crossed. After: `/` is a memory filesystem
-    (still writable: `seal_root` ends that) and the old root is gone.
+    Before: a fresh mount namespace whose owning user namespace is ours; our user on the host is still the one
+    who started us, so that private folders on the way to a bind source can be crossed. After: `/` is a memory
+    filesystem (still writable: `seal_root` ends that) and the old root is gone.
 
     Args:
         plan: `binds` (a list of source, target), `files` (path to text), `copies` (a list of source, target),
@@ -66,7 +79,8 @@ def build_root(plan: Dict[str, Any]) -> None:
     syscalls.mount("tmpfs", _STAGING, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
     os.chdir(_STAGING)
     os.mkdir(_OLD_ROOT[1:])
-    # A procfs of the new PID namespace, unmasked: each sandbox may mount its own only while such a one is visible.
+    # A procfs of the new PID namespace, unmasked: each sandbox may mount its own only while such a one is
+    # visible.
     os.mkdir("proc")
     _mount_proc(_STAGING + "/proc")
     syscalls.pivot_root(".", _OLD_ROOT[1:])
@@ -75,7 +89,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     for path in plan["directories"]:
         os.makedirs(path, exist_ok=True)
 
-    for (source, target), fd in zip(plan["binds"], sources):
+    for (source, target), fd in zip(plan["binds"], sources):  # noqa: B905 - guests run on Python 3.9 too
         _bind_read_only(fd, source, target)
 
     for path in plan["hide"]:
@@ -84,11 +98,14 @@ def build_root(plan: Dict[str, Any]) -> None:
     _make_devices(devices)
     _write_files(plan["files"], plan["executables"])
     _write_files(copied, ())
-    _write_links({**{f"/etc/alternatives/{name}": target for name, target in alternatives.items()}, **plan["links"]})
+    _write_links(
+        {**{f"/etc/alternatives/{name}": target for name, target in alternatives.items()}, **plan["links"]}
+    )
 
     syscalls.umount2(_OLD_ROOT, syscalls.MNT_DETACH)
     os.rmdir(_OLD_ROOT)
-    # Scratch space for what the template's packages write while they are imported; each sandbox covers it with its own.
+    # Scratch space for what the template's packages write while they are imported; each sandbox covers it
+    # with its own.
     syscalls.mount("tmpfs", "/tmp", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")  # noqa: S108
 
 
@@ -101,8 +118,8 @@ def seal_root() -> None:
 def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
     """Gives a sandbox its own writable directories, its own /proc, masked, and its own terminals.
 
-    Before: a clone of the zygote in namespaces of its own, with every capability in them. After: the only writable
-    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
+    Before: a clone of the zygote in namespaces of its own, with every capability in them. After: the only
+    writable places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
     """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     options = f"mode=0755,size={disk_bytes},nr_inodes={inodes},uid={uid},gid={uid}"
@@ -135,7 +152,8 @@ def _mask_proc() -> None:
     for name in _MASKABLE_DIRECTORIES:
         syscalls.mount("/sys", name, None, syscalls.MS_BIND)
 
-    # What remains of /proc/sys is read-only for every guest anyway; the bind makes it so for any later mistake too.
+    # What remains of /proc/sys is read-only for every guest anyway; the bind makes it so for any later
+    # mistake too.
     syscalls.mount("/proc/sys", "/proc/sys", None, syscalls.MS_BIND)
     syscalls.mount_setattr("/proc/sys", syscalls.MOUNT_ATTR_RDONLY, 0, False)
 
@@ -167,7 +185,7 @@ def _mount_proc(target: str) -> None:
     except PermissionError as error:
         raise JailError(
             "mount /proc",
-            error.errno,
+            error.errno or 0,
             "the kernel refused a new procfs in this user namespace",
             "a container that masks its own /proc forbids this: start it with an unmasked one "
             "(docker: --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked)",
@@ -206,7 +224,9 @@ def _bind_read_only(fd: int, source: str, target: str) -> None:
         read_only = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
         syscalls.mount_setattr(target, read_only, 0, True)
     except OSError as error:
-        raise JailError("bind a folder of the template read-only", error.errno or 0, f"{source!r}: {error}") from None
+        raise JailError(
+            "bind a folder of the template read-only", error.errno or 0, f"{source!r}: {error}"
+        ) from None
 
     os.close(fd)
 
@@ -215,13 +235,19 @@ def _show_empty(path: str) -> None:
     if not os.path.isdir(path):
         return
 
-    syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_RDONLY, "size=4k,mode=0755")
+    syscalls.mount(
+        "tmpfs",
+        path,
+        "tmpfs",
+        syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_RDONLY,
+        "size=4k,mode=0755",
+    )
 
 
 def _make_devices(fds: List[int]) -> None:
     os.makedirs("/dev", exist_ok=True)
 
-    for name, fd in zip(DEVICES, fds):
+    for name, fd in zip(DEVICES, fds):  # noqa: B905 - guests run on Python 3.9 too
         target = f"/dev/{name}"
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
         syscalls.mount(f"{_OLD_ROOT}/proc/self/fd/{fd}", target, None, syscalls.MS_BIND)
@@ -270,7 +296,11 @@ def _read_links(folder: str) -> Dict[str, str]:
     except OSError:
         return {}
 
-    return {name: os.readlink(os.path.join(folder, name)) for name in names if os.path.islink(os.path.join(folder, name))}
+    return {
+        name: os.readlink(os.path.join(folder, name))
+        for name in names
+        if os.path.islink(os.path.join(folder, name))
+    }
 
 
 def _at_step(step: str, function: Any, *arguments: Any) -> None:

@@ -1,8 +1,8 @@
 """Namespaces: which ones a jail gets, and the gate between a parent and its cloned child.
 
-Runs in the keeper (for the base jail) and in the zygote (for each sandbox), on both sides of one raw clone. The child
-may do nothing until its parent has written its id maps: the gate is the pipe that says so. Must never be called in a
-process that has more than one thread: a raw clone copies only the calling one.
+Runs in the keeper (for the base jail) and in the zygote (for each sandbox), on both sides of one raw clone.
+The child may do nothing until its parent has written its id maps: the gate is the pipe that says so. Must
+never be called in a process that has more than one thread: a raw clone copies only the calling one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 
 from fumehood_jail import syscalls
 
-# Everything that can be separated by one clone (man 7 namespaces). The time namespace is left out: monotonic clocks
-# are compared between host and guest to order their output.
+# Everything that can be separated by one clone (man 7 namespaces). The time namespace is left out: monotonic
+# clocks are compared between host and guest to order their output.
 ALL_NAMESPACES = {
     "user": syscalls.CLONE_NEWUSER,
     "pid": syscalls.CLONE_NEWPID,
@@ -40,8 +40,8 @@ JAIL_FLAGS = clone_flags()
 class Gate:
     """Holds a cloned child back until its parent has written the child's id maps.
 
-    Before: made by the parent, then inherited by the clone. After: `open` in the parent lets the child's `wait`
-    return; if the parent dies first, `wait` raises.
+    Before: made by the parent, then inherited by the clone. After: `open` in the parent lets the child's
+    `wait` return; if the parent dies first, `wait` raises.
     """
 
     __slots__ = ("_read_fd", "_write_fd")
@@ -72,8 +72,9 @@ class Gate:
 def write_single_map(pid: int, inside: int, outside: int) -> None:
     """Maps one user and one group id into the user namespace of a freshly cloned child.
 
-    Before: the caller is the parent, with CAP_SETUID and CAP_SETGID in its own user namespace unless `outside` is its
-    own id. After: the child can be nobody else, and can never change its supplementary groups.
+    Before: the caller is the parent, with CAP_SETUID and CAP_SETGID in its own user namespace unless
+    `outside` is its own id. After: the child can be nobody else, and can never change its supplementary
+    groups.
     """
     line = f"{inside} {outside} 1".encode("ascii")
 

@@ -1,8 +1,8 @@
 """The local backend: sandboxes that live in this process, kept by a supervisor on the engine's loop.
 
-Runs in the host process. Its verbs may be awaited from any asyncio loop: the work is always done on the engine's loop, in a
-thread of its own, so that limits are enforced even while the caller's loop is blocked. It adds nothing of its own to what
-the supervisor does.
+Runs in the host process. Its verbs may be awaited from any asyncio loop: the work is always done on the
+engine's loop, in a thread of its own, so that limits are enforced even while the caller's loop is blocked. It
+adds nothing of its own to what the supervisor does.
 """
 
 from __future__ import annotations
@@ -238,7 +238,9 @@ class _EventQueue:
 
         if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
             self._events[-1] = StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
-        elif isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text):
+        elif (
+            isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text)
+        ):
             self._events[-1] = StderrEvent(text=last.text + event.text, at_seconds=last.at_seconds)
         else:
             self._events.append(event)

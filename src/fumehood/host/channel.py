@@ -1,8 +1,8 @@
 """A channel: frames over a non-blocking socket, on the engine's loop.
 
-Runs in the host process. Bytes from the guest go through the wire's decoder and through nothing else; the first breach of
-the protocol closes the channel. Descriptors are only ever sent: one that a guest tries to pass is never received, because
-nothing here asks the kernel for any.
+Runs in the host process. Bytes from the guest go through the wire's decoder and through nothing else; the
+first breach of the protocol closes the channel. Descriptors are only ever sent: one that a guest tries to
+pass is never received, because nothing here asks the kernel for any.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Channel:
     Args:
         sock: A connected, non-blocking stream socket, owned from now on.
         on_frame: Called with each header and payload; a `ProtocolError` that it raises closes the channel.
-        on_close: Called once, with the breach that ended it, or None when the other side closed or `close` was called.
+        on_close: Called once, with the breach that ended it, or None when the other side closed or `close`
+        was called.
         max_payload_bytes: What a payload may hold.
     """
 
@@ -58,9 +59,11 @@ class Channel:
         return self._closed
 
     def send(self, header: dict[str, Any], payload: bytes = b"", fds: Sequence[int] = ()) -> None:
-        """Sends a frame, or queues what the socket does not take now. On a closed channel it is dropped.
+        """Sends a frame, or queues what the socket does not take now; on a closed channel it is dropped.
 
         Args:
+            header: The message.
+            payload: What follows it.
             fds: Descriptors that travel with the first byte; they must stay open until `drain` returns.
         """
         if self._closed:

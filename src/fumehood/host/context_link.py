@@ -1,10 +1,11 @@
 """One living context process, as the host sees it: a channel, and the two pipes behind its fds 1 and 2.
 
-Runs in the host process, on the engine's loop. It puts everything that the context sends into the order in which it
-happened, and hands it on as events. Python-level output, displays and replies come as frames on the channel; what child
-processes and C code write comes through the pipes. A frame that was sent while unread bytes lay in the pipes says so
-(`after_fd`), and both sides share one monotonic clock, so the order of the two is exact. Nothing here trusts a length, an
-id or an order that the guest claims: the wire package checks them first.
+Runs in the host process, on the engine's loop. It puts everything that the context sends into the order in
+which it happened, and hands it on as events. Python-level output, displays and replies come as frames on the
+channel; what child processes and C code write comes through the pipes. A frame that was sent while unread
+bytes lay in the pipes says so (`after_fd`), and both sides share one monotonic clock, so the order of the two
+is exact. Nothing here trusts a length, an id or an order that the guest claims: the wire package checks them
+first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fumehood.events import ClearOutputEvent, ErrorEvent, Event, InputRequestEvent, ResultEvent, StderrEvent, StdoutEvent
+from fumehood.events import (
+    ClearOutputEvent,
+    ErrorEvent,
+    Event,
+    InputRequestEvent,
+    ResultEvent,
+    StderrEvent,
+    StdoutEvent,
+)
 from fumehood.execution import ExecutionError, StreamName
 from fumehood.host.channel import Channel
 from fumehood.host.pipes import open_pipe
@@ -84,12 +93,14 @@ class ContextLink:
         self._channel = Channel(host_end, self._receive, self._closed, max_payload_bytes=max_payload_bytes)
         self._pipes: dict[int, StreamName] = {}
         self._write_ends: list[int] = []
-        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
+        self._decoders = {
+            name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
+        }
 
         for stream in ("stdout", "stderr"):
             read_end, write_end = open_pipe()
             os.set_blocking(read_end, False)
-            self._pipes[read_end] = stream  # type: ignore[assignment]
+            self._pipes[read_end] = stream
             self._write_ends.append(write_end)
             self._loop.add_reader(read_end, self._pipe_ready, read_end)
 
@@ -145,7 +156,11 @@ class ContextLink:
         """Answers a question of the running execution; one that nobody waits for is dropped."""
         running = self._running
 
-        if running is None or running.id != execution_id or request_id != f"{running.id}/{running.input_number}":
+        if (
+            running is None
+            or running.id != execution_id
+            or request_id != f"{running.id}/{running.input_number}"
+        ):
             return
 
         header: Header = {"type": "input_reply", "id": running.id}
@@ -197,7 +212,8 @@ class ContextLink:
 
             return
 
-        # A frame that says so was sent after all that lay in the pipes, and nothing of an execution may follow its reply.
+        # A frame that says so was sent after all that lay in the pipes, and nothing of an execution may
+        # follow its reply.
         follows_pipes = header.get("after_fd", False) or message_type == "execute_reply"
 
         if self._held is not None and (follows_pipes or header["at"] > self._held.read_at):
@@ -239,7 +255,9 @@ class ContextLink:
             display_id=header.get("display_id"),
             truncated=dict(header.get("truncated", ())),
         )
-        return ResultEvent(result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data")
+        return ResultEvent(
+            result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data"
+        )
 
     def _input_request(self, header: Header, payload: bytes, at_seconds: float) -> Event:
         running = self._running

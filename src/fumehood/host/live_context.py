@@ -1,8 +1,9 @@
 """A context as the API has it: one id, one language, one execution at a time, whatever happens to its process.
 
-Runs in the host process, on the engine's loop. Executions are queued in order. One that exceeds a limit is interrupted
-first and killed after a grace; a context that dies is replaced by a fresh one, and the execution says that the state is
-lost. How the process is started and signalled is its sandbox's business, reached through `ContextHost`.
+Runs in the host process, on the engine's loop. Executions are queued in order. One that exceeds a limit is
+interrupted first and killed after a grace; a context that dies is replaced by a fresh one, and the execution
+says that the state is lost. How the process is started and signalled is its sandbox's business, reached
+through `ContextHost`.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class LiveContext:
         loop = asyncio.get_running_loop()
         ended = self._exit
         try:
-            waited = [link.ready, ended] if ended is not None else [link.ready]
+            waited: list[asyncio.Future[Any]] = [link.ready] if ended is None else [link.ready, ended]
             await asyncio.wait(waited, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
             if not link.ready.done() or link.ready.cancelled():
@@ -225,7 +226,9 @@ class LiveContext:
 
     # -- one execution
 
-    async def _run(self, link: ContextLink, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
+    async def _run(
+        self, link: ContextLink, request: ExecuteRequest, emit: Callable[[Event], None]
+    ) -> Execution:
         host = self._host
         limits = host.limits
         reading = host.meter.begin()
@@ -248,7 +251,9 @@ class LiveContext:
         wall_seconds = request.wall_seconds or limits.wall_seconds
         self._stop = _Stop(self, limits.grace_seconds)
         clock = self._stop.after(wall_seconds, "time_limit")
-        watch = asyncio.create_task(self._watch_cpu(reading, limits.cpu_seconds)) if limits.cpu_seconds else None
+        watch = (
+            asyncio.create_task(self._watch_cpu(reading, limits.cpu_seconds)) if limits.cpu_seconds else None
+        )
         try:
             reply = await self._reply(running)
         except asyncio.CancelledError:
@@ -263,7 +268,9 @@ class LiveContext:
             if watch is not None:
                 watch.cancel()
 
-        exit_ = self._exit.result() if reply is None and self._exit is not None and self._exit.done() else _Exit()
+        exit_ = (
+            self._exit.result() if reply is None and self._exit is not None and self._exit.done() else _Exit()
+        )
         error = _stopped_error(stop, reply, exit_, wall_seconds, limits) or transcript.error
         execution = transcript.finish(
             usage=host.meter.end(reading, running, request, reply),
@@ -379,14 +386,20 @@ def _dropped(reply: dict[str, Any] | None) -> Truncation:
         return Truncation()
 
     dropped = reply["dropped"]
-    return Truncation(stdout_bytes=dropped["stdout"], stderr_bytes=dropped["stderr"], results=dropped["results"])
+    return Truncation(
+        stdout_bytes=dropped["stdout"], stderr_bytes=dropped["stderr"], results=dropped["results"]
+    )
 
 
 def _stopped_error(
     stop: _Stop, reply: dict[str, Any] | None, exit_: _Exit, wall_seconds: float, limits: Limits
 ) -> ExecutionError | None:
     """Says why an execution did not come to its own end, and whether the state was kept; None if it did."""
-    state = "it was interrupted, the state is kept" if reply is not None else "the context was killed, the state is lost"
+    state = (
+        "it was interrupted, the state is kept"
+        if reply is not None
+        else "the context was killed, the state is lost"
+    )
 
     if stop.kind == "time_limit":
         return ExecutionError(
@@ -408,7 +421,9 @@ def _stopped_error(
         return ExecutionError(kind="out_of_memory", name="OutOfMemory", value=value)
 
     if stop.kind == "interrupted":
-        return ExecutionError(kind="interrupted", name="Interrupted", value=f"did not stop when asked: {state}")
+        return ExecutionError(
+            kind="interrupted", name="Interrupted", value=f"did not stop when asked: {state}"
+        )
 
     value = f"the context died ({_how(exit_)}), the state is lost"
     return ExecutionError(kind="context_died", name="ContextDied", value=value)

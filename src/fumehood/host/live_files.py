@@ -1,7 +1,8 @@
 """The files of one sandbox: the host's verbs, carried out by init inside the guest.
 
-Runs in the host process, on the engine's loop. No path of the guest is ever opened here; bytes go through in pieces, so that
-a file of any size takes constant memory. Descriptions that come back are checked before they become values of the API.
+Runs in the host process, on the engine's loop. No path of the guest is ever opened here; bytes go through in
+pieces, so that a file of any size takes constant memory. Descriptions that come back are checked before they
+become values of the API.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fumehood.backends.requests import FileCall, ListFiles, MakeDir, ReadFile, RemoveFile, RenameFile, StatFile
+from fumehood.backends.requests import (
+    FileCall,
+    ListFiles,
+    MakeDir,
+    ReadFile,
+    RemoveFile,
+    RenameFile,
+    StatFile,
+)
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.host.init_client import InitError
 from fumehood.limits import MIB
@@ -44,7 +53,9 @@ class LiveFiles:
 
             while left is None or left > 0:
                 length = _CHUNK_BYTES if left is None else min(_CHUNK_BYTES, left)
-                _, data = await self._do("read", request.path, "read", handle=handle, offset=offset, length=length)
+                _, data = await self._do(
+                    "read", request.path, "read", handle=handle, offset=offset, length=length
+                )
 
                 if not data:
                     return
@@ -95,7 +106,9 @@ class LiveFiles:
         offset = 0
 
         while True:
-            value, _ = await self._do("list", call.path, "list", path=call.path, depth=call.depth, offset=offset)
+            value, _ = await self._do(
+                "list", call.path, "list", path=call.path, depth=call.depth, offset=offset
+            )
             found.extend(file_info(entry) for entry in value["entries"])
 
             if value["next"] is None:
@@ -105,7 +118,9 @@ class LiveFiles:
 
             if len(found) >= _MAX_ENTRIES:
                 raise InvalidArgumentError(
-                    field="path", value=call.path, allowed=f"a directory of at most {_MAX_ENTRIES:,} entries; list a part of it"
+                    field="path",
+                    value=call.path,
+                    allowed=f"a directory of at most {_MAX_ENTRIES:,} entries; list a part of it",
                 )
 
     async def _open(self, path: str, mode: str, operation: str) -> int:

@@ -1,7 +1,8 @@
 """The commands and terminals of one sandbox: their pipes, what is kept of their output, and who follows them.
 
-Runs in the host process, on the engine's loop. Output is read whether or not anybody follows, so that a command never
-waits for its reader; what exceeds the limits is counted and dropped. A terminal is different: it waits while nobody reads.
+Runs in the host process, on the engine's loop. Output is read whether or not anybody follows, so that a
+command never waits for its reader; what exceeds the limits is counted and dropped. A terminal is different:
+it waits while nobody reads.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from fumehood.backends.requests import (
     SendStdin,
     SignalProcess,
 )
-from fumehood.errors import CommandStartError, ProcessNotFoundError
+from fumehood.errors import CommandStartError, FumehoodError, ProcessNotFoundError
 from fumehood.host.init_client import InitError
 from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
 from fumehood.models import ProcessInfo, Truncation
+from fumehood.readiness import until_writable
 
 _READ_BYTES = 1 << 16
 _MAX_UNREAD_PTY_BYTES = 1 * MIB
@@ -137,11 +139,11 @@ class LiveProcesses:
         process.end(exit_code)
         asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._forget, pid, process)
 
-    def close(self) -> None:
-        """The sandbox has ended, and all its commands with it."""
+    def close(self, why: Callable[[], FumehoodError]) -> None:
+        """The sandbox has ended, and all its commands with it: who waits for one hears why."""
         for process in self._all.values():
             if process.running:
-                process.end(128 + _SIGKILL)
+                process.end_with(why)
 
         self._all.clear()
 
@@ -200,6 +202,7 @@ class _Process:
         self._news = asyncio.Event()
         self._read_ends: dict[int, StreamName] = {}
         self._exited: ProcessExited | None = None
+        self._lost: Callable[[], FumehoodError] | None = None
         self._stdin_fd: int | None = None
         self._terminal: socket.socket | None = None
         self._unread_bytes = 0
@@ -207,7 +210,7 @@ class _Process:
 
     @property
     def running(self) -> bool:
-        return self._exited is None
+        return self._exited is None and self._lost is None
 
     def begin(self, pid: int) -> None:
         """Init has started it."""
@@ -220,6 +223,21 @@ class _Process:
 
     def end(self, exit_code: int) -> None:
         """It has ended; what it wrote before still comes first."""
+        self._drain()
+        truncation = Truncation(stdout_bytes=self._dropped["stdout"], stderr_bytes=self._dropped["stderr"])
+        self._exited = ProcessExited(exit_code=exit_code, timed_out=self.timed_out, truncated=truncation)
+        self._events.append(self._exited)
+        self._news.set()
+        self.close()
+
+    def end_with(self, why: Callable[[], FumehoodError]) -> None:
+        """Its sandbox has ended: what it wrote before still comes first, and then this error."""
+        self._drain()
+        self._lost = why
+        self._news.set()
+        self.close()
+
+    def _drain(self) -> None:
         for fd in list(self._read_ends):
             room = _MAX_DRAIN_BYTES
 
@@ -228,12 +246,6 @@ class _Process:
 
         if self.clock is not None:
             self.clock.cancel()
-
-        truncation = Truncation(stdout_bytes=self._dropped["stdout"], stderr_bytes=self._dropped["stderr"])
-        self._exited = ProcessExited(exit_code=exit_code, timed_out=self.timed_out, truncated=truncation)
-        self._events.append(self._exited)
-        self._news.set()
-        self.close()
 
     async def follow(self) -> AsyncGenerator[ProcessEvent, None]:
         """Yields everything from the beginning, as it comes, up to the exit."""
@@ -249,6 +261,9 @@ class _Process:
                     return
 
                 self._taken(position - 1, event)
+
+            if self._lost is not None:
+                raise self._lost()
 
             self._news.clear()
             await self._news.wait()
@@ -268,7 +283,7 @@ class _Process:
             try:
                 view = view[os.write(self._stdin_fd, view) :]
             except BlockingIOError:
-                await self._writable(self._stdin_fd)
+                await until_writable(self._stdin_fd)
             except BrokenPipeError:
                 self.close_stdin()
                 return
@@ -310,7 +325,7 @@ class _Process:
         for stream in ("stdout", "stderr"):
             read_end, write_end = open_pipe()
             os.set_blocking(read_end, False)
-            self._read_ends[read_end] = stream  # type: ignore[assignment]
+            self._read_ends[read_end] = stream
             fds.append(write_end)
 
         return tuple(fds)
@@ -372,11 +387,3 @@ class _Process:
 
         if stream is not None and stream != "pty":
             os.close(fd)
-
-    async def _writable(self, fd: int) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_writer(fd, lambda: ready.done() or ready.set_result(None))
-        try:
-            await ready
-        finally:
-            self._loop.remove_writer(fd)

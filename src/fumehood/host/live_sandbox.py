@@ -1,7 +1,7 @@
 """One living sandbox: its guest, the conversation with its init, its contexts, commands, files and watches.
 
-Runs in the host process, on the engine's loop. It is the only place that knows when the sandbox has ended and why; every
-verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire is killed at once.
+Runs in the host process, on the engine's loop. It is the only place that knows when the sandbox has ended and
+why; every verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire is killed at once.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class LiveSandbox:
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
 
     async def rehearse(self) -> None:
-        """Runs our own empty cell, so that the pages which every cell writes to are copied before a user waits for it."""
+        """Runs our own empty cell: the pages that every cell writes to are copied before a user waits."""
         await self._default.execute(_REHEARSAL, lambda _: None)
 
     async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
@@ -176,12 +176,15 @@ class LiveSandbox:
             execution = await context.execute(request, emit)
         except (ContextStartError, InitError, InitGoneError) as error:
             self._check_alive(outcome_unknown=True)
-            raise SandboxStartError(step="start a context", reason=str(error) or type(error).__name__) from None
+            raise SandboxStartError(
+                step="start a context", reason=str(error) or type(error).__name__
+            ) from None
         finally:
             self.touch()
 
         if execution.state_lost:
-            # Init reports the end of a context before its own; a breach or the end of the sandbox explains it better.
+            # Init reports the end of a context before its own; a breach or the end of the sandbox explains it
+            # better.
             await asyncio.sleep(0)
             self._check_alive(outcome_unknown=True)
 
@@ -304,7 +307,9 @@ class LiveSandbox:
     async def _create_context(self, call: CreateContext) -> ContextInfo:
         if len(self._contexts) >= _MAX_CONTEXTS:
             raise InvalidArgumentError(
-                field="contexts", value=len(self._contexts) + 1, allowed=f"at most {_MAX_CONTEXTS} in a sandbox"
+                field="contexts",
+                value=len(self._contexts) + 1,
+                allowed=f"at most {_MAX_CONTEXTS} in a sandbox",
             )
 
         context_id = f"context-{self._next_context}"
@@ -361,7 +366,9 @@ class LiveSandbox:
 
         return context
 
-    async def _changes(self, watch_id: int, queue: asyncio.Queue[FileChange | None]) -> AsyncGenerator[FileChange, None]:
+    async def _changes(
+        self, watch_id: int, queue: asyncio.Queue[FileChange | None]
+    ) -> AsyncGenerator[FileChange, None]:
         try:
             while True:
                 change = await queue.get()
@@ -416,7 +423,7 @@ class LiveSandbox:
         for context in self._contexts.values():
             context.close()
 
-        self.processes.close()
+        self.processes.close(self.epitaph(outcome_unknown=True))
         self._init.close()
 
         for queue in self._watches.values():
@@ -443,7 +450,10 @@ class LiveSandbox:
             )
 
         return partial(
-            SandboxClosedError, sandbox_id=self.id, reason=self.end_reason or "died", outcome_unknown=outcome_unknown
+            SandboxClosedError,
+            sandbox_id=self.id,
+            reason=self.end_reason or "died",
+            outcome_unknown=outcome_unknown,
         )
 
 

@@ -1,7 +1,7 @@
-"""Measures what an execution uses: by the kernel's count for the whole sandbox where there is one, else by the guest's word.
+"""Measures what an execution uses: by the kernel's count for the whole sandbox, or by the guest's word.
 
-Runs in the host process, on the engine's loop. The host's own clock measures the wall time. Figures that only the guest can
-give are taken from its reply and are as honest as the code in it.
+Runs in the host process, on the engine's loop. The host's own clock measures the wall time. Figures that only
+the guest can give are taken from its reply and are as honest as the code in it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Meter:
 
         return asked - self._asked_at_start
 
-    def end(self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None) -> Usage:
+    def end(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
         """Computes what was used since the reading."""
         told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
         user_seconds, system_seconds = told["user_cpu_seconds"], told["system_cpu_seconds"]

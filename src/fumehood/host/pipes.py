@@ -1,7 +1,7 @@
 """Pipes whose one end goes to a guest.
 
-Runs in the host process. A pipe is a file with an owner, and the guest is another user: without the mode set here, what a
-guest opens as /dev/stdout or /proc/self/fd/1 would be refused.
+Runs in the host process. A pipe is a file with an owner, and the guest is another user: without the mode set
+here, what a guest opens as /dev/stdout or /proc/self/fd/1 would be refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The supervisor: every sandbox of this host, from its making to its end.
 
-Runs in the host process, on the engine's loop, and knows sandboxes only through the ports of the runtimes. It keeps
-templates started and pools filled, hands sandboxes out under ids that cannot be guessed, ends them when their time is over,
-and remembers for a while how each one ended.
+Runs in the host process, on the engine's loop, and knows sandboxes only through the ports of the runtimes. It
+keeps templates started and pools filled, hands sandboxes out under ids that cannot be guessed, ends them when
+their time is over, and remembers for a while how each one ended.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Supervisor:
         """Makes a template known under its name; one that is already started is not replaced."""
         if template.name in self._starting and self._templates[template.name] != template:
             raise TemplateError(
-                template=template.name, reason="it is already in use, with another definition", hint="choose another name"
+                template=template.name,
+                reason="it is already in use, with another definition",
+                hint="choose another name",
             )
 
         self._templates[template.name] = template
@@ -314,4 +316,3 @@ def _is_over(task: asyncio.Task[_Started]) -> bool:
 def _has_default_shape(limits: Limits) -> bool:
     default = Limits()
     return all(getattr(limits, name) == getattr(default, name) for name in _SHAPE)
-

@@ -1,7 +1,8 @@
 """The port between the supervisor and the ways to make a sandbox.
 
-Runs in the host process, on the engine's loop. A runtime turns a template into a `Spawner`; a spawner makes guests. What
-a guest says is none of a runtime's business: it hands over the socket, and says truthfully which layers it applied.
+Runs in the host process, on the engine's loop. A runtime turns a template into a `Spawner`; a spawner makes
+guests. What a guest says is none of a runtime's business: it hands over the socket, and says truthfully which
+layers it applied.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class ContextBirth:
     """What a runtime needs to start a context.
 
     Attributes:
-        fds: The guest's ends of its channel, its standard output and its standard error; they stay the caller's.
+        fds: The guest's ends of its channel, its standard output and its standard error; they stay the
+        caller's.
         info: Its name, language and directory.
         envs: Its environment.
     """

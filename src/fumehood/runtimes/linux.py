@@ -1,7 +1,8 @@
-"""The Linux runtime: namespaces, Landlock, seccomp and cgroups, made by a keeper, a founder and a zygote for each template.
+"""The Linux runtime: namespaces, Landlock, seccomp and cgroups.
 
-Runs in the host process, on the engine's loop; the only host module that knows the jail. Everything privileged is done by
-the keeper, a process of its own. This module starts it, hands it the plan, and reports truthfully what was applied.
+Runs in the host process, on the engine's loop; the only host module that knows the jail. Everything
+privileged is done by the keeper, a process of its own. This module starts it, hands it the plan, and reports
+truthfully what was applied.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from fumehood_jail.errors import JailError
 from fumehood_jail.launch import BASE_UID
 from fumehood_wire.frames import ProtocolError, parse_json
 
-# Importing pandas and matplotlib on a slow, busy machine takes seconds; a font cache that must be built, many.
+# Importing pandas and matplotlib on a slow, busy machine takes seconds; a font cache that must be built,
+# many.
 _READY_SECONDS = 120.0
 _MAX_REPORT_BYTES = 1 << 16
 
@@ -126,7 +128,11 @@ class _Keeper:
         self._stderr = os.memfd_create("fumehood-zygote-stderr")
         plan = {
             "argv": [guest_python(environment), "-B", "-c", _FOUNDER],
-            "envs": {**guest_environment(environment), "PYTHONPATH": GUEST_PACKAGES, "MPLCONFIGDIR": "/tmp/matplotlib"},  # noqa: S108
+            "envs": {
+                **guest_environment(environment),
+                "PYTHONPATH": GUEST_PACKAGES,
+                "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
+            },
             "host_pidfd": host_pidfd,
             "ids": ids.to_dict(),
             "founder_fd": founder_end.fileno(),
@@ -176,7 +182,11 @@ class _Keeper:
         except (ProtocolError, KeyError, TypeError):
             raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
 
-        reason = f"{detail}: {os.strerror(number)}" if number and os.strerror(number) not in detail else str(detail)
+        reason = (
+            f"{detail}: {os.strerror(number)}"
+            if number and os.strerror(number) not in detail
+            else str(detail)
+        )
         missing = await asyncio.to_thread(_missing_layer)
 
         if missing is None:
@@ -201,7 +211,7 @@ class _Keeper:
 
 
 def _missing_layer() -> probe.Layer | None:
-    """Tries each layer alone: which one is missing tells more than the step at which a launch with all of them failed."""
+    """Tries each layer alone: that tells more than the step at which a launch with all of them failed."""
     try:
         layers = probe.probe()
     except JailError:

@@ -1,7 +1,7 @@
 """One sandbox of the Linux runtime: what the host holds of it, which is a socket, a pidfd and a cgroup.
 
-Runs in the host process, on the engine's loop. What an init says in its greeting is believed, because no guest code has run
-by then; afterwards nothing here listens to it.
+Runs in the host process, on the engine's loop. What an init says in its greeting is believed, because no
+guest code has run by then; afterwards nothing here listens to it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
+from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
 from fumehood_jail import cgroups
 from fumehood_wire import messages
@@ -106,8 +107,8 @@ class LinuxGuest(Guest):
             await self._give_up()
 
         self._heard = self._heard.removeprefix(_BORN)
-        # It cannot have been replaced by another process of this number: it waits for us to read on, or has failed, and
-        # then its socket has ended.
+        # It cannot have been replaced by another process of this number: it waits for us to read on, or has
+        # failed, and then its socket has ended.
         self._pidfd = os.pidfd_open(pid)
 
     async def greeted(self) -> None:
@@ -131,7 +132,8 @@ class LinuxGuest(Guest):
             raise IsolationUnavailableError(
                 layer=str(greeting["step"]),
                 reason=f"{greeting['detail']}" + (f" (errno {number})" if number else ""),
-                how_to_get_it=str(greeting["hint"]) or "run `fumehood doctor` to see what this machine allows",
+                how_to_get_it=str(greeting["hint"])
+                or "run `fumehood doctor` to see what this machine allows",
             )
 
         self.isolation = self._spawner.describe(greeting)
@@ -249,16 +251,11 @@ class LinuxGuest(Guest):
         raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
 
     async def _receive(self) -> tuple[bytes, int]:
-        loop = asyncio.get_running_loop()
-        readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self.socket, lambda: readable.done() or readable.set_result(None))
+        await until_readable(self.socket.fileno())
         try:
-            await readable
-        finally:
-            loop.remove_reader(self.socket)
-
-        try:
-            data, ancillary, _, _ = self.socket.recvmsg(_MAX_GREETING_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+            data, ancillary, _, _ = self.socket.recvmsg(
+                _MAX_GREETING_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+            )
         except OSError:
             return b"", 0
 

@@ -1,7 +1,7 @@
 """Computes what stands between a guest and the host, from what the kernel says was applied.
 
-Runs in the host process and only computes. A layer is `on` only when the greeting of that very sandbox, or the host's own
-cgroup, shows it; nothing is taken from configuration.
+Runs in the host process and only computes. A layer is `on` only when the greeting of that very sandbox, or
+the host's own cgroup, shows it; nothing is taken from configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def describe_isolation(
         _layer("capabilities", greeting["capabilities"] == 0, "all five sets are empty", "some are left"),
         _layer("no new privileges", greeting["no_new_privileges"], "", "the flag is not set"),
         _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
-        _layer("landlock", greeting["landlock_abi"] > 0, f"ABI {greeting['landlock_abi']}", "the kernel has none"),
+        _layer(
+            "landlock", greeting["landlock_abi"] > 0, f"ABI {greeting['landlock_abi']}", "the kernel has none"
+        ),
         _layer("network", True, "a namespace of its own with a loopback and no route", ""),
         *_resources(driver, cgroup_reason),
     )

@@ -1,7 +1,8 @@
 """The plan of a base jail: which parts of the host a template's sandboxes see, and where.
 
-Runs in the host process and only computes. The keeper carries the plan out. A guest never sees where on the host its
-parts come from: an interpreter outside /usr appears at /opt/python, with the environment's packages as its own.
+Runs in the host process and only computes. The keeper carries the plan out. A guest never sees where on the
+host its parts come from: an interpreter outside /usr appears at /opt/python, with the environment's packages
+as its own.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ _INTERPRETER_ROOT = "/opt/python"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _DIRECTORIES = ("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108
 
-_PASSWD = "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+_USERS = """\
+root:x:0:0:root:/root:/usr/sbin/nologin
+user:x:1000:1000:user:/home/user:/bin/bash
+nobody:x:65534:65534:nobody:/:/usr/sbin/nologin
+"""
 _GROUP = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
 _HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
-_NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
-_PROFILE = 'export PATH="/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"\n'
+_NSSWITCH = (
+    "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+)
+_PATH = "/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PROFILE = f'export PATH="{_PATH}"\n'
 
 # Without one every program that looks for fonts complains.
 _FONTS = """<?xml version="1.0"?>
@@ -53,7 +61,7 @@ def root_plan(environment: Environment, uid: int) -> dict[str, Any]:
         "links": {"/var/tmp": "/tmp", "/var/run": "/run", "/etc/ssl/cert.pem": _CA_BUNDLE},  # noqa: S108
         "copies": _etc_copies(),
         "files": {
-            "/etc/passwd": _PASSWD,
+            "/etc/passwd": _USERS,
             "/etc/group": _GROUP,
             "/etc/hosts": _HOSTS,
             "/etc/resolv.conf": "",
@@ -85,7 +93,7 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
-        "PATH": f"/home/user/.local/bin:{_VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": _PATH,
         "SSL_CERT_FILE": _CA_BUNDLE,
         "PIP_USER": "1",
         # What Debian's Python asks for before it installs anything, even for one user.
@@ -102,7 +110,16 @@ def guest_environment(environment: Environment) -> dict[str, str]:
 
 def _etc_copies() -> list[tuple[str, str]]:
     bundle = ssl.get_default_verify_paths().cafile or _CA_BUNDLE
-    copies = [(path, path) for path in ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/services", "/etc/protocols", "/etc/mime.types")]
+    copies = [
+        (path, path)
+        for path in (
+            "/etc/ld.so.cache",
+            "/etc/ld.so.conf",
+            "/etc/services",
+            "/etc/protocols",
+            "/etc/mime.types",
+        )
+    ]
     return [*copies, (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)]
 
 

@@ -1,7 +1,8 @@
 """Makes guests of one template by asking its founder and its zygote.
 
-Runs in the host process, on the engine's loop. The founder makes namespaces and init, the zygote forks contexts into them;
-both work at the same time on the same sandbox. What the zygote says is checked: its packages are not ours.
+Runs in the host process, on the engine's loop. The founder makes namespaces and init, the zygote forks
+contexts into them; both work at the same time on the same sandbox. What the zygote says is checked: its
+packages are not ours.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from fumehood.errors import CapacityError, SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
+from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, Spawner
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_isolation import describe_isolation
@@ -56,7 +58,8 @@ class LinuxSpawner(Spawner):
         self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count))
         self._driver = cgroup_driver
         self._cgroup_reason = cgroup_reason
-        # By numbers that mean nothing to anybody else: what founder and zygote once read, their clones inherit.
+        # By numbers that mean nothing to anybody else: what founder and zygote once read, their clones
+        # inherit.
         self._guests: dict[int, LinuxGuest] = {}
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
@@ -82,7 +85,9 @@ class LinuxSpawner(Spawner):
         try:
             with guest.guest_fds() as fds:
                 options = self._options(limits)
-                self._founder.send({"type": "spawn", "sandbox": number, "slot": slot, "options": options}, fds)
+                self._founder.send(
+                    {"type": "spawn", "sandbox": number, "slot": slot, "options": options}, fds
+                )
         except BaseException:
             # The founder does not know it, and will never report its end.
             guest.abandon()
@@ -100,7 +105,9 @@ class LinuxSpawner(Spawner):
                 await guest.greeted()
         except TimeoutError:
             guest.abandon()
-            raise SandboxStartError(step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s") from None
+            raise SandboxStartError(
+                step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s"
+            ) from None
         except BaseException:
             guest.abandon()
             raise
@@ -109,8 +116,8 @@ class LinuxSpawner(Spawner):
 
     async def aclose(self) -> None:
         """Ends the base jail; the kernel ends everything in it."""
-        # The founder leaves when its socket closes. As the first process of its namespace it ends only after all others in
-        # it have, so that the keeper's end means that nothing is left.
+        # The founder leaves when its socket closes. As the first process of its namespace it ends only after
+        # all others in it have, so that the keeper's end means that nothing is left.
         self._founder.close()
         self._zygote.close()
         try:
@@ -145,7 +152,12 @@ class LinuxSpawner(Spawner):
 
         self._contexts[number] = context
         info = birth.info
-        context_fields = {"context_id": info.id, "language": info.language, "cwd": info.cwd, "envs": dict(birth.envs)}
+        context_fields = {
+            "context_id": info.id,
+            "language": info.language,
+            "cwd": info.cwd,
+            "envs": dict(birth.envs),
+        }
         file = _unread({"options": {"rlimits": _rlimits(limits)}, "context": context_fields})
         try:
             self._zygote.send({"type": "start_context", "number": number}, [file, *fds])
@@ -213,7 +225,9 @@ class LinuxSpawner(Spawner):
             self._ready.set_result(message)
             return
 
-        reason = f"the preloaded modules left {message['threads'] - 1} threads running, which a fork would lose"
+        reason = (
+            f"the preloaded modules left {message['threads'] - 1} threads running, which a fork would lose"
+        )
         self._ready.set_exception(SandboxStartError(step="preload", reason=reason))
 
     def _context_ended(self, number: int, status: int) -> None:
@@ -269,14 +283,10 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
 
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
     pidfd = os.pidfd_open(process.pid)
-    loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
     try:
-        await ended
+        await until_readable(pidfd)
     finally:
-        loop.remove_reader(pidfd)
         os.close(pidfd)
 
     process.wait()

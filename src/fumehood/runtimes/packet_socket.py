@@ -1,7 +1,7 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
-Runs in the host process, on the engine's loop. What comes in is bounded and strictly read: the zygote runs packages that are
-not ours. What cannot be sent at once waits in order, with descriptors of its own.
+Runs in the host process, on the engine's loop. What comes in is bounded and strictly read: the zygote runs
+packages that are not ours. What cannot be sent at once waits in order, with descriptors of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class PacketSocket:
 
     Args:
         sock: Connected, of the kind that keeps packets whole; owned from now on.
-        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises ends the conversation: the
+        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises ends the
+        conversation: the
             message was not what it should be.
         on_end: Called once, when the other side has closed or has said something that makes no sense.
     """

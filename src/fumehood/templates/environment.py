@@ -1,7 +1,8 @@
 """Reads a Python environment of the host: where its interpreter, libraries and scripts lie.
 
-Runs in the host process, on an environment that the user chose. For the environment of this very process nothing is
-started; for another one its interpreter is asked once. Nothing of the environment is imported here.
+Runs in the host process, on an environment that the user chose. For the environment of this very process
+nothing is started; for another one its interpreter is asked once. Nothing of the environment is imported
+here.
 """
 
 from __future__ import annotations
@@ -20,14 +21,11 @@ _MAX_SCRIPT_BYTES = 1 << 16
 _QUESTION = """
 import json, os, site, sys, sysconfig
 print(json.dumps({
-    "version": list(sys.version_info[:3]),
-    "base_prefix": sys.base_prefix,
-    "executable": os.path.realpath(sys.executable),
-    "is_virtual": sys.prefix != sys.base_prefix,
-    "site_packages": sysconfig.get_path("purelib"),
-    "scripts": sysconfig.get_path("scripts"),
-    "base_site_packages": site.getsitepackages([sys.base_prefix]),
-    "sees_base": os.path.exists(os.path.join(sys.prefix, "pyvenv.cfg")) and "include-system-site-packages = true"
+    "version": list(sys.version_info[:3]), "base_prefix": sys.base_prefix, "executable":
+    os.path.realpath(sys.executable), "is_virtual": sys.prefix != sys.base_prefix, "site_packages":
+    sysconfig.get_path("purelib"), "scripts": sysconfig.get_path("scripts"), "base_site_packages":
+    site.getsitepackages([sys.base_prefix]), "sees_base": os.path.exists(os.path.join(sys.prefix,
+    "pyvenv.cfg")) and "include-system-site-packages = true"
         in open(os.path.join(sys.prefix, "pyvenv.cfg")).read().lower(),
     "shared_library": bool(sysconfig.get_config_var("Py_ENABLE_SHARED")),
 }))
@@ -69,7 +67,9 @@ def read_environment(template: Template) -> Environment:
     """
     python = template.python or sys.executable
     try:
-        answer = subprocess.run([python, "-I", "-c", _QUESTION], capture_output=True, check=True, timeout=30, text=True)
+        answer = subprocess.run(
+            [python, "-I", "-c", _QUESTION], capture_output=True, check=True, timeout=30, text=True
+        )
         found = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise TemplateError(
@@ -79,7 +79,9 @@ def read_environment(template: Template) -> Environment:
         ) from None
 
     if tuple(found["version"]) < (3, 9):
-        raise TemplateError(template=template.name, reason=f"{python!r} is Python {found['version']}; 3.9 is the oldest")
+        raise TemplateError(
+            template=template.name, reason=f"{python!r} is Python {found['version']}; 3.9 is the oldest"
+        )
 
     is_virtual = bool(found["is_virtual"])
     scripts, programs = _read_scripts(found["scripts"]) if is_virtual else ((), ())
