@@ -47,15 +47,23 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
+        "fumehood.readiness",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",
     },
     "fumehood.host": _FLOOR
     | _PORT
-    | {"fumehood.transcript", "fumehood.runtimes.base", "fumehood.templates", "fumehood_wire"},
+    | {
+        "fumehood.readiness",
+        "fumehood.runtimes.base",
+        "fumehood.templates",
+        "fumehood.transcript",
+        "fumehood_wire",
+    },
     "fumehood.backends.local": _FLOOR | _PORT | {"fumehood.host", "fumehood.templates"},
     "fumehood.portal": set(),
+    "fumehood.readiness": set(),
     "fumehood.callbacks": set(),
     "fumehood.lease": _FLOOR | _PORT | {"fumehood.assemble"},
     "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
@@ -97,7 +105,7 @@ FOREIGN = {
     "fumehood_jail": set(),
     # IPython, and what user code brings: looked for, never required.
     "fumehood_guest": {"IPython", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
-    "fumehood": {"anyio"},
+    "fumehood": set(),
 }
 
 # What a package must not import even though it is in the standard library, and why.
@@ -108,8 +116,8 @@ FORBIDDEN = {
 
 
 def part_of(name: str) -> str:
-    """The longest entry of the contract that `name` begins with; `linux_*` are parts of the Linux runtime."""
-    if name.startswith("fumehood.runtimes.linux"):
+    """The longest entry of the contract that `name` begins with; the Linux runtime has several modules."""
+    if name.startswith(("fumehood.runtimes.linux", "fumehood.runtimes.packet_socket")):
         return "fumehood.runtimes.linux"
 
     while name not in CONTRACT:
