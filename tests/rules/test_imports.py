@@ -44,10 +44,10 @@ CONTRACT: dict[str, set[str]] = {
     # says where the package of the guest lies.
     "fumehood.runtimes.linux": _FLOOR
     | {
+        "fumehood.readiness",
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
-        "fumehood.readiness",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",

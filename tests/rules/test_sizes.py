@@ -24,14 +24,12 @@ WIDE = {
     "fumehood.sandbox:Sandbox.create",
     "fumehood.sandbox:Sandbox.run_code",
     # Facts that are read once and passed down once.
-    "fumehood.runtimes.linux_spawner:LinuxSpawner.__init__",
     "fumehood_guest.context:run_context",
     "fumehood_jail.users:IdPlan.__init__",
 }
 # The port has 18 verbs, and who implements or serves it has them all; IPython's shell is subclassed as it is.
 BIG = {
     "fumehood.backends.local:LocalBackend",
-    "fumehood.host.live_context:LiveContext",
     "fumehood.host.live_sandbox:LiveSandbox",
     "fumehood_guest.shell:PythonShell",
 }

@@ -38,8 +38,9 @@ from fumehood.errors import (
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
 from fumehood.host.context_link import ContextLink
+from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
-from fumehood.host.live_context import ContextStartError, LiveContext, new_link
+from fumehood.host.live_context import LiveContext
 from fumehood.host.live_files import LiveFiles
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
@@ -137,7 +138,7 @@ class LiveSandbox:
     async def prepare(self) -> None:
         """Waits until the default context is ready, so that the first call need not wait for it."""
         try:
-            await self._default.settle()
+            await self._default.start()
         except (ContextStartError, InitError, InitGoneError) as error:
             self.end("died")
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
@@ -300,6 +301,10 @@ class LiveSandbox:
     def broken(self, error: ProtocolError) -> None:
         """The guest broke the wire: it ends here."""
         self._breach = self._breach or error
+        self.end("died")
+
+    def give_up(self) -> None:
+        """A context cannot be ended; see `ContextHost`."""
         self.end("died")
 
     # -- inside

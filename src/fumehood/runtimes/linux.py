@@ -48,7 +48,6 @@ class LinuxRuntime(Runtime):
     async def start(self, template: Template) -> LinuxSpawner:
         """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
         environment = await asyncio.to_thread(read_environment, template)
-        driver, reason = self._cgroup_driver()
         ids = users.plan_ids()
         founder, founder_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -61,8 +60,7 @@ class LinuxRuntime(Runtime):
                 zygote=zygote,
                 keeper=keeper.process,
                 ids=ids,
-                cgroup_driver=driver,
-                cgroup_reason=reason,
+                cgroup_place=self._cgroup_place(),
                 guest_envs=guest_environment(environment),
             )
             await asyncio.wait_for(spawner.begin(self._program("sandbox"), template.preload), _READY_SECONDS)
@@ -99,7 +97,7 @@ class LinuxRuntime(Runtime):
 
         return self._programs[policy]
 
-    def _cgroup_driver(self) -> tuple[cgroups.CgroupDriver | None, str]:
+    def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
         """Looks once for cgroups that we may write, and clears away what dead hosts have left in them."""
         if self._cgroups is None:
             driver, reasons = cgroups.detect()

@@ -24,7 +24,7 @@ from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, Spawner
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_isolation import describe_isolation
-from fumehood.runtimes.packet_socket import PacketSocket
+from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood_jail import cgroups, users
 
 _GREETING_SECONDS = 30.0
@@ -43,8 +43,7 @@ class LinuxSpawner(Spawner):
         zygote: socket.socket,
         keeper: subprocess.Popen[bytes],
         ids: users.IdPlan,
-        cgroup_driver: cgroups.CgroupDriver | None,
-        cgroup_reason: str,
+        cgroup_place: tuple[cgroups.CgroupDriver | None, str],
         guest_envs: dict[str, str],
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -56,8 +55,8 @@ class LinuxSpawner(Spawner):
         self._keeper = keeper
         self._ids = ids
         self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count))
-        self._driver = cgroup_driver
-        self._cgroup_reason = cgroup_reason
+        # Where cgroups are made, or why nowhere.
+        self._driver, self._cgroup_reason = cgroup_place
         # By numbers that mean nothing to anybody else: what founder and zygote once read, their clones
         # inherit.
         self._guests: dict[int, LinuxGuest] = {}

@@ -1,0 +1,96 @@
+"""Stopping an execution from outside, and saying afterwards why it did not come to its own end.
+
+Runs in the host process, on the engine's loop. An interrupt comes first and keeps the state; what does not
+stop within the grace is killed. The error says which of the two happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any, Literal
+
+from fumehood.execution import ExecutionError
+from fumehood.host.context_process import ContextProcess, Exit, keep
+from fumehood.limits import Limits
+
+StopKind = Literal["time_limit", "cpu_limit", "interrupted"]
+
+_KEPT = "it was interrupted, the state is kept"
+_LOST = "the context was killed, the state is lost"
+
+
+class Stop:
+    """Stops one execution.
+
+    Args:
+        process: What runs it.
+        grace_seconds: How long after the interrupt the kill comes.
+    """
+
+    def __init__(self, process: ContextProcess, grace_seconds: float) -> None:
+        self.kind: StopKind | None = None
+        self._process = process
+        self._grace_seconds = grace_seconds
+        self._loop = asyncio.get_running_loop()
+        self._clocks: list[asyncio.TimerHandle] = []
+
+    def after(self, seconds: float, kind: StopKind) -> None:
+        """Begins after a time."""
+        self._clocks.append(self._loop.call_later(seconds, self.begin, kind))
+
+    def begin(self, kind: StopKind) -> None:
+        """Sends the interrupt; the first reason counts."""
+        if self.kind is not None:
+            return
+
+        self.kind = kind
+        keep(self._process.send_signal(signal.SIGINT))
+        self._clocks.append(self._loop.call_later(self._grace_seconds, lambda: keep(self._process.end())))
+
+    def over(self) -> None:
+        """The execution is over."""
+        for clock in self._clocks:
+            clock.cancel()
+
+
+def why_stopped(
+    stop: Stop, reply: dict[str, Any] | None, exit_: Exit, wall_seconds: float, limits: Limits
+) -> ExecutionError | None:
+    """Says why an execution did not come to its own end, and whether the state was kept; None if it did."""
+    state = _KEPT if reply is not None else _LOST
+
+    if stop.kind == "time_limit":
+        value = f"ran longer than {wall_seconds:g} s: {state}"
+        return ExecutionError(kind="time_limit", name="TimeLimitExceeded", value=value)
+
+    if stop.kind == "cpu_limit":
+        value = f"used more than {limits.cpu_seconds:g} s of CPU time: {state}"
+        return ExecutionError(kind="cpu_limit", name="CpuLimitExceeded", value=value)
+
+    if reply is None and exit_.out_of_memory:
+        value = f"used more than {limits.memory_bytes:,} bytes of memory: {state}"
+        return ExecutionError(kind="out_of_memory", name="OutOfMemory", value=value)
+
+    if stop.kind == "interrupted":
+        value = state if reply is not None else f"did not stop when asked: {state}"
+        return ExecutionError(kind="interrupted", name="Interrupted", value=value)
+
+    if reply is not None:
+        return None
+
+    value = f"the context died ({_how(exit_)}), the state is lost"
+    return ExecutionError(kind="context_died", name="ContextDied", value=value)
+
+
+def _how(exit_: Exit) -> str:
+    if exit_.status is None:
+        return "it closed its channel"
+
+    if exit_.status >= 0:
+        return f"exit code {exit_.status}"
+
+    try:
+        return f"signal {signal.Signals(-exit_.status).name}"
+    except ValueError:
+        return f"signal {-exit_.status}"
