@@ -92,10 +92,10 @@ class BashShell:
             self._outlet.error("ExitCode", str(status), [f"ExitCode: {_describe(status)}"])
 
     def _run(self, lines: str, *, restore: str) -> int:
-        self._number += 1
+        self._synchronize()
         tell = _TELL.format(restore=restore, number=self._number, status=self._status)
-        self._write(f"{lines}\n{tell}\n")
         try:
+            self._write(f"{lines}\n{tell}\n")
             status = self._wait()
         except KeyboardInterrupt:
             self._wait_interrupted(tell)
@@ -103,6 +103,17 @@ class BashShell:
 
         assert status is not None
         return status
+
+    def _synchronize(self) -> None:
+        """Waits until bash has dealt with every signal sent to it: a late one would cost it lines of the cell."""
+        self._number += 1
+        line = f"printf '%s 0\\0' {self._number} >&{self._status}\n"
+        self._write(line)
+
+        while self._wait(_PATIENCE_MS) is None:
+            self._write(line)
+
+        self._number += 1
 
     def _wait_interrupted(self, tell: str) -> None:
         """Waits until bash has given up the cell; how long that may take is the host's business."""
