@@ -218,11 +218,13 @@ async def _execute(sandbox: LiveSandbox, request: ExecuteRequest) -> AsyncGenera
 
 async def _settled(task: asyncio.Task[Execution]) -> None:
     """Cancels what still runs, and returns when the context is idle again."""
-    if task.done():
-        return
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
 
-    task.cancel()
-    await asyncio.wait([task])
+    # Read it once: a reader who left early must not make the loop report an error as never retrieved.
+    if not task.cancelled():
+        task.exception()
 
 
 class _EventQueue:

@@ -80,9 +80,10 @@ class InitClient:
             if fds:
                 await self._channel.drain()
 
-            return await reply
+            # Shielded: a caller that gives up must not cancel what is expected. Its entry stays, because the
+            # reply still comes.
+            return await asyncio.shield(reply)
         finally:
-            # A caller that gave up leaves its entry: the reply still comes, and must still be expected.
             if reply.done():
                 self._waiting.pop(number, None)
 
@@ -117,12 +118,13 @@ class InitClient:
             reply.set_result((header["value"], payload))
         else:
             reply.set_exception(InitError(header["code"], header["message"], header.get("errno", 0)))
+            # Read it once: a request whose caller has gone must not be reported as never retrieved.
+            reply.exception()
 
     def _closed(self, error: ProtocolError | None) -> None:
         for _, reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(InitGoneError())
-                # Read it once: a request whose caller has gone must not be reported as never retrieved.
                 reply.exception()
 
         self._waiting.clear()

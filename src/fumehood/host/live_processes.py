@@ -30,7 +30,6 @@ from fumehood.host.init_client import InitError
 from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
 from fumehood.models import ProcessInfo, Truncation
-from fumehood.readiness import until_writable
 
 _READ_BYTES = 1 << 16
 _MAX_UNREAD_PTY_BYTES = 1 * MIB
@@ -205,6 +204,7 @@ class _Process:
         self._lost: Callable[[], FumehoodError] | None = None
         self._stdin_fd: int | None = None
         self._terminal: socket.socket | None = None
+        self._blocked: asyncio.Future[None] | None = None
         self._unread_bytes = 0
         self.guest_fds = self._make_terminal() if spec.pty is not None else self._make_pipes(spec.stdin)
 
@@ -270,27 +270,47 @@ class _Process:
 
     async def feed(self, data: bytes) -> None:
         """Writes to its input; returns when all of it was taken."""
-        if self._terminal is not None:
-            await self._loop.sock_sendall(self._terminal, data)
-            return
-
-        if self._stdin_fd is None:
+        if self._input_fd is None:
             raise ProcessNotFoundError(pid=self.info.pid)
 
         view = memoryview(data)
 
-        while view and self._stdin_fd is not None:
+        while view and self._input_fd is not None:
             try:
-                view = view[os.write(self._stdin_fd, view) :]
+                view = view[os.write(self._input_fd, view) :]
             except BlockingIOError:
-                await until_writable(self._stdin_fd)
-            except BrokenPipeError:
+                await self._writable(self._input_fd)
+            except (BrokenPipeError, ConnectionResetError):
                 self.close_stdin()
-                return
+                break
+
+        if view and self._lost is not None:
+            raise self._lost()
+
+    @property
+    def _input_fd(self) -> int | None:
+        return self._stdin_fd if self._terminal is None else self._terminal.fileno()
+
+    async def _writable(self, fd: int) -> None:
+        """Waits until its input takes more, or is closed."""
+        if self._blocked is None:
+            self._blocked = self._loop.create_future()
+            self._loop.add_writer(fd, self._unblock, fd)
+
+        # Shared by all who wait; one of them may be cancelled.
+        await asyncio.shield(self._blocked)
+
+    def _unblock(self, fd: int) -> None:
+        blocked, self._blocked = self._blocked, None
+
+        if blocked is not None:
+            self._loop.remove_writer(fd)
+            blocked.set_result(None)
 
     def close_stdin(self) -> None:
-        """Ends its input."""
+        """Ends its input; who waits to write to it waits no longer."""
         if self._stdin_fd is not None:
+            self._unblock(self._stdin_fd)
             os.close(self._stdin_fd)
             self._stdin_fd = None
 
@@ -309,6 +329,7 @@ class _Process:
             self._end_of(fd)
 
         if self._terminal is not None:
+            self._unblock(self._terminal.fileno())
             self._terminal.close()
             self._terminal = None
 
