@@ -51,6 +51,8 @@ class LiveContext:
         """Takes over a process that is forked already; `start` waits until it is ready."""
         self._process = ContextProcess(self._host, self.info, link, guest)
         self._starting = asyncio.create_task(self._ready(self._process))
+        # Read once: a process that dies before anybody waits for it is no fault of the loop's.
+        self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def start(self) -> None:
         """Starts the process unless it lives; returns when it is ready."""
@@ -90,9 +92,6 @@ class LiveContext:
     def close(self) -> None:
         """The sandbox has ended: lets go of everything."""
         self._closed = True
-
-        if self._starting is not None:
-            self._starting.cancel()
 
         if self._process is not None:
             self._process.close(Exit())
@@ -158,7 +157,7 @@ class LiveContext:
 
         if reply is None and not self._closed:
             # The next execution should not have to wait for the replacement.
-            self._start().add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._start()
 
         return execution
 
@@ -178,7 +177,7 @@ class LiveContext:
             raise
         finally:
             self._stop = None
-            stop.over()
+            await stop.over()
 
             if watch is not None:
                 watch.cancel()

@@ -156,7 +156,7 @@ class LiveSandbox:
 
         if envs != self._envs:
             self._envs = envs
-            await self._default.replace()
+            await self._guarded(self._default.replace())
 
     def end(self, reason: EndReason) -> None:
         """Begins its end; `guest.ended` tells when nothing is left."""

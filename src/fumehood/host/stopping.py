@@ -16,6 +16,7 @@ from fumehood.limits import Limits
 
 StopKind = Literal["time_limit", "cpu_limit", "interrupted"]
 
+_REPEAT_SECONDS = 0.25
 _KEPT = "it was interrupted, the state is kept"
 _LOST = "the context was killed, the state is lost"
 
@@ -33,11 +34,14 @@ class Stop:
         self._process = process
         self._grace_seconds = grace_seconds
         self._loop = asyncio.get_running_loop()
-        self._clocks: list[asyncio.TimerHandle] = []
+        self._limit_clock: asyncio.TimerHandle | None = None
+        self._signal_clock: asyncio.TimerHandle | None = None
+        self._kill_clock: asyncio.TimerHandle | None = None
+        self._signals: list[asyncio.Task[None]] = []
 
     def after(self, seconds: float, kind: StopKind) -> None:
         """Begins after a time."""
-        self._clocks.append(self._loop.call_later(seconds, self.begin, kind))
+        self._limit_clock = self._loop.call_later(seconds, self.begin, kind)
 
     def begin(self, kind: StopKind) -> None:
         """Sends the interrupt; the first reason counts."""
@@ -45,13 +49,22 @@ class Stop:
             return
 
         self.kind = kind
-        keep(self._process.send_signal(signal.SIGINT))
-        self._clocks.append(self._loop.call_later(self._grace_seconds, lambda: keep(self._process.end())))
+        self._kill_clock = self._loop.call_later(self._grace_seconds, lambda: keep(self._process.end()))
+        self._interrupt()
 
-    def over(self) -> None:
-        """The execution is over."""
-        for clock in self._clocks:
-            clock.cancel()
+    async def over(self) -> None:
+        """The execution is over; returns when no interrupt is on its way any more that could hit the next."""
+        for clock in (self._limit_clock, self._signal_clock, self._kill_clock):
+            if clock is not None:
+                clock.cancel()
+
+        if self._signals:
+            await asyncio.wait(self._signals)
+
+    def _interrupt(self) -> None:
+        """Interrupts, and again: CPython can miss a signal that comes just before a call that blocks."""
+        self._signals.append(keep(self._process.send_signal(signal.SIGINT)))
+        self._signal_clock = self._loop.call_later(_REPEAT_SECONDS, self._interrupt)
 
 
 def why_stopped(

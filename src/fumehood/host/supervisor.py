@@ -19,6 +19,7 @@ from fumehood.errors import (
     CapacityError,
     FumehoodError,
     IsolationUnavailableError,
+    SandboxError,
     SandboxNotFoundError,
     SandboxStartError,
     TemplateError,
@@ -31,6 +32,8 @@ from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.templates.template import Template
 
 _REMEMBERED = 10_000
+# How long a sandbox that did not start waits for the news that the template's processes have died.
+_LAST_WORDS_SECONDS = 0.5
 # What a sandbox of the pool cannot change any more: its mounts and its resource limits are already made.
 _SHAPE = ("disk_bytes", "inodes", "open_files", "processes", "cpu_cores")
 
@@ -92,16 +95,7 @@ class Supervisor:
         if len(self._entries) >= self._max_sandboxes:
             raise CapacityError(resource="sandboxes", used=len(self._entries), maximum=self._max_sandboxes)
 
-        started = await self._started(spec.template)
-        envs = {**started.spawner.guest_envs, **spec.envs}
-        sandbox = started.pool.take() if _has_default_shape(spec.limits) else None
-
-        if sandbox is None:
-            sandbox = await self._make(started, spec.limits, envs)
-        else:
-            await sandbox.adopt(spec.limits, envs)
-
-        self._pooled.pop(sandbox.id, None)
+        sandbox = await self._obtain(spec)
         missing = sandbox.guest.isolation.missing
 
         if spec.strict and missing:
@@ -182,6 +176,41 @@ class Supervisor:
 
     # -- templates
 
+    async def _obtain(self, spec: SandboxSpec) -> LiveSandbox:
+        """Takes a sandbox of the pool, or makes one; if the template's processes die under it, once more."""
+        started = await self._started(spec.template)
+        pooled = started.pool.take() if _has_default_shape(spec.limits) else None
+
+        if pooled is not None and await self._adopted(pooled, _envs(started, spec), spec.limits):
+            return pooled
+
+        try:
+            return await self._make(started, spec.limits, _envs(started, spec))
+        except CapacityError:
+            raise
+        except SandboxStartError:
+            await asyncio.wait([started.spawner.ended], timeout=_LAST_WORDS_SECONDS)
+
+            if not started.spawner.ended.done():
+                raise
+
+        started = await self._started(spec.template)
+        return await self._make(started, spec.limits, _envs(started, spec))
+
+    async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
+        """Makes a sandbox of the pool its user's; false if it has died there."""
+        try:
+            await sandbox.adopt(limits, envs)
+        except SandboxError:
+            sandbox.end("died")
+        except BaseException:
+            sandbox.end("killed")
+            raise
+        finally:
+            self._pooled.pop(sandbox.id, None)
+
+        return sandbox.alive
+
     async def _started(self, name: str) -> _Started:
         if self._closed:
             raise SandboxStartError(step="start", reason="the engine was closed")
@@ -204,7 +233,12 @@ class Supervisor:
 
         async def make() -> LiveSandbox:
             sandbox = await self._make(started, Limits(), spawner.guest_envs)
-            await sandbox.rehearse()
+            try:
+                await sandbox.rehearse()
+            except BaseException:
+                sandbox.end("killed")
+                raise
+
             self._pooled[sandbox.id] = sandbox
             return sandbox
 
@@ -222,7 +256,15 @@ class Supervisor:
             raise
 
         sandbox = LiveSandbox(birth, guest, self._note_end)
-        await sandbox.prepare()
+        try:
+            await sandbox.prepare()
+        except BaseException:
+            sandbox.end("died")
+            raise
+
+        if not sandbox.alive:
+            raise SandboxStartError(step="start", reason="it died at once")
+
         return sandbox
 
     # -- entries
@@ -311,6 +353,10 @@ def _is_over(task: asyncio.Task[_Started]) -> bool:
         return False
 
     return task.cancelled() or task.exception() is not None or task.result().spawner.ended.done()
+
+
+def _envs(started: _Started, spec: SandboxSpec) -> dict[str, str]:
+    return {**started.spawner.guest_envs, **spec.envs}
 
 
 def _has_default_shape(limits: Limits) -> bool:
