@@ -19,7 +19,6 @@ from fumehood_guest.channel import Channel
 from fumehood_guest.inputs import Inputs
 from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.outlet import Execution, Outlet
-from fumehood_guest.repairs import Repairs
 from fumehood_guest.shell import PythonShell
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.streams import Streams
@@ -84,13 +83,14 @@ class Context:
         self._getrusage = resource.getrusage
         self._flush_c_stdio = flush_c_stdio
         self._language: Language = shell
+        self._repairs = shell.repairs
         self._speaks_bash = language == "bash"
 
     def serve(self) -> NoReturn:
         """Says that it is ready, then runs what the host sends."""
         self._gate.start()
         self._shell.attach(self._outlet, self._streams, self._background)
-        self._repairs = Repairs(self._shell)
+        self._repairs.attach(self._streams)
         self._inputs.install()
         self._background.install()
         os.register_at_fork(before=self._streams.flush, after_in_child=self._become_fork)

@@ -38,7 +38,11 @@ def take_descriptors(sock: socket.socket, stdout_fd: int, stderr_fd: int) -> soc
 
 def take_environment(cwd: str, envs: Mapping[str, str]) -> None:
     """Enters the working directory, sets the environment and renews the randomness."""
-    os.environ.update(envs)
+    for name, value in envs.items():
+        # Most of them are the zygote's own already.
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
     os.chdir(cwd)
 
     if "" not in sys.path:

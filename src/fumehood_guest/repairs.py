@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fumehood_guest.shell import PythonShell
+    from fumehood_guest.streams import Streams
 
 # The parts of a shell that run_cell uses.
 _PARTS = (
@@ -34,7 +35,10 @@ _MIN_RECURSION = 1_000
 
 
 class Repairs:
-    """A picture of what has to be there."""
+    """A picture of what has to be there.
+
+    Taken in the zygote, where looking at every builtin costs nothing: in a fork, each look copies a page.
+    """
 
     def __init__(self, shell: PythonShell) -> None:
         names = [name for name, value in vars(builtins).items() if callable(value)]
@@ -47,7 +51,10 @@ class Repairs:
         self._all, self._map, self._is, self._zip = all, map, operator.is_, zip
         self._callable, self._getattr, self._setattr = callable, getattr, setattr
         self._sys = sys
-        self._streams = shell.streams
+
+    def attach(self, streams: Streams) -> None:
+        """Says which streams the context has."""
+        self._streams = streams
 
     def apply(self) -> None:
         """Puts back what is missing."""

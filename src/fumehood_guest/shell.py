@@ -26,6 +26,7 @@ from fumehood_guest.commands import UserSite, run_command
 from fumehood_guest.display import Publisher, ResultHook, ValueFormatter
 from fumehood_guest.figures import Figures
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.repairs import Repairs
 from fumehood_guest.streams import Streams
 from fumehood_guest.syntax import Syntax
 from fumehood_guest.tables import register_tables
@@ -61,6 +62,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
     outlet: Outlet
     streams: Streams
     background: BackgroundLoop
+    repairs: Repairs
     running_source = ""
 
     # -- in the zygote
@@ -79,6 +81,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         profile = _Profile(location=os.path.expanduser(_PROFILE))
         shell: PythonShell = cls.instance(config=config, profile_dir=profile, user_module=_main_module())
         preparation.prepare(shell, preload)
+        shell.repairs = Repairs(shell)
         return shell
 
     def __init__(self, **options: Any) -> None:
