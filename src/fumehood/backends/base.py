@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from fumehood.backends.requests import (
     ContextCall,
@@ -30,7 +31,9 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
-from fumehood.events import Event
+from fumehood.errors import SandboxClosedError
+from fumehood.events import Event, ExecutionFinished
+from fumehood.execution import Execution
 from fumehood.models import ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
 
 
@@ -82,6 +85,19 @@ class Backend(ABC):
         Raises:
             ContextNotFoundError: The request names a context that does not live.
         """
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end, for a caller who follows nothing of it; otherwise as `execute`.
+
+        A backend that can spare itself the events does so here.
+        """
+        async with aclosing(self.execute(sandbox_id, request)) as events:
+            async for event in events:
+                if isinstance(event, ExecutionFinished):
+                    return event.execution
+
+        # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+        raise SandboxClosedError(sandbox_id=sandbox_id, reason="died", outcome_unknown=True)
 
     @abstractmethod
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:

@@ -85,6 +85,10 @@ class LocalBackend(Backend):
         """Run code in a context; see the port."""
         return self._stream(lambda: _execute(self._supervisor.find(sandbox_id), request))
 
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end; see the port."""
+        return await self._do(lambda: self._supervisor.find(sandbox_id).execute(request, _unheard))
+
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
         """Answer a question of running code; see the port."""
         await self._do(self._later, lambda: self._supervisor.find(sandbox_id).answer_input(answer))
@@ -186,6 +190,10 @@ class LocalBackend(Backend):
 
     async def _with(self, sandbox_id: str, verb: Callable[..., Awaitable[_T]], *args: object) -> _T:
         return await verb(self._supervisor.find(sandbox_id), *args)
+
+
+def _unheard(_event: Event) -> None:
+    """Where the events of an execution go that nobody follows; its record has them too."""
 
 
 class _EndedError(Exception):
