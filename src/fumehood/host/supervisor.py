@@ -32,6 +32,7 @@ from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.templates.template import Template
 
 _REMEMBERED = 10_000
+_CLOSED = "the engine was closed"
 # How long a sandbox that did not start waits for the news that the template's processes have died.
 _LAST_WORDS_SECONDS = 0.5
 # What a sandbox of the pool cannot change any more: its mounts and its resource limits are already made.
@@ -95,7 +96,14 @@ class Supervisor:
         if len(self._entries) >= self._max_sandboxes:
             raise CapacityError(resource="sandboxes", used=len(self._entries), maximum=self._max_sandboxes)
 
-        sandbox = await self._obtain(spec)
+        try:
+            sandbox = await self._obtain(spec)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise SandboxStartError(step="start", reason=_CLOSED) from None
+
+            raise
+
         missing = sandbox.guest.isolation.missing
 
         if spec.strict and missing:
@@ -213,7 +221,7 @@ class Supervisor:
 
     async def _started(self, name: str) -> _Started:
         if self._closed:
-            raise SandboxStartError(step="start", reason="the engine was closed")
+            raise SandboxStartError(step="start", reason=_CLOSED)
 
         template = self._templates.get(name)
 
