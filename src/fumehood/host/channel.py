@@ -44,6 +44,8 @@ class Channel:
     ) -> None:
         self.bytes_received = 0
         self._sock = sock
+        # By number: asyncio describes a socket object in words each time it looks for one that is not watched.
+        self._fd = sock.fileno()
         self._on_frame = on_frame
         self._on_close = on_close
         self._decoder = Decoder(max_payload_bytes=max_payload_bytes)
@@ -51,7 +53,7 @@ class Channel:
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._drained: asyncio.Future[None] | None = None
         self._closed = False
-        self._loop.add_reader(sock, self.receive)
+        self._loop.add_reader(self._fd, self.receive)
 
     @property
     def closed(self) -> bool:
@@ -120,7 +122,7 @@ class Channel:
             try:
                 sent = socket.send_fds(self._sock, [data], list(fds)) if fds else self._sock.send(data)
             except BlockingIOError:
-                self._loop.add_writer(self._sock, self._flush)
+                self._loop.add_writer(self._fd, self._flush)
                 return
             except OSError:
                 self._end(None)
@@ -131,7 +133,7 @@ class Channel:
             else:
                 self._unsent.popleft()
 
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_writer(self._fd)
         self._wake()
 
     def _end(self, error: ProtocolError | None) -> None:
@@ -140,8 +142,8 @@ class Channel:
 
         self._closed = True
         self._unsent.clear()
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         self._sock.close()
         self._wake()
         self._on_close(error)

@@ -34,13 +34,14 @@ class PacketSocket:
         self, sock: socket.socket, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]
     ) -> None:
         self._sock = sock
+        self._fd = sock.fileno()
         self._on_message = on_message
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self.closed = False
         sock.setblocking(False)
-        self._loop.add_reader(sock, self._receive)
+        self._loop.add_reader(self._fd, self._receive)
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Sends a message; the descriptors remain the caller's. On a closed socket it is dropped."""
@@ -51,7 +52,7 @@ class PacketSocket:
 
         if self._unsent or not self._try(data, fds):
             self._unsent.append((data, [os.dup(fd) for fd in fds]))
-            self._loop.add_writer(self._sock, self._flush)
+            self._loop.add_writer(self._fd, self._flush)
 
     def close(self) -> None:
         """Closes the socket without a call of `on_end`; closing twice is no error."""
@@ -59,8 +60,8 @@ class PacketSocket:
             return
 
         self.closed = True
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         self._sock.close()
 
         while self._unsent:
@@ -83,7 +84,7 @@ class PacketSocket:
             _close_all(self._unsent.popleft()[1])
 
         if not self._unsent:
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_writer(self._fd)
 
     def _receive(self) -> None:
         while not self.closed:
