@@ -39,6 +39,7 @@ _SECTIONS = (
     ("charts", "Charts"),
     ("limits", "Limits and usage"),
     ("models", "Other values"),
+    ("templates", "Templates"),
     ("errors", "Errors"),
     ("backends", "Where sandboxes live"),
 )

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     )
     from fumehood.results import Result
     from fumehood.sandbox import Sandbox
+    from fumehood.templates.template import Template
 
 __all__ = [
     "AsyncCommandHandle",
@@ -179,6 +180,7 @@ __all__ = [
     "StderrEvent",
     "StdoutEvent",
     "SuperChart",
+    "Template",
     "TemplateError",
     "Truncation",
     "UnknownChart",
@@ -224,6 +226,7 @@ _HOMES = {
     "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
     "results": "Result",
     "sandbox": "Sandbox",
+    "templates.template": "Template",
 }
 
 

@@ -42,6 +42,7 @@ from fumehood.limits import Limits, check_seconds
 from fumehood.models import ContextInfo, Metrics, SandboxInfo
 from fumehood.pty import AsyncPty
 from fumehood.results import Result
+from fumehood.templates.template import Template
 
 Language: TypeAlias = Literal["python", "bash"]
 Context: TypeAlias = ContextInfo | str
@@ -63,7 +64,7 @@ class AsyncSandbox:
 
     def __init__(
         self,
-        template: str = "default",
+        template: str | Template = "default",
         *,
         limits: Limits | None = None,
         envs: Mapping[str, str] | None = None,
@@ -91,7 +92,7 @@ class AsyncSandbox:
     @classmethod
     async def create(
         cls,
-        template: str = "default",
+        template: str | Template = "default",
         *,
         limits: Limits | None = None,
         envs: Mapping[str, str] | None = None,

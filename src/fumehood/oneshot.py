@@ -21,13 +21,14 @@ from fumehood.execution import Execution
 from fumehood.limits import Limits
 from fumehood.portal import Turn
 from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback
+from fumehood.templates.template import Template
 
 
 async def arun_code(
     code: str,
     *,
     language: Language = "python",
-    template: str = "default",
+    template: str | Template = "default",
     limits: Limits | None = None,
     envs: Mapping[str, str] | None = None,
     timeout: float | None = None,
@@ -62,7 +63,7 @@ def run_code(
     code: str,
     *,
     language: Language = "python",
-    template: str = "default",
+    template: str | Template = "default",
     limits: Limits | None = None,
     envs: Mapping[str, str] | None = None,
     timeout: float | None = None,

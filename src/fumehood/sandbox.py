@@ -22,6 +22,7 @@ from fumehood.models import ContextInfo, Metrics, SandboxInfo
 from fumehood.portal import Turn, call
 from fumehood.pty import Pty
 from fumehood.results import Result
+from fumehood.templates.template import Template
 
 TextCallback: TypeAlias = Callable[[str], object]
 ResultCallback: TypeAlias = Callable[[Result], object]
@@ -41,7 +42,8 @@ class Sandbox:
         pty: Its terminals.
 
     Args:
-        template: What it starts from: interpreter, packages, what is imported already.
+        template: What it starts from: interpreter, packages, what is imported already. A `Template`, or the name
+            of one that was used before; `default` is the environment of this process.
         limits: What it may use; `Limits()` unless given.
         envs: Environment of everything that runs in it.
         metadata: Labels of your own, found again in `get_info()` and `list()`.
@@ -57,7 +59,7 @@ class Sandbox:
 
     def __init__(
         self,
-        template: str = "default",
+        template: str | Template = "default",
         *,
         limits: Limits | None = None,
         envs: Mapping[str, str] | None = None,
@@ -88,7 +90,7 @@ class Sandbox:
     @classmethod
     def create(
         cls,
-        template: str = "default",
+        template: str | Template = "default",
         *,
         limits: Limits | None = None,
         envs: Mapping[str, str] | None = None,

@@ -10,7 +10,17 @@ import ast
 import graphlib
 import sys
 
-FLOOR = ("errors", "text", "limits", "models", "charts", "results", "execution", "events")
+FLOOR = (
+    "errors",
+    "text",
+    "limits",
+    "models",
+    "charts",
+    "results",
+    "execution",
+    "events",
+    "templates.template",
+)
 PORT = ("backends.base", "backends.requests")
 FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
 
@@ -31,6 +41,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
     "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
     "fumehood.events": {"fumehood.execution", "fumehood.results"},
+    "fumehood.templates.template": {"fumehood.errors"},
     "fumehood.transcript": _FLOOR,
     "fumehood.serialise": _FLOOR,
     "fumehood.backends": set(),

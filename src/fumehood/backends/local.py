@@ -29,7 +29,6 @@ from fumehood.execution import Execution
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
 from fumehood.models import ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
-from fumehood.templates.template import Template
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -48,10 +47,6 @@ class LocalBackend(Backend):
     def __init__(self, supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> None:
         self._supervisor = supervisor
         self._loop = loop
-
-    async def define_template(self, template: Template) -> None:
-        """Makes a template known under its name."""
-        await self._do(self._later, self._supervisor.define, template)
 
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool of ready sandboxes is full."""

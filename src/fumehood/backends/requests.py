@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Limits, check_seconds
 from fumehood.models import PtySize, Truncation
+from fumehood.templates.template import MAX_TEMPLATE_NAME_BYTES, Template
 
 # PATH_MAX of Linux, limits.h.
 _MAX_PATH_BYTES = 4096
@@ -30,7 +31,7 @@ class SandboxSpec:
     """What a new sandbox should be.
 
     Attributes:
-        template: What it starts from.
+        template: What it starts from: a template, or the name of one that is known.
         limits: What it may use.
         envs: Environment of everything that runs in it.
         metadata: The caller's own labels.
@@ -39,7 +40,7 @@ class SandboxSpec:
         strict: Refuse to start when any layer of isolation is missing or degraded.
     """
 
-    template: str = "default"
+    template: str | Template = "default"
     limits: Limits = field(default_factory=Limits)
     envs: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +49,9 @@ class SandboxSpec:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        check_text("template", self.template, max_bytes=255)
+        if not isinstance(self.template, Template):
+            check_text("template", self.template, max_bytes=MAX_TEMPLATE_NAME_BYTES)
+
         check_envs(self.envs)
         check_strings("metadata", self.metadata)
         check_seconds("timeout", self.timeout_seconds)

@@ -81,8 +81,10 @@ class Supervisor:
         self._closed = False
 
     def define(self, template: Template) -> None:
-        """Makes a template known under its name; one that is already started is not replaced."""
-        if template.name in self._starting and self._templates[template.name] != template:
+        """Makes a template known under its name; one whose processes live is not replaced."""
+        task = self._starting.get(template.name)
+
+        if task is not None and not _is_over(task) and self._templates[template.name] != template:
             raise TemplateError(
                 template=template.name,
                 reason="it is already in use, with another definition",
@@ -186,7 +188,10 @@ class Supervisor:
 
     async def _obtain(self, spec: SandboxSpec) -> LiveSandbox:
         """Takes a sandbox of the pool, or makes one; if the template's processes die under it, once more."""
-        started = await self._started(spec.template)
+        if isinstance(spec.template, Template):
+            self.define(spec.template)
+
+        started = await self._started(_name(spec.template))
         pooled = started.pool.take() if _has_default_shape(spec.limits) else None
 
         if pooled is not None and await self._adopted(pooled, _envs(started, spec), spec.limits):
@@ -202,7 +207,10 @@ class Supervisor:
             if not started.spawner.ended.done():
                 raise
 
-        started = await self._started(spec.template)
+        if isinstance(spec.template, Template):
+            self.define(spec.template)
+
+        started = await self._started(_name(spec.template))
         return await self._make(started, spec.limits, _envs(started, spec))
 
     async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
@@ -296,7 +304,7 @@ class Supervisor:
     def _info(self, entry: _Entry) -> SandboxInfo:
         return SandboxInfo(
             id=entry.sandbox.id,
-            template=entry.spec.template,
+            template=_name(entry.spec.template),
             state="running" if entry.sandbox.alive else "ending",
             started_at=entry.started_at,
             ends_at=entry.ends_at,
@@ -365,6 +373,10 @@ def _is_over(task: asyncio.Task[_Started]) -> bool:
 
 def _envs(started: _Started, spec: SandboxSpec) -> dict[str, str]:
     return {**started.spawner.guest_envs, **spec.envs}
+
+
+def _name(template: str | Template) -> str:
+    return template.name if isinstance(template, Template) else template
 
 
 def _has_default_shape(limits: Limits) -> bool:

@@ -6,8 +6,13 @@ installation); nothing is copied or built: runtimes show it to the guest, read-o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from fumehood.errors import InvalidArgumentError
+
+MAX_TEMPLATE_NAME_BYTES = 255
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 DEFAULT_PRELOAD = ("numpy", "pandas", "matplotlib.pyplot")
 
 
@@ -26,3 +31,20 @@ class Template:
     name: str = "default"
     python: str | None = None
     preload: tuple[str, ...] = DEFAULT_PRELOAD
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:
+            allowed = f"text of 1 to {MAX_TEMPLATE_NAME_BYTES} bytes"
+            raise InvalidArgumentError(field="template name", value=self.name, allowed=allowed)
+
+        if self.python is not None and not isinstance(self.python, str):
+            raise InvalidArgumentError(
+                field="python", value=self.python, allowed="the path of an interpreter, or None"
+            )
+
+        if not isinstance(self.preload, tuple) or not all(map(_is_module, self.preload)):
+            raise InvalidArgumentError(field="preload", value=self.preload, allowed="a tuple of module names")
+
+
+def _is_module(name: object) -> bool:
+    return isinstance(name, str) and _MODULE.fullmatch(name) is not None
