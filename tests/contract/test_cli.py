@@ -210,6 +210,8 @@ def test_ctrl_c_at_the_prompt_interrupts_what_runs_and_keeps_the_state(tmp_path)
     terminal.expect(b">>> ")
     terminal.type(b"x * 7\n")
     terminal.expect(b"42")
+    # Before the prompt the line discipline would take the key itself.
+    terminal.expect(b">>> ")
     terminal.type(b"\x04")
 
     assert process.wait() == 0
