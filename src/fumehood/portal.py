@@ -146,13 +146,20 @@ class Turn:
             task.add_done_callback(lambda _: self._inbox.put(None))
             tasks.append(task)
 
-        portal.loop.call_soon_threadsafe(begin)
+        def cancel() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:
+                # The interrupt came before the work was given to the loop.
+                self._inbox.put(None)
 
         try:
+            portal.loop.call_soon_threadsafe(begin)
+
             while (job := self._inbox.get()) is not None:
                 job()
         except BaseException:
-            portal.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            portal.loop.call_soon_threadsafe(cancel)
 
             # Callbacks that come now are left alone: their caller has gone.
             while self._inbox.get() is not None:
