@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from fumehood import Limits, Sandbox
+from fumehood import Sandbox
 from fumehood_jail import seccomp, syscalls
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -88,7 +88,7 @@ def _answer(text: str) -> Any:
     return json.loads(found[-1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def attacked() -> Iterator[Attacked]:
     """A sandbox for attacks that leave it whole."""
     shared = Attacked()

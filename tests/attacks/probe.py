@@ -529,18 +529,23 @@ def go_out(targets: list[list[Any]]) -> dict[str, Any]:
     said = {}
 
     for kind, address, port in targets:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         started = time.monotonic()
-
-        with socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as sock:
-            sock.settimeout(5)
-            answer = outcome(
-                lambda: sock.connect((address, port)) if kind == "tcp" else sock.sendto(b"x", (address, port))
-            )  # noqa: B023
-
+        answer = outcome(lambda target=(kind, address, port): _send(*target))
         said[f"{kind} {address}"] = (answer, time.monotonic() - started)
 
     return said
+
+
+def _send(kind: str, address: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
+    with socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as sock:
+        sock.settimeout(5)
+
+        if kind == "tcp":
+            sock.connect((address, port))
+        else:
+            sock.sendto(b"x", (address, port))
 
 
 def interfaces() -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_f02_writable_mounts_are_bounded(attacked):
     assert writable
 
     for place, kind, options, super_options in writable:
-        if kind == "tmpfs" and not place.startswith("/dev/") or place == "/dev/shm":
+        if (kind == "tmpfs" and not place.startswith("/dev/")) or place == "/dev/shm":
             assert {"nosuid", "nodev"} <= set(options), place
             assert "size=" in super_options, place
         else:
@@ -84,8 +84,9 @@ def test_f02_a_set_uid_program_has_no_effect(attacked, tmp_path):
         "import os, shutil, stat, subprocess\n"
         "shutil.copy('/usr/bin/id', 'id')\n"
         "os.chmod('id', 0o6755)\n"
-        "print(subprocess.check_output(['./id', '-u', '-r'], text=True), subprocess.check_output(['./id', '-u'], text=True))\n"
-        "print(sorted({bool(os.statvfs(path).f_flag & os.ST_NOSUID) for path in ('/usr/bin', '/home/user', '/tmp', '/')}))\n"
+        "for words in (['./id', '-u', '-r'], ['./id', '-u']): print(subprocess.check_output(words, text=True))\n"
+        "places = ('/usr/bin', '/home/user', '/tmp', '/')\n"
+        "print(sorted({bool(os.statvfs(path).f_flag & os.ST_NOSUID) for path in places}))\n"
     )
     assert said.split() == ["1000", "1000", "[True]"]
 
@@ -122,7 +123,8 @@ def test_f03_nothing_tells_where_things_lie_on_the_host(attacked):
         "print(sys.path, sys.prefix, sys.executable, sys.argv, dict(os.environ))\n"
         "print([getattr(module, '__file__', '') for module in sys.modules.values()])\n"
         "print([function.__code__.co_filename for function in (json.loads, subprocess.run, traceback.format_exc)])\n"
-        "print(subprocess.check_output('cat /proc/*/cmdline /proc/*/maps /proc/self/environ 2>/dev/null; true', shell=True))\n"
+        "files = '/proc/*/cmdline /proc/*/maps /proc/self/environ'\n"
+        "print(subprocess.check_output(f'cat {files} 2>/dev/null; true', shell=True))\n"
         "print(open('/etc/passwd').read(), open('/etc/hosts').read(), os.uname())\n"
     )
     here = str(Path(fumehood.__file__).resolve().parents[1])

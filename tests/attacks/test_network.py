@@ -106,7 +106,7 @@ def test_n09_metadata_services_are_out_of_reach(inside):
 def test_n09_services_on_the_loopback_of_the_host_are_out_of_reach(inside, outside, listener):
     """The same address inside is the sandbox's own: refused there, while the host's server sees nobody."""
     targets = [("tcp", "127.0.0.1", listener.port), ("udp", "127.0.0.1", listener.port)]
-    targets += [("tcp", f"::ffff:127.0.0.1", listener.port), ("tcp", "0.0.0.0", listener.port)]
+    targets += [("tcp", "::ffff:127.0.0.1", listener.port), ("tcp", "0.0.0.0", listener.port)]
     said = inside("go_out", targets)
     assert {answer for name, (answer, _) in said.items() if name.startswith("tcp")} == {"ECONNREFUSED"}
     assert listener.visits() == 0

@@ -76,6 +76,74 @@ def test_p01_a_signal_to_everybody_stays_inside(make):
     assert mine.sandbox.commands.run("echo here").stdout == "here\n"
 
 
+def test_p02_a_context_signals_nobody_but_its_own(make):
+    """Where Landlock has scopes: not init, not its siblings, not commands; what it started itself, it may end."""
+    mine = make()
+    (landlock,) = [layer for layer in mine.sandbox.get_info().isolation.layers if layer.name == "landlock"]
+
+    if int(landlock.why.rpartition(" ")[2] if landlock.state == "on" else 0) < 6:
+        pytest.skip("needs Landlock ABI 6: scopes of signals")
+
+    sibling = mine.sandbox.create_code_context()
+    pid = "".join(mine.sandbox.run_code("import os; print(os.getpid())", context=sibling).logs.stdout).strip()
+    said = mine.run(
+        f"import os, subprocess\n"
+        f"for pid in (1, {pid}):\n"
+        f"    try: os.kill(pid, 0); print('ok')\n"
+        f"    except PermissionError: print('refused')\n"
+        f"child = subprocess.Popen(['sleep', '600']); child.kill(); print(child.wait())\n"
+    )
+    assert said.split() == ["refused", "refused", "-9"]
+    assert (
+        mine.sandbox.commands.run(["kill", "-0", pid]).exit_code == 0
+    )  # the control: a command has no such scope
+
+
+SPY = """
+import os, sys, time
+known, caught = set(), []
+open('/tmp/watching', 'w').close()
+while not os.path.exists('/tmp/enough'):
+    for name in os.listdir('/proc'):
+        if not name.isdigit() or int(name) in (1, os.getpid()): continue
+        folder = '/proc/' + name
+        for entry in ('fd', 'map_files', 'task/' + name + '/fd'):
+            try: caught.append((name, entry, os.listdir(folder + '/' + entry)))
+            except OSError: pass
+        for entry in ('mem', 'environ', 'maps', 'fd/3', 'fd/5', 'fd/7', 'pagemap', 'auxv'):
+            try:
+                fd = os.open(folder + '/' + entry, os.O_RDONLY)
+                if os.read(fd, 1) or entry == 'mem': caught.append((name, entry))
+                os.close(fd)
+            except OSError: pass
+        for entry in ('root', 'cwd', 'exe', 'ns/pid', 'ns/mnt'):
+            try: caught.append((name, entry, os.readlink(folder + '/' + entry)))
+            except OSError: pass
+        known.add(name)
+print(len(known), caught[:5], flush=True)
+"""
+
+
+def test_p02_a_context_is_not_caught_on_its_way_into_a_hostile_sandbox(make):
+    """Contexts enter where guest code runs already; no descriptor, memory or root of theirs can be had on the way."""
+    mine = make()
+    mine.sandbox.files.write("spy.py", SPY)
+    spy = mine.sandbox.commands.run(["python3", "-S", "spy.py"], background=True)
+    assert wait_until(lambda: mine.sandbox.files.exists("/tmp/watching"))
+
+    for _ in range(12):
+        mine.sandbox.restart_code_context("default")
+
+    mine.sandbox.files.write("/tmp/enough", "")
+    seen, caught = spy.wait().stdout.split(" ", 1)
+    assert int(seen) >= 12
+    assert caught == "[]\n"
+
+    with subprocess.Popen(["sleep", "600"]) as control:
+        assert os.listdir(f"/proc/{control.pid}/fd")
+        control.kill()
+
+
 def test_p02_no_signal_moves_init(make):
     """Every number by every call from every kind of sender; then the sandbox works as before."""
     mine = make()
@@ -198,8 +266,8 @@ def test_p04_orphans_are_reaped(make):
         "    os.waitpid(pid, 0)\n",
     )
     mine.sandbox.commands.run("python3 -I -S orphans.py")
-    count = "import os; print(sum('State:\\tZ' in open(f'/proc/{p}/status').read() for p in os.listdir('/proc') if p.isdigit()))"
-    assert wait_until(lambda: mine.run(count) == "0\n")
+    count = "grep -c '^State:.Z' /proc/[0-9]*/status | grep -vc ':0$'; true"
+    assert wait_until(lambda: mine.sandbox.commands.run(count).stdout == "0\n")
     assert wait_until(lambda: mine.sandbox.get_metrics().processes <= before)
 
 
@@ -287,14 +355,16 @@ def test_p07_a_poisoned_interpreter_stays_local(make, tmp_path):
         f"import os, site\n"
         f"poison = {POISON!r}\n"
         f"packages = site.getusersitepackages(); os.makedirs(packages, exist_ok=True)\n"
-        f"for name in ('sitecustomize', 'usercustomize', 'json', 'encodings_extra', 'IPython', 'shutil', 'fumehood_guest'):\n"
+        f"for name in ('sitecustomize', 'usercustomize', 'json', 'IPython', 'shutil', 'fumehood_guest'):\n"
         f"    for folder in (packages, '/home/user'):\n"
         f"        open(f'{{folder}}/{{name}}.py', 'w').write(poison)\n"
         f"open(f'{{packages}}/evil.pth', 'w').write('import os; exec(open(\"/home/user/sitecustomize.py\").read())')\n"
-        f"for path in ('.pdbrc', '.ipython/profile_default/startup/0.py', '.config/matplotlib/matplotlibrc', '.bashrc'):\n"
+        f"start, style = '.ipython/profile_default/startup/0.py', '.config/matplotlib/matplotlibrc'\n"
+        f"for path in ('.pdbrc', start, style, '.bashrc'):\n"
         f"    os.makedirs(os.path.dirname(path) or '.', exist_ok=True); open(path, 'w').write(poison)\n"
         f"os.makedirs('.local/bin', exist_ok=True)\n"
-        f"open('.local/bin/ls', 'w').write('#!/bin/sh\\necho $$ >> /tmp/poisoned\\n'); os.chmod('.local/bin/ls', 0o755)\n"
+        f"open('.local/bin/ls', 'w').write('#!/bin/sh\\necho $$ >> /tmp/poisoned\\n')\n"
+        f"os.chmod('.local/bin/ls', 0o755)\n"
     )
     mine.sandbox.commands.run("python3 -c 1; ls")
     mine.sandbox.restart_code_context("default")
