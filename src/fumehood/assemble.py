@@ -7,6 +7,7 @@ never at import.
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from fumehood.runtimes.linux import LinuxRuntime
 
 _DEFAULT_POOL_SIZE = 2
 _DEFAULT_MAX_SANDBOXES = 1000
+# Enough for as many sandboxes as there may be, and few enough for programs that close all that could be open.
+_OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +50,22 @@ def read_settings() -> Settings:
 
 def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
     """Makes a backend of its own on the loop of `portal`, which closes it at its end."""
+    _allow_open_files()
     supervisor = Supervisor(
         LinuxRuntime(), pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes
     )
     backend = LocalBackend(supervisor, portal.loop)
     portal.on_close(backend.aclose)
     return backend
+
+
+def _allow_open_files() -> None:
+    """Raises the soft limit of open files as far as this process may: each sandbox takes about ten of them here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 _lock = threading.Lock()

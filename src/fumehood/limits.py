@@ -81,10 +81,10 @@ class Limits:
             replaces it for one call. 30 s, not E2B's 300: a loop that hangs should be known soon.
         cpu_seconds: CPU time of one execution and its children together; None means that `wall_seconds`
             alone decides.
-        memory_bytes: Memory of the whole sandbox, files in its writable mounts included, since these live
-            in memory.
+        memory_bytes: Memory of the whole sandbox, files that its code writes included, since these live in
+            memory. What is uploaded does not count. Without cgroups files do not count.
         processes: Processes and threads of the whole sandbox.
-        cpu_cores: CPU share of the whole sandbox; None means no bound.
+        cpu_cores: CPU share of the whole sandbox; None means no bound. Not held without cgroups.
         open_files: Open files of each process.
         disk_bytes: Bytes of all writable mounts together.
         inodes: Files and directories of all writable mounts together.
@@ -125,9 +125,11 @@ class Usage:
 
     Attributes:
         wall_seconds: Time from its start in the context to its end, measured by the host.
-        user_cpu_seconds: CPU time in user code, children included.
-        system_cpu_seconds: CPU time in the kernel, children included.
-        peak_memory_bytes: Largest resident memory of the context so far.
+        user_cpu_seconds: CPU time in user code, by the control group's count of the whole sandbox; without
+            one what the context says of itself and its children.
+        system_cpu_seconds: CPU time in the kernel, likewise.
+        peak_memory_bytes: Most memory of the whole sandbox meanwhile, by its control group (version 2 before
+            kernel 6.12: since its start); without one the largest resident memory of the context so far.
         bytes_in: Code and answers sent into the sandbox.
         bytes_out: Output, results and errors that came out, before anything was cut off by the host.
     """

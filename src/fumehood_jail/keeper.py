@@ -29,7 +29,7 @@ def main(plan_fd: int) -> NoReturn:
         plan = json.load(file)
 
     # Out of the way of the descriptor numbers that the zygote is promised.
-    report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 64)
+    report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 16)
     os.close(int(plan["report_fd"]))
     plan["report_fd"] = report_fd
     try:

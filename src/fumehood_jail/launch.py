@@ -25,7 +25,7 @@ HOSTNAME = "fumehood"
 # Where founder and zygote find their sockets to the host.
 FOUNDER_FD = 3
 ZYGOTE_FD = 4
-_ABOVE_PROMISED = 64
+_ABOVE_PROMISED = 16
 
 # What founder and zygote must still be able to do: write the id maps of the sandboxes it clones (which may
 # map its own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces

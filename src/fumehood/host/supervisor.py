@@ -8,6 +8,9 @@ their time is over, and remembers for a while how each one ended.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -267,6 +270,9 @@ class Supervisor:
         birth = Birth(limits, envs)
         try:
             guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context)
+        except OSError as error:
+            birth.abandon()
+            raise _exhausted(error) from None
         except BaseException:
             birth.abandon()
             raise
@@ -373,6 +379,15 @@ def _is_over(task: asyncio.Task[_Started]) -> bool:
 
 def _envs(started: _Started, spec: SandboxSpec) -> dict[str, str]:
     return {**started.spawner.guest_envs, **spec.envs}
+
+
+def _exhausted(error: OSError) -> SandboxStartError:
+    """What the host itself has run out of, while it made a sandbox."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        used, (soft, _) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
+        return CapacityError(resource="open files of this process (ulimit -n)", used=used, maximum=soft)
+
+    return SandboxStartError(step="make its pipes, sockets and control group", reason=str(error))
 
 
 def _name(template: str | Template) -> str:

@@ -75,12 +75,17 @@ class LinuxRuntime(Runtime):
                 zygote.close()
                 ids.release()
 
-            if isinstance(error, SandboxStartError | asyncio.CancelledError):
+            words = keeper.last_words().rpartition("\n")[2]
+
+            if isinstance(error, asyncio.CancelledError | IsolationUnavailableError):
+                raise
+
+            if isinstance(error, SandboxStartError) and not words:
                 raise
 
             raise TemplateError(
                 template=template.name,
-                reason=f"its zygote did not become ready: {keeper.last_words() or error or type(error).__name__}",
+                reason=f"its zygote did not become ready: {words or error or type(error).__name__}",
                 hint="check that IPython and the preloaded modules can be imported by the template's interpreter",
             ) from None
         finally:

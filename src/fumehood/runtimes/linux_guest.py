@@ -234,7 +234,7 @@ class LinuxGuest(Guest):
 
         if self._cgroup is not None:
             self._last_oom_kills = self._cgroup.oom_kills()
-            self._cgroup.remove()
+            self._spawner.remove_cgroup(self._cgroup)
             self._cgroup = None
 
         if not self.ended.done():

@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ from fumehood_jail import cgroups, users
 
 _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
+_REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
 CGROUP_PREFIX = "fumehood"
 
@@ -64,6 +66,7 @@ class LinuxSpawner(Spawner):
         self._numbers = itertools.count(1)
         self._ready: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._farewell: asyncio.Task[None] | None = None
+        self._removals: set[asyncio.Task[None]] = set()
 
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
         """Gives founder and zygote their orders, and waits until everything is imported."""
@@ -128,9 +131,21 @@ class LinuxSpawner(Spawner):
 
         self._all_ended()
 
+        if self._removals:
+            await asyncio.wait(self._removals)
+
         self._ids.release()
 
     # -- what guests ask
+
+    def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
+        """Removes a guest's cgroup, as soon as its last process has left it."""
+        if cgroup.remove():
+            return
+
+        removal = asyncio.get_running_loop().create_task(_remove_when_empty(cgroup))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
         """Computes the isolation of a guest from what it and the kernel say was applied."""
@@ -275,6 +290,15 @@ def _unread(fields: dict[str, Any]) -> int:
     fd = os.memfd_create("fumehood-context")
     os.write(fd, json.dumps(fields).encode())
     return fd
+
+
+async def _remove_when_empty(cgroup: cgroups.Cgroup) -> None:
+    """When the base jail dies as a whole, nobody tells when the last process of a guest has ended."""
+    deadline = time.monotonic() + _CLOSE_SECONDS
+
+    # What stays even then, the next start of an engine sweeps away.
+    while not cgroup.remove() and time.monotonic() < deadline:
+        await asyncio.sleep(_REMOVAL_PAUSE_SECONDS)
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
