@@ -318,7 +318,6 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 def _rlimits(limits: Limits) -> dict[str, int]:
     """The second line behind the control groups, and the first where there are none."""
     return {
-        "core": 0,
         "nofile": limits.open_files,
         "memlock": 64 * 1024,
         "msgqueue": 64 * 1024,
