@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 from typing import Any, Dict, List, NoReturn
 
 from fumehood_guest import init
 from fumehood_guest.packets import Packets, close_all
+from fumehood_guest.service import Service
 from fumehood_jail import mounts, namespaces, syscalls
 from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
 
@@ -33,31 +33,16 @@ class Founder:
         self._zygote_pid = zygote_pid
         self._program = b""
         self._sandboxes: Dict[int, int] = {}
-        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._service = Service(host, self._obey, self._note_end)
 
     def run(self) -> NoReturn:
         """Serves the host; leaves the process when the host closes the socket."""
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         mounts.find_maskable()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         gc.collect()
         gc.freeze()
-        poller = select.poll()
-        poller.register(self._host.fileno(), select.POLLIN)
-        poller.register(self._wakeup_read, select.POLLIN)
-
-        while True:
-            ready = {fd for fd, _ in poller.poll()}
-
-            if self._wakeup_read in ready:
-                os.read(self._wakeup_read, 4096)
-                self._reap()
-
-            if self._host.fileno() in ready:
-                self._obey(*self._host.receive())
+        self._service.run()
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
         if request["type"] == "spawn":
@@ -94,10 +79,9 @@ class Founder:
         self._host.send({"type": "failed", "sandbox": sandbox, "errno": error.errno, "detail": str(error)})
 
     def _be_init(self, gate: namespaces.Gate, fds: List[int], options: Dict[str, Any]) -> NoReturn:
-        signal.set_wakeup_fd(-1)
+        self._service.leave()
         try:
             gate.wait()
-            close_all([self._host.fileno(), self._wakeup_read, self._wakeup_write])
             init.main(fds, options, self._program)
         except BaseException as error:
             init.report_failure(fds[0], error)
@@ -109,25 +93,14 @@ class Founder:
             if number == sandbox:
                 os.kill(pid, signal.SIGKILL)
 
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                os._exit(1)
+    def _note_end(self, pid: int, status: int) -> None:
+        if pid == self._zygote_pid:
+            os._exit(status & 0xFF)
 
-            if pid == 0:
-                return
+        sandbox = self._sandboxes.pop(pid, None)
 
-            if pid == self._zygote_pid:
-                os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-
-            sandbox = self._sandboxes.pop(pid, None)
-
-            if sandbox is not None:
-                self._host.send(
-                    {"type": "exited", "sandbox": sandbox, "status": os.waitstatus_to_exitcode(status)}
-                )
+        if sandbox is not None:
+            self._host.send({"type": "exited", "sandbox": sandbox, "status": status})
 
 
 def main() -> NoReturn:

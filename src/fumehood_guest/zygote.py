@@ -13,7 +13,6 @@ import gc
 import importlib.util
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ from typing import Any, Dict, List, NoReturn
 from fumehood_guest import accounting
 from fumehood_guest.context import run_context
 from fumehood_guest.packets import Packets, close_all
+from fumehood_guest.service import Service
 from fumehood_guest.shell import PythonShell
 from fumehood_jail import launch, syscalls
 from fumehood_jail.errors import JailError
@@ -49,7 +49,8 @@ class Zygote:
         self._program = b""
         self._shell: Any = None
         self._contexts: Dict[int, int] = {}
-        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._service = Service(host, self._obey, self._note_end)
 
     def run(self) -> NoReturn:
         """Imports, reports, serves the host; leaves the process when the host closes the socket."""
@@ -57,10 +58,6 @@ class Zygote:
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         missing = self._import(config["preload"])
-        own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         # What is alive now is shared by all forks: without the freeze, a collection in one would copy all of
         # it.
         gc.collect()
@@ -69,7 +66,7 @@ class Zygote:
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))
         self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})
-        self._serve(own_pid_namespace)
+        self._service.run()
 
     def _import(self, names: List[str]) -> List[str]:
         """Imports what the template has of `names` and prepares the shell; returns those that it does not have."""
@@ -82,34 +79,19 @@ class Zygote:
 
         return [name for name in names if name not in found]
 
-    def _serve(self, own_pid_namespace: int) -> NoReturn:
-        poller = select.poll()
-        poller.register(self._host.fileno(), select.POLLIN)
-        poller.register(self._wakeup_read, select.POLLIN)
+    def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
+        if request["type"] == "start_context":
+            self._start(request["number"], fds)
+        elif request["type"] == "kill_context":
+            self._kill(request["number"])
 
-        while True:
-            ready = {fd for fd, _ in poller.poll()}
-
-            if self._wakeup_read in ready:
-                os.read(self._wakeup_read, 4096)
-                self._reap()
-
-            if self._host.fileno() in ready:
-                request, fds = self._host.receive()
-
-                if request["type"] == "start_context":
-                    self._start(request, fds, own_pid_namespace)
-                elif request["type"] == "kill_context":
-                    self._kill(request["number"])
-
-    def _start(self, request: Dict[str, Any], fds: List[int], own_pid_namespace: int) -> None:
-        number = request["number"]
+    def _start(self, number: int, fds: List[int]) -> None:
         try:
             # Only what is forked from here on is born there; the zygote itself stays where it is.
             syscalls.setns(fds[_INIT_PIDFD], syscalls.CLONE_NEWPID)
             pid = os.fork()
         except OSError as error:
-            syscalls.setns(own_pid_namespace, syscalls.CLONE_NEWPID)
+            syscalls.setns(self._own_pid_namespace, syscalls.CLONE_NEWPID)
             close_all(fds)
             self._host.send(
                 {"type": "context_failed", "number": number, "errno": error.errno, "detail": str(error)}
@@ -119,7 +101,7 @@ class Zygote:
         if pid == 0:
             self._be_context(fds)
 
-        syscalls.setns(own_pid_namespace, syscalls.CLONE_NEWPID)
+        syscalls.setns(self._own_pid_namespace, syscalls.CLONE_NEWPID)
         close_all(fds)
         self._contexts[pid] = number
 
@@ -127,9 +109,7 @@ class Zygote:
         """In the fork: enters the sandbox, confines itself, and becomes the context."""
         birth_fd, init_pidfd, gate, channel, stdout_fd, stderr_fd = fds[:_GIVEN_FDS]
         try:
-            os.close(self._host.fileno())
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._service.leave()
             os.setsid()
             birth = json.loads(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
             launch.enter_sandbox(init_pidfd, fds[_GIVEN_FDS:])
@@ -154,21 +134,11 @@ class Zygote:
             if known == number:
                 os.kill(pid, signal.SIGKILL)
 
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
+    def _note_end(self, pid: int, status: int) -> None:
+        number = self._contexts.pop(pid, None)
 
-            if pid == 0:
-                return
-
-            number = self._contexts.pop(pid, None)
-
-            if number is not None:
-                status = os.waitstatus_to_exitcode(status)
-                self._host.send({"type": "context_exited", "number": number, "status": status})
+        if number is not None:
+            self._host.send({"type": "context_exited", "number": number, "status": status})
 
 
 def _check_confined() -> None:
