@@ -53,7 +53,9 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     _step("seal the root", mounts.seal_root)
     _step("leave the host its share of what the kernel counts", counts.leave_half_to_the_host)
     _step("name the machine", syscalls.sethostname, HOSTNAME)
-    _step("forbid core dumps", rlimits.apply, {"core": 0})
+    # 1 and not 0: only 1 keeps cores from the program that a core_pattern may name (fs/coredump.c). No guest
+    # can change it.
+    _step("forbid core dumps", rlimits.apply, {"core": 1})
     _step("close what is not ours", _keep_only, plan["founder_fd"], plan["zygote_fd"])
     _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)

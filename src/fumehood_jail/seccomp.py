@@ -235,7 +235,7 @@ def _checks(checks: list[Policy], constants: dict[str, int]) -> Code:
 
 def _condition(condition: Policy, constants: dict[str, int], clause_length: int) -> Code:
     """Compiles one condition: falls through when it holds, jumps over the rest of its clause when not."""
-    unknown_keys = set(condition) - {"argument", "mask", "any_of", "none_of"}
+    unknown_keys = set(condition) - {"argument", "upper_half", "mask", "any_of", "none_of"}
     if unknown_keys or ("any_of" in condition) == ("none_of" in condition):
         raise ValueError(f"a condition has argument, mask and one of any_of and none_of: {condition!r}")
 
@@ -243,7 +243,8 @@ def _condition(condition: Policy, constants: dict[str, int], clause_length: int)
         raise ValueError(f"a system call has no argument {condition['argument']!r}")
 
     # Both machines are little-endian: the low word of an argument comes first.
-    code: list[Instruction] = [(_LOAD, 0, 0, _DATA_ARGS + 8 * condition["argument"])]
+    word = _DATA_ARGS + 8 * condition["argument"] + (4 if condition.get("upper_half") else 0)
+    code: list[Instruction] = [(_LOAD, 0, 0, word)]
     if "mask" in condition:
         code.append((_AND, 0, 0, _constant(condition["mask"], constants)))
 

@@ -263,17 +263,26 @@ def test_r08_descriptors_run_out_inside_only(make, host_descriptors):
 
 
 def test_r09_no_core_is_dumped(make, tmp_path):
-    """Nobody raises the limit of zero, and a crash leaves no file."""
+    """The limit keeps cores from files and from the host's handler, nobody changes it, and a crash leaves no file."""
     mine = make()
     said = mine.run(
         "import os, resource, subprocess\n"
-        "crash = 'import ctypes, resource; resource.setrlimit(4, resource.getrlimit(4)); ctypes.string_at(0)'\n"
-        "print(resource.getrlimit(resource.RLIMIT_CORE)[1])\n"
+        "import ctypes, mmap\n"
+        "print(*resource.getrlimit(resource.RLIMIT_CORE))\n"
+        "for limit in ((0, 0), (0, 1), (1 << 30, 1 << 30)):\n"
+        "    try: resource.setrlimit(resource.RLIMIT_CORE, limit); print('changed')\n"
+        "    except ValueError: print('refused')\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "libc.mmap.argtypes = ctypes.c_void_p, *[ctypes.c_size_t] * 5\n"
+        "libc.mmap.restype = ctypes.c_void_p\n"
+        "there = libc.mmap(1 << 32, 4096, 3, 0x22 | 0x100000, -1 % 2**64, 0)\n"
+        "print(there == 1 << 32, libc.prlimit(0, 4, ctypes.c_void_p(there), None), ctypes.get_errno())\n"
+        "crash = 'import ctypes; ctypes.string_at(0)'\n"
         "for folder in ('/home/user', '/tmp'):\n"
         "    for _ in range(3): print(subprocess.run(['python3', '-S', '-c', crash], cwd=folder).returncode)\n"
         "print([name for folder in ('/home/user', '/tmp') for name in os.listdir(folder) if name.startswith('core')])\n"
     ).split()
-    assert said == ["0", *["-11"] * 6, "[]"]
+    assert said == ["1", "1", *["refused"] * 3, "True", "-1", str(errno.EINVAL), *["-11"] * 6, "[]"]
 
     with open("/proc/sys/kernel/core_pattern", encoding="utf-8") as file:
         pattern = file.read().strip()
@@ -287,6 +296,23 @@ def test_r09_no_core_is_dumped(make, tmp_path):
     words = [sys.executable, "-S", "-c", "import ctypes; ctypes.string_at(0)"]
     assert subprocess.run(words, cwd=tmp_path, preexec_fn=allow_cores).returncode == -11
     assert os.listdir(tmp_path)
+
+
+def test_r01_the_huge_pages_of_the_machine_are_not_taken(make):
+    """No control group of memory counts them: neither a mapping nor a file of them can be had."""
+    attempt = (
+        "import ctypes, errno\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "libc.mmap.argtypes = ctypes.c_void_p, *[ctypes.c_size_t] * 5\n"
+        "libc.mmap.restype = ctypes.c_void_p\n"
+        "print(libc.mmap(None, 2 << 20, 3, 0x22 | 0x40000 | 0x4000, -1 % 2**64, 0) == 2**64 - 1, ctypes.get_errno())\n"
+        "print(libc.memfd_create(b'x', 4) < 0, ctypes.get_errno())\n"
+    )
+    assert make().run(attempt).split() == ["True", str(errno.ENOMEM), "True", str(errno.EINVAL)]
+    control = subprocess.run([sys.executable, "-c", attempt], stdout=subprocess.PIPE, text=True, check=True)
+
+    if control.stdout.split()[0::2] == ["True", "True"]:
+        pytest.skip("needs x86-64 or another machine with huge pages, for the control")
 
 
 OBJECTS = {
