@@ -54,7 +54,28 @@ class LocalBackend(Backend):
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Start a sandbox; see the port."""
-        return await self._do(self._supervisor.create, spec)
+        made: list[SandboxInfo] = []
+        caller_has_gone = False
+
+        async def make() -> SandboxInfo:
+            made.append(await self._supervisor.create(spec))
+
+            if caller_has_gone:
+                await end()
+
+            return made[0]
+
+        async def end() -> None:
+            for info in made:
+                await self._supervisor.kill(info.id, wait=False)
+
+        try:
+            return await self._do(make)
+        except asyncio.CancelledError:
+            # On its way from the engine's loop a sandbox can miss a caller who gives up at that moment.
+            caller_has_gone = True
+            asyncio.run_coroutine_threadsafe(end(), self._loop)
+            raise
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Describe a living sandbox; see the port."""
