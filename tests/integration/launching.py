@@ -3,7 +3,7 @@
 The parent calls `run_scene`, or `start_scene` for one that it will disturb. The child is this very file, run
 as a program: it puts itself into the place that was asked for (as root it can become an ordinary user, for
 whom the interpreter and the checkout are made reachable) and then replaces itself by a Python that runs one
-function of `scenes.py`. What that returns comes back as JSON.
+function of `user_scenes.py` or `fault_scenes.py`. What that returns comes back as JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,47 +27,64 @@ USER_ID = 12345
 USER_NAME = "fumehood-test"
 SUBORDINATE_IDS = (1_300_000_000, 8192)
 
-_CALL = (
-    "import json, sys; sys.path.insert(0, {folder!r}); import scenes; scenes.main({name!r}, {arguments!r})"
-)
+_CALL = """
+import json, sys
+sys.path.insert(0, {folder!r})
+import {module}
+print(json.dumps({module}.{function}(*json.loads({arguments!r}))))
+"""
 
 
 def start_scene(
-    name: str, *arguments: Any, ordinary: bool = False, place: tuple[str, ...] = (), **options: Any
+    name: str, *arguments: Any, ordinary: bool = False, place: tuple[str, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a function of `scenes.py` in a process of its own.
+    """Start a scene in a process of its own.
 
     Args:
-        name: The function.
+        name: Module and function, such as `user_scenes.doctor`.
         arguments: Plain values for it.
         ordinary: As an ordinary user; the caller's own if that is none other.
         place: Names of `_PLACES`, in the order in which they are entered.
-        options: For `subprocess.Popen`.
     """
-    call = _CALL.format(folder=str(FOLDER), name=name, arguments=json.dumps(arguments))
-    # Coverage, -W error and the like reach the child through the environment.
-    argv = [sys.executable, "-X", "dev", "-c", call]
+    module, function = name.split(".")
+    text = json.dumps(arguments)
+    call = _CALL.format(folder=str(FOLDER), module=module, function=function, arguments=text)
+    argv = [sys.executable, "-W", "default", "-c", call]
     become = USER_ID if ordinary and os.geteuid() == 0 else os.geteuid()
     order = json.dumps({"argv": argv, "uid": become, "place": place})
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
-    return subprocess.Popen([sys.executable, "-I", "-B", __file__, order], cwd="/", **options)
+    return subprocess.Popen(
+        [sys.executable, "-I", "-B", __file__, order],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def run_scene(
     name: str, *arguments: Any, ordinary: bool = False, place: tuple[str, ...] = (), timeout: float = 100
 ) -> Any:
-    """Run a function of `scenes.py` in a process of its own, and return what it returns."""
+    """Run a scene in a process of its own, and return what it returns."""
     child = start_scene(name, *arguments, ordinary=ordinary, place=place)
 
     try:
         shown, complaint = child.communicate(timeout=timeout)
     finally:
-        child.kill()
-        child.wait()
+        end(child)
 
     assert child.returncode == 0, f"{shown.decode()}\n{complaint.decode()}"
     assert complaint == b"", complaint.decode()
     return json.loads(shown)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Kill a scene, whatever became of it, and close its pipes."""
+    child.kill()
+    child.wait()
+
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 # -- in the child
@@ -203,7 +221,38 @@ def _with_subordinate_ids(_uid: int) -> None:
             _mount(shown.name, path, bind=True)
 
 
+def _under_a_guardian(_uid: int) -> None:
+    """Lets a parent process stay behind that adopts whatever loses its own, and ends after the last of them.
+
+    It says how long the last of them has lived after the host, and ends as the host did.
+    """
+    from fumehood_jail import syscalls
+
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    host = os.fork()
+
+    if host == 0:
+        return
+
+    statuses = {}
+    ends = []
+
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:
+            break
+
+        statuses[pid] = status
+        ends.append((pid, time.monotonic()))
+
+    moments = dict(ends)
+    os.write(2, f"\nsurvived by {ends[-1][1] - moments[host]:.3f} s\n".encode())
+    os._exit(os.waitstatus_to_exitcode(statuses[host]) & 0xFF)
+
+
 _PLACES = {
+    "guardian": _under_a_guardian,
     "seccomp profile": _in_a_container_with_a_filter,
     "no user namespaces": _without_user_namespaces,
     "masked proc": _with_a_masked_proc,

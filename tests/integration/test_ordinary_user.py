@@ -29,7 +29,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to arrang
 
 def test_every_verb_works_without_root() -> None:
     """An ordinary user has every verb, and is told which layers are weaker and why."""
-    seen = run_scene("every_verb", ordinary=True)
+    seen = run_scene("user_scenes.every_verb", ordinary=True)
     isolation = seen.pop("isolation")
 
     assert seen == {
@@ -55,7 +55,7 @@ def test_every_verb_works_without_root() -> None:
 @needs_root
 def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
     """Without subordinate ids and writable cgroups, two layers are degraded: why, and the way out."""
-    isolation = run_scene("every_verb", ordinary=True)["isolation"]
+    isolation = run_scene("user_scenes.every_verb", ordinary=True)["isolation"]
     state, why = isolation["identity"]
     assert state == "degraded"
     assert "install newuidmap and list a range in /etc/subuid" in why
@@ -69,7 +69,7 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
 
 def test_bombs_end_without_cgroups() -> None:
     """Rlimits and the watcher hold: OutOfMemory, no process above the limit, and the sandbox lives on."""
-    seen = run_scene("memory_and_fork_bombs", ordinary=True)
+    seen = run_scene("user_scenes.memory_and_fork_bombs", ordinary=True)
 
     assert seen["bomb"] == ["out_of_memory", "OutOfMemory", True]
     assert seen["child bomb"] == "-9"
@@ -81,7 +81,7 @@ def test_bombs_end_without_cgroups() -> None:
 
 def test_bombs_end_for_root_in_the_same_way() -> None:
     """The promise does not depend on who keeps the limit."""
-    seen = run_scene("memory_and_fork_bombs")
+    seen = run_scene("user_scenes.memory_and_fork_bombs")
 
     assert seen["bomb"] == ["out_of_memory", "OutOfMemory", True]
     assert seen["child bomb"] == "-9"
@@ -91,7 +91,7 @@ def test_bombs_end_for_root_in_the_same_way() -> None:
 
 def test_programs_work_without_root() -> None:
     """What works for root works for an ordinary user."""
-    shown = run_scene("cells", *CELLS, ordinary=True)
+    shown = run_scene("user_scenes.cells", *CELLS, ordinary=True)
     assert shown == dict.fromkeys(shown, "works\n")
     assert len(shown) == 2 * len(CELLS)
 
@@ -99,7 +99,7 @@ def test_programs_work_without_root() -> None:
 @needs_root
 def test_strict_refuses_what_is_degraded() -> None:
     """`strict=True` starts nothing where a layer is weaker, and names the layers."""
-    said = run_scene("strict", ordinary=True)
+    said = run_scene("user_scenes.strict", ordinary=True)
     assert "identity, cgroup memory, cgroup pids" in said
     assert "newuidmap" in said
 
@@ -113,7 +113,7 @@ def test_each_sandbox_has_an_id_of_the_users_range() -> None:
     if shutil.which("newuidmap") is None:
         pytest.skip("needs newuidmap (package uidmap)")
 
-    seen = run_scene("ids_of_two", ordinary=True, place=("subordinate ids",))
+    seen = run_scene("user_scenes.ids_of_two", ordinary=True, place=("subordinate ids",))
     first, count = SUBORDINATE_IDS
     assert seen["identity"] == "on"
     assert seen["killed"] is True
@@ -127,7 +127,7 @@ def test_every_verb_works_with_subordinate_ids() -> None:
     if shutil.which("newuidmap") is None:
         pytest.skip("needs newuidmap (package uidmap)")
 
-    seen = run_scene("every_verb", ordinary=True, place=("subordinate ids",))
+    seen = run_scene("user_scenes.every_verb", ordinary=True, place=("subordinate ids",))
     assert (seen["kept"], seen["after"], seen["owner"], seen["running"]) == ("42", "42", "user", False)
     assert seen["isolation"]["identity"] == ["on", "a host uid of its own"]
 
@@ -137,7 +137,7 @@ def test_every_verb_works_with_subordinate_ids() -> None:
 
 def test_the_doctor_of_an_ordinary_user() -> None:
     """`fumehood doctor` finds what is needed, and says of each layer that is weaker how to get it."""
-    told = run_scene("doctor", ordinary=True)
+    told = run_scene("user_scenes.doctor", ordinary=True)
     layers = {layer["name"]: layer for layer in told["layers"]}
 
     assert told["code"] == 0
@@ -170,7 +170,7 @@ REFUSALS = {
 def test_a_refusing_system_is_named_with_the_way_out(place: str, ordinary: bool) -> None:
     """Where no sandbox can start, the error says which layer is missing, why, and how to allow it."""
     layer, reason, way_out = REFUSALS[place]
-    seen = run_scene("refusal", ordinary=ordinary, place=(place,))
+    seen = run_scene("user_scenes.refusal", ordinary=ordinary, place=(place,))
 
     assert seen["kind"] == "IsolationUnavailableError"
     assert seen["layer"] == layer
@@ -183,7 +183,7 @@ def test_a_refusing_system_is_named_with_the_way_out(place: str, ordinary: bool)
 def test_the_doctor_of_a_refusing_system(place: str) -> None:
     """There `fumehood doctor` ends with code 1 and says the same."""
     layer, reason, way_out = REFUSALS[place]
-    told = run_scene("doctor", ordinary=True, place=(place,))
+    told = run_scene("user_scenes.doctor", ordinary=True, place=(place,))
     missing = {found["name"]: found for found in told["layers"] if found["state"] == "missing"}
 
     assert told["code"] == 1

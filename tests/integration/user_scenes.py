@@ -1,4 +1,4 @@
-"""What the children of the integration tests do: each function is one host process that uses fumehood.
+"""What the children of the tests of ordinary users do: each function is one host process that uses fumehood.
 
 Run by `launching.py`, as whatever user and in whatever place; returns plain values to the test.
 """
@@ -14,11 +14,6 @@ from typing import Any
 from fumehood import CommandExitError, FumehoodError, IsolationUnavailableError, Limits, Sandbox
 
 CELLS = Path(__file__).resolve().parent / "cells"
-
-
-def main(name: str, arguments: str) -> None:
-    """Entry point of the child: calls the function, and writes what it returns to standard output."""
-    print(json.dumps(globals()[name](*json.loads(arguments))))
 
 
 def every_verb() -> dict[str, Any]:
