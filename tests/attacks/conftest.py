@@ -22,7 +22,9 @@ import pytest
 from fumehood import Sandbox
 from fumehood_jail import seccomp, syscalls
 
+# The attacker's program, and what it needs beside it.
 PROBE = Path(__file__).with_name("probe.py")
+SURROUNDINGS = PROBE.with_name("surroundings.py")
 NUMBERS = Path(seccomp.POLICIES, f"syscalls_{syscalls.MACHINE}.json")
 KINDS = ("context", "child", "command", "pty", "task")
 
@@ -39,6 +41,7 @@ class Attacked:
     def __init__(self, **options: Any) -> None:
         self.sandbox = Sandbox(**options)
         self.sandbox.files.write("probe.py", PROBE.read_bytes())
+        self.sandbox.files.write("surroundings.py", SURROUNDINGS.read_bytes())
         self.sandbox.files.write("numbers.json", NUMBERS.read_bytes())
 
     def probe(self, kind: str, name: str, *arguments: Any) -> Any:
@@ -131,6 +134,7 @@ def outside(tmp_path: Path) -> Probe:
     folder = tmp_path / "control"
     folder.mkdir()
     shutil.copy(PROBE, folder)
+    shutil.copy(SURROUNDINGS, folder)
     shutil.copy(NUMBERS, folder / "numbers.json")
 
     def run(name: str, *arguments: Any, **options: Any) -> Any:
