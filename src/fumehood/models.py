@@ -25,7 +25,7 @@ class Layer:
     """One layer of isolation, as it was really applied.
 
     Attributes:
-        name: Such as `user namespace`, `seccomp` or `cgroup memory`.
+        name: Such as `namespaces`, `seccomp` or `cgroup memory`.
         state: on; degraded (a weaker means took over); off.
         why: Reason of anything but on, or a detail such as a version.
     """

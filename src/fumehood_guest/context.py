@@ -60,7 +60,7 @@ def run_context(
 ) -> NoReturn:
     """Turns the calling process into a context and serves the host until it closes the channel.
 
-    Before: the process was forked from init, and has a session of its own. After: it has ended.
+    Before: the process was forked from the zygote, is confined, and has a session of its own. After: it has ended.
     """
     channel = Channel(take_descriptors(sock, stdout_fd, stderr_fd))
     take_environment(cwd, envs)

@@ -1,7 +1,7 @@
 """What a freshly forked process must do to become a context.
 
-Runs once, in init's child, before any user code: its descriptors, its environment, its randomness, and what
-happens if user code forks again. After it, fds 0 to 3 are open and nothing else of init's is.
+Runs once, in a fork of the zygote, before any user code: its descriptors, its environment, its randomness, and what
+happens if user code forks again. After it, fds 0 to 3 are open and nothing else of the zygote's is.
 """
 
 from __future__ import annotations

@@ -112,11 +112,7 @@ class Zygote:
             self._service.leave()
             os.setsid()
             birth = json.loads(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
-            launch.enter_sandbox(init_pidfd, fds[_GIVEN_FDS:])
-
-            if not os.read(gate, 1):
-                raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
-
+            launch.enter_sandbox(init_pidfd, gate, fds[_GIVEN_FDS:])
             launch.confine(birth["options"], self._program, is_context=True)
             _check_confined()
             sys.path[:] = [_USER_SITE, *sys.path]

@@ -1,9 +1,9 @@
-"""The keeper: clones the zygote into its base jail, and sees to it that the zygote dies with the host.
+"""The keeper: clones the founder into its base jail, and sees to it that the founder dies with the host.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is
 the only process that acts with the host user's rights: it writes the id maps, then waits. It never reads
 anything that comes from the template or the guest. If the host dies, however it dies, the keeper kills the
-zygote, and with it (PID 1 of its namespace) every sandbox.
+founder, and with it (PID 1 of its namespace) every sandbox.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ EXIT_LAUNCH_FAILED = 4
 
 
 def main(plan_fd: int) -> NoReturn:
-    """Carries out the plan found on `plan_fd`; exits with the zygote's status."""
+    """Carries out the plan found on `plan_fd`; exits with the founder's status."""
     with open(plan_fd, "rb") as file:
         plan = json.load(file)
 
-    # Out of the way of the descriptor numbers that the zygote is promised.
+    # Out of the way of the descriptor numbers that the founder is promised.
     report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 16)
     os.close(int(plan["report_fd"]))
     plan["report_fd"] = report_fd
     try:
-        pid = _clone_zygote(plan)
+        pid = _clone_founder(plan)
     except JailError as error:
         _report(report_fd, error)
         os._exit(EXIT_LAUNCH_FAILED)
@@ -45,7 +45,7 @@ def main(plan_fd: int) -> NoReturn:
     _watch(pid, int(plan["host_pidfd"]))
 
 
-def _clone_zygote(plan: Dict[str, Any]) -> int:
+def _clone_founder(plan: Dict[str, Any]) -> int:
     ids = users.IdPlan.from_dict(plan["ids"])
     if os.geteuid() == 0:
         # Refused in a namespace that was made with setgroups denied, as by `unshare -r`.
@@ -63,7 +63,7 @@ def _clone_zygote(plan: Dict[str, Any]) -> int:
         ) from None
 
     if pid == 0:
-        _be_zygote(gate, plan)
+        _be_founder(gate, plan)
 
     try:
         users.write_maps(pid, ids)
@@ -75,7 +75,7 @@ def _clone_zygote(plan: Dict[str, Any]) -> int:
     return pid
 
 
-def _be_zygote(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
+def _be_founder(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
     try:
         gate.wait()
         launch.enter_base_jail(plan)
@@ -93,15 +93,15 @@ def _report(report_fd: int, error: JailError) -> None:
 
 
 def _watch(pid: int, host_pidfd: int) -> NoReturn:
-    zygote_pidfd = os.pidfd_open(pid)
-    _close_all_but(zygote_pidfd, host_pidfd)
+    founder_pidfd = os.pidfd_open(pid)
+    _close_all_but(founder_pidfd, host_pidfd)
     poller = select.poll()
-    poller.register(zygote_pidfd, select.POLLIN)
+    poller.register(founder_pidfd, select.POLLIN)
     poller.register(host_pidfd, select.POLLIN)
     ready = {fd for fd, _ in poller.poll()}
 
-    if zygote_pidfd not in ready:
-        signal.pidfd_send_signal(zygote_pidfd, signal.SIGKILL)
+    if founder_pidfd not in ready:
+        signal.pidfd_send_signal(founder_pidfd, signal.SIGKILL)
         os.waitpid(pid, 0)
         os._exit(EXIT_HOST_GONE)
 
@@ -110,7 +110,7 @@ def _watch(pid: int, host_pidfd: int) -> NoReturn:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Closes what the zygote now holds: while the keeper had its socket open too, nobody would see the zygote end."""
+    """Closes what the founder now holds: while the keeper had its socket open too, nobody would see the founder end."""
     first = 0
 
     for fd in sorted(kept):

@@ -19,7 +19,7 @@ from fumehood_jail.errors import JailError
 
 # Inside a sandbox everybody is this user.
 GUEST_UID = 1000
-# Inside the base jail the zygote is root of its own user namespace, and nobody on the host.
+# Inside the base jail founder and zygote are root of its user namespace, and nobody on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
 # Where founder and zygote find their sockets to the host.
@@ -27,8 +27,8 @@ FOUNDER_FD = 3
 ZYGOTE_FD = 4
 _ABOVE_PROMISED = 16
 
-# What founder and zygote must still be able to do: write the id maps of the sandboxes it clones (which may
-# map its own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces
+# What founder and zygote must still be able to do: write the id maps of sandboxes (which may
+# map their own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces
 # (CAP_SYS_ADMIN, and CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter
 # refuses ptrace itself). Dropped from the bounding set as well, so that the exec as root of the namespace
 # does not bring the others back.
@@ -37,8 +37,9 @@ _BASE_CAPABILITIES = frozenset(
 )
 
 
-# All but that of pids, in which one is born. The user namespace must come along: the others belong to it.
-_ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~syscalls.CLONE_NEWPID
+# All but that of pids, in which one is born, and that of cgroups, which each process makes anew. The user namespace
+# must come along: the others belong to it.
+_ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWCGROUP)
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
@@ -108,7 +109,7 @@ def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
     return int(abi)
 
 
-def enter_sandbox(init_pidfd: int, doors: List[int]) -> None:
+def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
     """Moves a fork of the zygote into the namespaces and control groups of a sandbox, where guest code may already run.
 
     Before: born in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: they
@@ -118,12 +119,13 @@ def enter_sandbox(init_pidfd: int, doors: List[int]) -> None:
     """
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
-    for fd in doors:
-        os.write(fd, b"0")
-        os.close(fd)
-
     _step("enter the sandbox's namespaces", syscalls.setns, init_pidfd, _ENTERED_NAMESPACES)
     os.chdir("/")
+    enter_control_groups(doors)
+
+    if not os.read(gate, 1):
+        raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
+
 
 
 def enter_control_groups(doors: List[int]) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fumehood_jail.advice import Facts
 
 _TIMEOUT_SECONDS = 60
-# Landlock and mount_setattr, without which layers are missing, came with 5.13.
-_OLDEST_KERNEL = (5, 9)
+# mount_setattr came with 5.12, Landlock with 5.13.
+_OLDEST_KERNEL = (5, 12)
 _COMPLETE_KERNEL = (5, 13)
 _COMPLETE_LANDLOCK_ABI = 6
 _TRIAL_MEMORY_BYTES = 64 * 1024 * 1024
@@ -129,7 +129,7 @@ def _kernel() -> Layer:
     if version >= _OLDEST_KERNEL:
         return Layer("kernel", "degraded", "required", why, "Linux 5.13 and later have all layers.")
 
-    return Layer("kernel", "missing", "required", why, "Linux 5.9 is the oldest that works.")
+    return Layer("kernel", "missing", "required", why, "Linux 5.12 is the oldest that works.")
 
 
 def _namespaces(plan: users.IdPlan, facts: Facts) -> list[Layer]:

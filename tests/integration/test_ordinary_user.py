@@ -60,11 +60,19 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
     assert state == "degraded"
     assert "install newuidmap and list a range in /etc/subuid" in why
 
-    for name in ("cgroup memory", "cgroup pids", "cgroup cpu"):
+    for name, expected, words in (
+        ("cgroup memory", "degraded", "a watcher inside instead"),
+        ("cgroup pids", "degraded", "a resource limit instead"),
+        ("cgroup cpu", "off", "nothing holds cpu_cores"),
+    ):
         state, why = isolation[name]
-        assert state == "degraded"
-        assert "rlimits and a watcher inside instead" in why
+        assert (state, words in why) == (expected, True)
         assert "not writable" in why or "does not" in why
+
+
+def test_a_ready_sandbox_keeps_a_smaller_memory_limit() -> None:
+    """What the watcher was told when a sandbox was made cannot be changed: another one is made then."""
+    assert run_scene("user_scenes.memory_limit_of_a_ready_sandbox", ordinary=True) == {"kind": "out_of_memory"}
 
 
 def test_bombs_end_without_cgroups() -> None:

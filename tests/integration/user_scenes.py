@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fumehood import CommandExitError, FumehoodError, IsolationUnavailableError, Limits, Sandbox
+from fumehood.assemble import local_backend
+from fumehood.portal import call
 
 CELLS = Path(__file__).resolve().parent / "cells"
 
@@ -46,6 +48,17 @@ def every_verb() -> dict[str, Any]:
 
     seen["running"] = sandbox.is_running()
     return seen
+
+
+def memory_limit_of_a_ready_sandbox() -> dict[str, Any]:
+    """Asks for less memory than the sandboxes of the pool were made with, and for nothing else that differs."""
+    call(local_backend().wait_warm)
+
+    with Sandbox(limits=Limits(memory_bytes=128 << 20)) as sandbox:
+        error = sandbox.run_code(
+            "held = [bytearray(32 << 20) for _ in range(16)]\nimport time; time.sleep(20)"
+        ).error
+        return {"kind": error.kind if error else None}
 
 
 def memory_and_fork_bombs() -> dict[str, Any]:

@@ -38,8 +38,6 @@ _REMEMBERED = 10_000
 _CLOSED = "the engine was closed"
 # How long a sandbox that did not start waits for the news that the template's processes have died.
 _LAST_WORDS_SECONDS = 0.5
-# What a sandbox of the pool cannot change any more: its mounts and its resource limits are already made.
-_SHAPE = ("disk_bytes", "inodes", "open_files", "processes", "cpu_cores")
 
 
 @dataclass(slots=True)
@@ -195,7 +193,7 @@ class Supervisor:
             self.define(spec.template)
 
         started = await self._started(_name(spec.template))
-        pooled = started.pool.take() if _has_default_shape(spec.limits) else None
+        pooled = started.pool.take() if _fits_the_pool(spec.limits, started) else None
 
         if pooled is not None and await self._adopted(pooled, _envs(started, spec), spec.limits):
             return pooled
@@ -394,6 +392,7 @@ def _name(template: str | Template) -> str:
     return template.name if isinstance(template, Template) else template
 
 
-def _has_default_shape(limits: Limits) -> bool:
+def _fits_the_pool(limits: Limits, started: _Started) -> bool:
+    """Whether a sandbox that was made with the default limits can get these."""
     default = Limits()
-    return all(getattr(limits, name) == getattr(default, name) for name in _SHAPE)
+    return all(getattr(limits, name) == getattr(default, name) for name in started.spawner.fixed_limits)

@@ -110,11 +110,13 @@ class Spawner(ABC):
     Attributes:
         guest_envs: Environment that everything in a sandbox starts with.
         missing_modules: Names that should have been preloaded and that the template does not have.
+        fixed_limits: Names of the limits that are fixed when a guest is made; `Guest.apply` changes the others.
         ended: Done when no guest can be made any more.
     """
 
     guest_envs: dict[str, str]
     missing_modules: tuple[str, ...]
+    fixed_limits: frozenset[str]
     ended: asyncio.Future[None]
 
     @abstractmethod

@@ -19,7 +19,7 @@ def describe_isolation(
     greeting: dict[str, Any], ids: users.IdPlan, driver: cgroups.CgroupDriver | None, cgroup_reason: str
 ) -> Isolation:
     """Returns level and layers of one sandbox."""
-    layers = (
+    walls = (
         _layer("namespaces", greeting["pid"] == 1, ", ".join(ALL_NAMESPACES), "init is not PID 1"),
         _identity(ids),
         _layer("filesystem root", True, "pivot_root into a read-only root", ""),
@@ -30,10 +30,10 @@ def describe_isolation(
             "landlock", greeting["landlock_abi"] > 0, f"ABI {greeting['landlock_abi']}", "the kernel has none"
         ),
         _layer("network", True, "a namespace of its own with a loopback and no route", ""),
-        *_resources(driver, cgroup_reason),
     )
-    essential = all(layer.state != "off" for layer in layers if layer.name not in ("landlock",))
-    return Isolation(level="namespaces" if essential else "partial", layers=layers)
+    stands = all(wall.state != "off" for wall in walls if wall.name != "landlock")
+    layers = (*walls, *_resources(driver, cgroup_reason))
+    return Isolation(level="namespaces" if stands else "partial", layers=layers)
 
 
 def _identity(ids: users.IdPlan) -> Layer:
@@ -45,17 +45,18 @@ def _identity(ids: users.IdPlan) -> Layer:
 
 
 def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer, ...]:
-    names = ("memory", "pids", "cpu")
-
     if driver is None:
-        why = f"rlimits and a watcher inside instead, since no cgroup can be written: {reason}"
-        return tuple(Layer(name=f"cgroup {name}", state="degraded", why=why) for name in names)
+        return (
+            Layer(name="cgroup memory", state="degraded", why=f"a watcher inside instead: {reason}"),
+            Layer(name="cgroup pids", state="degraded", why=f"a resource limit instead: {reason}"),
+            Layer(name="cgroup cpu", state="off", why=f"nothing holds cpu_cores: {reason}"),
+        )
 
     return tuple(
         Layer(name=f"cgroup {name}", state="on", why=f"version {driver.version}")
         if name in driver.controllers
         else Layer(name=f"cgroup {name}", state="degraded", why="its controller cannot be written")
-        for name in names
+        for name in ("memory", "pids", "cpu")
     )
 
 

@@ -32,6 +32,7 @@ _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
 _REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
+_FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 CGROUP_PREFIX = "fumehood"
 
 
@@ -61,6 +62,8 @@ class LinuxSpawner(Spawner):
         self._driver, self._cgroup_reason = cgroup_place
         # By numbers that mean nothing to anybody else: what founder and zygote once read, their clones
         # inherit.
+        # Mounts and resource limits are made once; the watcher inside is told once.
+        self.fixed_limits = _FIXED_LIMITS | ({"memory_bytes"} if self._driver is None else frozenset())
         self._guests: dict[int, LinuxGuest] = {}
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
