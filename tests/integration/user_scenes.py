@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +139,16 @@ def _owner_of(sandbox: Sandbox) -> int:
     sandbox.commands.run(["sleep", "1000"], envs={"MARKER": marker}, background=True)
     sandbox.commands.run(["python", "-c", "import signal; signal.pause()", marker], background=True)
 
-    for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and marker.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
-                return os.stat(f"/proc/{name}").st_uid
-        except OSError:
-            continue
+    deadline = time.monotonic() + 5
+
+    # While a program is being executed its command line is empty for a moment.
+    while time.monotonic() < deadline:
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and marker.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                    return os.stat(f"/proc/{name}").st_uid
+            except OSError:
+                continue
 
     raise AssertionError("the command is not there")
 
