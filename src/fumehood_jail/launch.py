@@ -100,6 +100,8 @@ def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
         The Landlock ABI that is enforced, 0 when the kernel has none.
     """
     _step("become the guest user", _become_guest)
+    # A change of user sets this anew, as fs.suid_dumpable says: while capabilities are left it must be off.
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("set resource limits", rlimits.apply, options["rlimits"])
     _step("drop every capability", caps.drop_all)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
@@ -118,14 +120,12 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
     process of another user that has more capabilities than they.
     """
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
-
     _step("enter the sandbox's namespaces", syscalls.setns, init_pidfd, _ENTERED_NAMESPACES)
     os.chdir("/")
     enter_control_groups(doors)
 
     if not os.read(gate, 1):
         raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
-
 
 
 def enter_control_groups(doors: List[int]) -> None:
