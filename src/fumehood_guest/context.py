@@ -153,6 +153,10 @@ class Context:
     def _execute(self, execution: Execution, source: str) -> None:
         before = self._cpu_seconds()
         self._outlet.begin(execution)
+
+        if execution.after_interrupt:
+            self._insist(self._gate.forget_interrupt)
+
         borrowed = BorrowedEnvironment(execution.envs)
         error = self._run(source, execution, borrowed)
 

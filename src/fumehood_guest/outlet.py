@@ -35,6 +35,7 @@ class Execution:
         self.allow_stdin: bool = request["allow_stdin"]
         self.silent: bool = request["silent"]
         self.store_history: bool = request["store_history"]
+        self.after_interrupt: bool = request.get("after_interrupt", False)
         self.envs: Dict[str, str] = request["envs"]
         self.result_bytes: int = request["result_bytes"]
         self.results_left: int = request["result_count"]

@@ -57,6 +57,12 @@ class SignalGate:
         if interrupted:
             raise KeyboardInterrupt
 
+    def forget_interrupt(self) -> None:
+        """Spends on nothing an interrupt that came too late for the cell before, and waits for the next one."""
+        self._until_quiet(lambda: self._set_handler(_SIGINT, _signal.SIG_IGN))
+        self._until_quiet(lambda: self._set_handler(_SIGINT, self._note_interrupt))
+        self._interrupt_next = False
+
     def open_for_wait(self) -> None:
         """Lets signals through while the context is idle. May raise what a handler of the user raises."""
         self._is_open = True

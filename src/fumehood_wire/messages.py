@@ -160,6 +160,8 @@ HOST_TO_CONTEXT: Table = {
             "store_history": flag(),
             "envs": _ENVIRONMENT,
         },
+        # An interrupt of the execution before may have come too late for it, and is not meant for this one.
+        {"after_interrupt": flag(only=True)},
         max_payload_bytes=None,
     ),
     # The payload is the line that was typed; "eof" says that there is none.

@@ -40,6 +40,7 @@ class LiveContext:
         self._starting: asyncio.Task[ContextProcess] | None = None
         self._turn = asyncio.Lock()
         self._stop: Stop | None = None
+        self._was_interrupted = False
         self._closed = False
 
     @property
@@ -139,7 +140,12 @@ class LiveContext:
                 emit(passed)
 
         emit(ExecutionStarted(execution_id=link.next_execution_id, context_id=self.info.id))
-        running = link.execute(request.code, _request_fields(request, limits), record)
+        fields = _request_fields(request, limits)
+
+        if self._was_interrupted:
+            fields["after_interrupt"] = True
+
+        running = link.execute(request.code, fields, record)
         wall_seconds = request.wall_seconds or limits.wall_seconds
         stop = Stop(process, limits.grace_seconds)
         reply = await self._reply(process, running, reading, stop, wall_seconds)
@@ -177,6 +183,7 @@ class LiveContext:
             raise
         finally:
             self._stop = None
+            self._was_interrupted = stop.kind is not None
             await stop.over()
 
             if watch is not None:
