@@ -56,7 +56,7 @@ def killed_parts(victim: str, seed: int, rounds: int) -> dict[str, Any]:
 
 
 def _one_fault(dice: random.Random, victim: str, activity: str) -> dict[str, Any]:
-    sandbox = Sandbox()
+    sandbox = _survivor()
     sandbox.files.write("/mnt/data/big", _PAYLOAD)
     killed_at: list[float] = []
     timer = threading.Timer(dice.uniform(0, 0.03), _kill_all, (victim, killed_at))
@@ -105,6 +105,20 @@ def _kill_all(victim: str, killed_at: list[float]) -> None:
             continue
 
 
+def _survivor() -> Sandbox:
+    """Returns a sandbox that the last fault has not hit: one of the pool may still be dying of it."""
+    while True:
+        sandbox = Sandbox()
+
+        try:
+            sandbox.commands.run("true")
+            sandbox.run_code("1")
+        except FumehoodError:
+            sandbox.kill()
+        else:
+            return sandbox
+
+
 def waiting_calls(victim: str) -> dict[str, list[Any]]:
     """Kills the parts of one kind while each verb that can wait is waiting; returns how and when each one ended."""
     return {name: _disturbed(name, victim) for name in _WAITING}
@@ -140,7 +154,7 @@ def _disturbed(name: str, victim: str) -> list[Any]:
     killed_at: list[float] = []
     outcome: list[str] = []
 
-    with Sandbox() as sandbox:
+    with _survivor() as sandbox:
         prepared = prepare(sandbox)
         # Long enough for the call to be waiting; were it too short, another moment of the call would be tested.
         timer = threading.Timer(0.05, _kill_all, (victim, killed_at))
@@ -332,12 +346,21 @@ def cancelled_calls(seed: int, count: int) -> dict[str, Any]:
             for _ in range(count):
                 try:
                     await asyncio.wait_for(sandbox.run_code("time.sleep(0.005)"), dice.uniform(0, 0.01))
+                except TimeoutError:
+                    # The interrupt that this has caused must not hit the next cell.
+                    last = await sandbox.run_code("x + 42")
+
+                    if last.text != "42":
+                        return str(last.error)
+
+                try:
                     await asyncio.wait_for(sandbox.files.write("a", b"x" * 100_000), dice.uniform(0, 0.002))
                     await asyncio.wait_for(sandbox.commands.run("true"), dice.uniform(0, 0.01))
                 except TimeoutError:
                     continue
 
-            return (await sandbox.run_code("x + 42")).text
+            last = await sandbox.run_code("x + 42")
+            return last.text or str(last.error)
 
     text = asyncio.run(main())
     call(local_backend().wait_warm)

@@ -72,7 +72,9 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
 
 def test_a_ready_sandbox_keeps_a_smaller_memory_limit() -> None:
     """What the watcher was told when a sandbox was made cannot be changed: another one is made then."""
-    assert run_scene("user_scenes.memory_limit_of_a_ready_sandbox", ordinary=True) == {"kind": "out_of_memory"}
+    assert run_scene("user_scenes.memory_limit_of_a_ready_sandbox", ordinary=True) == {
+        "kind": "out_of_memory"
+    }
 
 
 def test_bombs_end_without_cgroups() -> None:
