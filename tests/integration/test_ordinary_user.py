@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
-from .launching import SUBORDINATE_IDS, run_scene
+from .launching import SUBORDINATE_IDS, USER_ID, run_scene
 
 CELLS = (
     "multiprocessing_fork",
@@ -117,12 +118,20 @@ def test_strict_refuses_what_is_degraded() -> None:
 # -- with newuidmap: an id of its own for each sandbox
 
 
-@needs_root
-def test_each_sandbox_has_an_id_of_the_users_range() -> None:
-    """With ranges in /etc/subuid and /etc/subgid, sandboxes run under different ids, none the user's."""
+@pytest.fixture
+def newuidmap() -> Iterator[None]:
     if shutil.which("newuidmap") is None:
         pytest.skip("needs newuidmap (package uidmap)")
 
+    yield
+    # The locks on the user's ids; the user is gone too.
+    shutil.rmtree(f"/tmp/fumehood-uids-{USER_ID}", ignore_errors=True)
+
+
+@needs_root
+@pytest.mark.usefixtures("newuidmap")
+def test_each_sandbox_has_an_id_of_the_users_range() -> None:
+    """With ranges in /etc/subuid and /etc/subgid, sandboxes run under different ids, none the user's."""
     seen = run_scene("user_scenes.ids_of_two", ordinary=True, place=("subordinate ids",))
     first, count = SUBORDINATE_IDS
     assert seen["identity"] == "on"
@@ -132,11 +141,9 @@ def test_each_sandbox_has_an_id_of_the_users_range() -> None:
 
 
 @needs_root
+@pytest.mark.usefixtures("newuidmap")
 def test_every_verb_works_with_subordinate_ids() -> None:
     """The same verbs over ids that are not the caller's, whose processes only the zygote may kill."""
-    if shutil.which("newuidmap") is None:
-        pytest.skip("needs newuidmap (package uidmap)")
-
     seen = run_scene("user_scenes.every_verb", ordinary=True, place=("subordinate ids",))
     assert (seen["kept"], seen["after"], seen["owner"], seen["running"]) == ("42", "42", "user", False)
     assert seen["isolation"]["identity"] == ["on", "a host uid of its own"]
