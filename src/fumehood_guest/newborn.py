@@ -49,7 +49,6 @@ def take_environment(cwd: str, envs: Mapping[str, str]) -> None:
         sys.path.insert(0, "")
 
     sys.argv = [""]
-    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     reseed()
 
 

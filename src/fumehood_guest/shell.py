@@ -82,6 +82,8 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         shell: PythonShell = cls.instance(config=config, profile_dir=profile, user_module=_main_module())
         preparation.prepare(shell, preload)
         shell.repairs = Repairs(shell)
+        # Whatever descriptor 0 will be in a context, this reads it.
+        sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
         return shell
 
     def __init__(self, **options: Any) -> None:

@@ -117,16 +117,18 @@ def keep_only(names: frozenset[str]) -> None:
 
 def _limit_bounding_set(kept: frozenset[int]) -> None:
     for capability in range(_HIGHEST + 1):
+        if capability in kept:
+            continue
+
         try:
-            present = syscalls.prctl(syscalls.PR_CAPBSET_READ, capability)
+            syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
         except OSError as error:
             if error.errno == errno.EINVAL:  # one past the last that this kernel knows
                 return
 
-            raise
-
-        if present and capability not in kept:
-            syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
+            # Who has been sealed already may drop nothing, and need not.
+            if syscalls.prctl(syscalls.PR_CAPBSET_READ, capability):
+                raise
 
 
 def _set(mask: int) -> None:
