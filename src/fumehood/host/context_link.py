@@ -122,13 +122,12 @@ class ContextLink:
         """True once the context has said that it is ready."""
         return self.ready.done() and not self.ready.cancelled()
 
-    @property
-    def next_execution_id(self) -> str:
-        """The id that the next execution will have."""
-        return self._conversation.next_id
-
     def execute(self, code: str, fields: Header, on_event: Callable[[Event], None]) -> Running:
-        """Sends code; the reply's header, or None when the context is gone, becomes `Running.reply`."""
+        """Sends code; the reply's header, or None when the context is gone, becomes `Running.reply`.
+
+        Nothing is handed to `on_event` before the loop runs again: the caller may make what it needs while the
+        guest is at work already.
+        """
         running = Running(
             id=self._conversation.next_id,
             started=time.monotonic(),
@@ -141,16 +140,18 @@ class ContextLink:
             return running
 
         self._running = running
+        header = {"type": "execute_request", "id": running.id, **fields}
+        self._conversation.sent(header)
+        self._channel.send(header, code.encode("utf-8", "surrogatepass"))
+        return running
+
+    def report_background(self, on_event: Callable[[Event], None]) -> None:
+        """Hands on what came while nothing ran."""
         late, self._background = self._background, []
         self._background_bytes = 0
 
         for event in late:
             on_event(event)
-
-        header = {"type": "execute_request", "id": running.id, **fields}
-        self._conversation.sent(header)
-        self._channel.send(header, code.encode("utf-8", "surrogatepass"))
-        return running
 
     def answer_input(self, execution_id: str, request_id: str, text: str | None) -> None:
         """Answers a question of the running execution; one that nobody waits for is dropped."""

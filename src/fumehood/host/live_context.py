@@ -124,9 +124,16 @@ class LiveContext:
         self, process: ContextProcess, request: ExecuteRequest, emit: Callable[[Event], None]
     ) -> Execution:
         host, limits, link = self._host, self._host.limits, process.link
+        fields = _request_fields(request, limits)
+
+        if self._was_interrupted:
+            fields["after_interrupt"] = True
+
+        # First of all, so that the guest works while the rest is made ready.
+        running = link.execute(request.code, fields, lambda event: record(event))
         reading = host.meter.begin()
         transcript = Transcript(
-            execution_id=link.next_execution_id,
+            execution_id=running.id,
             context_id=self.info.id,
             limits=limits,
             isolation=host.isolation_level,
@@ -139,13 +146,8 @@ class LiveContext:
             if passed is not None:
                 emit(passed)
 
-        emit(ExecutionStarted(execution_id=link.next_execution_id, context_id=self.info.id))
-        fields = _request_fields(request, limits)
-
-        if self._was_interrupted:
-            fields["after_interrupt"] = True
-
-        running = link.execute(request.code, fields, record)
+        emit(ExecutionStarted(execution_id=running.id, context_id=self.info.id))
+        link.report_background(record)
         wall_seconds = request.wall_seconds or limits.wall_seconds
         stop = Stop(process, limits.grace_seconds)
         reply = await self._reply(process, running, reading, stop, wall_seconds)
