@@ -121,8 +121,8 @@ class Turn:
     """One caller's turn: its thread waits here while the engine works, and runs the callbacks meanwhile."""
 
     def __init__(self) -> None:
-        # Callbacks to run, then None: the work is done.
-        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # Callbacks to run, then the mark that the work of a call is done.
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def call(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Await `function(...)` on the engine's loop and return what it gives.
@@ -140,10 +140,18 @@ class Turn:
 
         context = contextvars.copy_context()
         tasks: list[asyncio.Task[_T]] = []
+        finished = threading.Event()
+
+        def over() -> None:
+            """The mark of this call; one that an interrupted call has left is met by the next, and does nothing."""
+
+        def finish() -> None:
+            finished.set()
+            self._inbox.put(over)
 
         def begin() -> None:
             task = portal.loop.create_task(work(), context=context)
-            task.add_done_callback(lambda _: self._inbox.put(None))
+            task.add_done_callback(lambda _: finish())
             tasks.append(task)
 
         def cancel() -> None:
@@ -151,19 +159,20 @@ class Turn:
                 tasks[0].cancel()
             else:
                 # The interrupt came before the work was given to the loop.
-                self._inbox.put(None)
+                finish()
 
         try:
             portal.loop.call_soon_threadsafe(begin)
 
-            while (job := self._inbox.get()) is not None:
+            while (job := self._inbox.get()) is not over:
                 job()
         except BaseException:
             portal.loop.call_soon_threadsafe(cancel)
 
-            # Callbacks that come now are left alone: their caller has gone.
-            while self._inbox.get() is not None:
-                pass
+            # Callbacks that come now are left alone: their caller has gone. The mark itself may have been taken
+            # just before the interrupt, so it is not what is waited for.
+            while not finished.is_set():
+                self._inbox.get()
 
             raise
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -127,6 +128,34 @@ def test_ctrl_c_in_a_callback_does_not_stop_the_engine():
         turn.call(work)
 
     assert call(_double, 4) == 8
+
+
+class _InterruptedAtTheEnd:
+    """An inbox in which Ctrl-C hits just after the last item was taken, and before anybody has seen it."""
+
+    def __init__(self) -> None:
+        self._items: SimpleQueue[object] = SimpleQueue()
+        self._interrupts = [KeyboardInterrupt()]
+        self.put = self._items.put
+
+    def get(self) -> object:
+        item = self._items.get()
+
+        if self._interrupts:
+            raise self._interrupts.pop()
+
+        return item
+
+
+def test_ctrl_c_at_the_very_end_of_a_call_is_raised_and_the_turn_goes_on():
+    """The mark of the end is lost with the interrupt; nobody waits for it a second time."""
+    turn = Turn()
+    turn._inbox = _InterruptedAtTheEnd()
+
+    with pytest.raises(KeyboardInterrupt):
+        turn.call(_thread_id)
+
+    assert turn.call(_thread_id) != threading.get_ident()
 
 
 def test_the_engine_cannot_wait_for_itself():
