@@ -7,6 +7,7 @@ described; a test compares the two name by name.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -142,6 +143,10 @@ class AsyncSandbox:
             await self.kill()
 
     def __del__(self) -> None:
+        # A warning imports; while the interpreter ends, the lock of that may be held by a thread that is no more.
+        if sys.is_finalizing():
+            return
+
         if getattr(self, "_is_open", False) and not self._lease.is_foreign:
             warnings.warn(f"{self!r} was never killed", ResourceWarning, stacklevel=2, source=self)
 

@@ -24,6 +24,8 @@ _A = TypeVar("_A")
 
 # How long the end of the process waits for what was registered with `on_close`.
 _CLOSE_SECONDS = 10.0
+# How long it then waits for calls whose sandboxes have just been ended.
+_LAST_CALLS_SECONDS = 1.0
 
 
 class Portal:
@@ -68,6 +70,10 @@ class Portal:
                 self.loop.call_exception_handler({"message": "fumehood: closing failed", "exception": error})
 
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
+
+        if tasks:
+            # Calls that were under way learn from what was closed how they ended, and tell their callers.
+            await asyncio.wait(tasks, timeout=_LAST_CALLS_SECONDS)
 
         for task in tasks:
             task.cancel()

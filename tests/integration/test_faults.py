@@ -166,6 +166,18 @@ def test_a_host_is_told_to_end(start_host: type[Host], number: signal.Signals) -
     assert host.left_behind() == []
 
 
+@pytest.mark.parametrize("attempt", range(6))
+def test_a_busy_host_hears_ctrl_c(start_host: type[Host], attempt: int) -> None:
+    """It cleans up itself, and each of its threads learns that its sandbox has ended, whatever it was doing."""
+    host = start_host("fault_scenes.busy_host")
+    os.kill(host.pid, signal.SIGINT)
+    code, complaint = host.wait()
+
+    assert code == 130, complaint
+    assert "Traceback" not in complaint
+    assert host.left_behind() == []
+
+
 # -- many, and forks
 
 
