@@ -41,6 +41,7 @@ _SECTIONS = (
     ("models", "Other values"),
     ("templates", "Templates"),
     ("errors", "Errors"),
+    ("service_errors", "Errors of a server"),
     ("backends", "Where sandboxes live"),
 )
 

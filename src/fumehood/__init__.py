@@ -47,18 +47,21 @@ if TYPE_CHECKING:
         PathNotFoundError,
         PathNotTextError,
         PathPermissionError,
+        PortClosedError,
         ProcessNotFoundError,
         ProtocolViolationError,
         SandboxClosedError,
         SandboxError,
         SandboxNotFoundError,
         SandboxNotStartedError,
+        SandboxPausedError,
         SandboxStartError,
         TemplateError,
         WrongProcessError,
     )
     from fumehood.events import (
         ClearOutputEvent,
+        CommEvent,
         ErrorEvent,
         Event,
         ExecutionFinished,
@@ -103,6 +106,17 @@ if TYPE_CHECKING:
     )
     from fumehood.results import Result
     from fumehood.sandbox import Sandbox
+    from fumehood.service_errors import (
+        ForbiddenError,
+        HostUnavailableError,
+        IdempotencyConflictError,
+        OverloadedError,
+        QueueTimeoutError,
+        QuotaError,
+        RequestTooLargeError,
+        ServiceError,
+        UnauthenticatedError,
+    )
     from fumehood.templates.template import Template
 
 __all__ = [
@@ -121,6 +135,7 @@ __all__ = [
     "CapacityError",
     "Chart",
     "ClearOutputEvent",
+    "CommEvent",
     "CommandError",
     "CommandExitError",
     "CommandHandle",
@@ -142,7 +157,10 @@ __all__ = [
     "FileInfo",
     "FileTooLargeError",
     "Filesystem",
+    "ForbiddenError",
     "FumehoodError",
+    "HostUnavailableError",
+    "IdempotencyConflictError",
     "InputRequestEvent",
     "InvalidArgumentError",
     "Isolation",
@@ -153,6 +171,7 @@ __all__ = [
     "LogEntry",
     "Logs",
     "Metrics",
+    "OverloadedError",
     "PathExistsError",
     "PathIsDirectoryError",
     "PathNotDirectoryError",
@@ -162,11 +181,15 @@ __all__ = [
     "PieChart",
     "PieSlice",
     "PointSeries",
+    "PortClosedError",
     "ProcessInfo",
     "ProcessNotFoundError",
     "ProtocolViolationError",
     "Pty",
     "PtyHandle",
+    "QueueTimeoutError",
+    "QuotaError",
+    "RequestTooLargeError",
     "Result",
     "ResultEvent",
     "Sandbox",
@@ -175,14 +198,17 @@ __all__ = [
     "SandboxInfo",
     "SandboxNotFoundError",
     "SandboxNotStartedError",
+    "SandboxPausedError",
     "SandboxStartError",
     "ScatterChart",
+    "ServiceError",
     "StderrEvent",
     "StdoutEvent",
     "SuperChart",
     "Template",
     "TemplateError",
     "Truncation",
+    "UnauthenticatedError",
     "UnknownChart",
     "Usage",
     "Watch",
@@ -207,13 +233,13 @@ _HOMES = {
         ContextNotFoundError DiskFullError FileError FileTooLargeError FumehoodError
         InvalidArgumentError IsolationUnavailableError PathExistsError PathIsDirectoryError
         PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
-        ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
-        SandboxNotFoundError SandboxNotStartedError SandboxStartError TemplateError
+        PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
+        SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError
         WrongProcessError
     """,
     "events": """
-        ClearOutputEvent ErrorEvent Event ExecutionFinished ExecutionStarted InputRequestEvent
-        ResultEvent StderrEvent StdoutEvent
+        ClearOutputEvent CommEvent ErrorEvent Event ExecutionFinished ExecutionStarted
+        InputRequestEvent ResultEvent StderrEvent StdoutEvent
     """,
     "execution": "Execution ExecutionError LogEntry Logs",
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
@@ -226,6 +252,10 @@ _HOMES = {
     "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
     "results": "Result",
     "sandbox": "Sandbox",
+    "service_errors": """
+        ForbiddenError HostUnavailableError IdempotencyConflictError OverloadedError
+        QueueTimeoutError QuotaError RequestTooLargeError ServiceError UnauthenticatedError
+    """,
     "templates.template": "Template",
 }
 

@@ -13,7 +13,9 @@ message only through `visible_line`.
     │   │   ├── TemplateError                         the template is unknown or broken
     │   │   └── CapacityError                         the machine, or the configured maximum, is full
     │   ├── SandboxNotFoundError (LookupError)        never lived here
-    │   ├── SandboxClosedError (RuntimeError)         lived here and ended: killed, expired, idle, died
+    │   ├── SandboxClosedError (RuntimeError)         lived here and ended: killed, expired, idle, died, lost
+    │   ├── SandboxPausedError (RuntimeError)         is frozen; resume it first
+    │   ├── PortClosedError (ConnectionRefusedError)  nothing in the sandbox listens on this port
     │   ├── ProtocolViolationError (RuntimeError)     the guest broke the wire and was killed for it
     │   ├── SandboxNotStartedError (RuntimeError)     an AsyncSandbox was used before it was entered
     │   └── WrongProcessError (RuntimeError)          held by a forked child of the process that made it
@@ -42,7 +44,7 @@ from typing import ClassVar, Literal
 
 from fumehood.text import visible, visible_line
 
-EndReason = Literal["killed", "expired", "idle", "died", "host_closed"]
+EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost"]
 
 
 class FumehoodError(Exception):
@@ -177,6 +179,7 @@ _ENDED: dict[EndReason, tuple[str, str]] = {
     "idle": ("it was idle for longer than `idle_timeout`", "create it with a longer `idle_timeout`"),
     "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
     "host_closed": ("the engine that kept it was closed", "create a new one"),
+    "lost": ("the engine that kept it is no more, and another has taken its place", "create a new one"),
 }
 
 
@@ -184,7 +187,7 @@ class SandboxClosedError(SandboxError, RuntimeError):
     """The sandbox lived here and has ended.
 
     Attributes:
-        reason: killed, expired, idle, died or host_closed.
+        reason: killed, expired, idle, died, host_closed or lost.
     """
 
     code = "sandbox_closed"
@@ -197,6 +200,33 @@ class SandboxClosedError(SandboxError, RuntimeError):
             f"sandbox {visible_line(sandbox_id)!r} has ended: {why}",
             hint=hint,
             outcome_unknown=outcome_unknown,
+        )
+
+
+class SandboxPausedError(SandboxError, RuntimeError):
+    """The sandbox is paused: nothing in it runs, so nothing in it can answer."""
+
+    code = "sandbox_paused"
+
+    def __init__(self, *, sandbox_id: str) -> None:
+        self.sandbox_id = sandbox_id
+        super().__init__(
+            f"sandbox {visible_line(sandbox_id)!r} is paused",
+            hint="call `resume()`, or create it with `auto_resume=True`",
+        )
+
+
+class PortClosedError(SandboxError, ConnectionRefusedError):
+    """Nothing inside the sandbox listens on this port of its loopback."""
+
+    code = "port_closed"
+
+    def __init__(self, *, sandbox_id: str, port: int) -> None:
+        self.sandbox_id = sandbox_id
+        self.port = port
+        super().__init__(
+            f"nothing listens on port {port} of sandbox {visible_line(sandbox_id)!r}",
+            hint="start the server first, on 127.0.0.1 or 0.0.0.0, and wait until it listens",
         )
 
 

@@ -6,9 +6,11 @@ carries everything once more as one `Execution`. `at_seconds` counts from the st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
+from fumehood.charts import JsonValue
 from fumehood.execution import Execution, ExecutionError
 from fumehood.results import Result
 
@@ -90,6 +92,28 @@ class InputRequestEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommEvent:
+    """The code has said something on a comm, the channel of Jupyter's widgets.
+
+    Attributes:
+        kind: comm_open, comm_msg or comm_close.
+        comm_id: The channel's name.
+        data: What was said.
+        metadata: What was said about it.
+        buffers: Binary parts that `data` leaves out.
+        target_name: With comm_open, who is to answer.
+    """
+
+    kind: Literal["comm_open", "comm_msg", "comm_close"]
+    comm_id: str
+    at_seconds: float
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    buffers: tuple[bytes, ...] = ()
+    target_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinished:
     """The end, with everything once more."""
 
@@ -104,5 +128,6 @@ Event: TypeAlias = (
     | ClearOutputEvent
     | ErrorEvent
     | InputRequestEvent
+    | CommEvent
     | ExecutionFinished
 )

@@ -15,7 +15,8 @@ from typing import Literal
 from fumehood.limits import Limits
 
 LayerState = Literal["on", "degraded", "off"]
-SandboxState = Literal["running", "ending"]
+SandboxState = Literal["running", "paused", "ending"]
+TimeoutAction = Literal["kill", "pause"]
 FileType = Literal["file", "dir", "symlink", "other"]
 FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
 
@@ -60,7 +61,7 @@ class SandboxInfo:
     Attributes:
         id: Its name in every call.
         template: What it started from.
-        state: running, or ending while it is being taken down.
+        state: running, paused, or ending while it is being taken down.
         started_at: When it was handed out (UTC).
         ends_at: When it will be killed (UTC), or None if it lives until `kill()` or the end of the process
             that keeps it.
@@ -68,6 +69,9 @@ class SandboxInfo:
         metadata: The caller's own labels.
         limits: What it may use.
         isolation: What stands between it and the host.
+        owner: For whom a server keeps it; empty where there is one user only.
+        on_timeout: What happens when its time is over: kill, or pause.
+        auto_resume: Whether a call to it while it is paused resumes it.
     """
 
     id: str
@@ -79,6 +83,9 @@ class SandboxInfo:
     isolation: Isolation
     idle_timeout_seconds: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    on_timeout: TimeoutAction = "kill"
+    auto_resume: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

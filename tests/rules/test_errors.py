@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fumehood import errors
+from fumehood import errors, service_errors
 from fumehood.errors import FumehoodError
 
 VALUES = {
@@ -38,11 +38,20 @@ VALUES = {
     "path": "/tmp/x",
     "operation": "read",
     "outcome_unknown": False,
+    "port": 8000,
+    "quota": "executions",
+    "retry_after_seconds": 1.0,
+    "waited_seconds": 3.0,
+    "what": "body",
+    "key": "k",
+    "host": "localhost",
 }
-ABSTRACT = {"FumehoodError", "SandboxError", "CommandError"}
+ABSTRACT = {"FumehoodError", "SandboxError", "CommandError", "ServiceError"}
 
 CLASSES = [
-    value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, FumehoodError)
+    value
+    for value in {**vars(errors), **vars(service_errors)}.values()
+    if isinstance(value, type) and issubclass(value, FumehoodError)
 ]
 LEAVES = [kind for kind in CLASSES if kind.__name__ not in ABSTRACT]
 

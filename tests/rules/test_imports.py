@@ -12,6 +12,7 @@ import sys
 
 FLOOR = (
     "errors",
+    "service_errors",
     "text",
     "limits",
     "models",
@@ -21,7 +22,7 @@ FLOOR = (
     "events",
     "templates.template",
 )
-PORT = ("backends.base", "backends.requests")
+PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless")
 FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
 
 _FLOOR = {f"fumehood.{name}" for name in FLOOR}
@@ -35,18 +36,21 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood_guest": {"fumehood_wire", "fumehood_jail"},
     "fumehood.text": set(),
     "fumehood.errors": {"fumehood.text"},
+    "fumehood.service_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.limits": {"fumehood.errors"},
     "fumehood.models": {"fumehood.limits"},
     "fumehood.charts": set(),
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
     "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
-    "fumehood.events": {"fumehood.execution", "fumehood.results"},
+    "fumehood.events": {"fumehood.charts", "fumehood.execution", "fumehood.results"},
     "fumehood.templates.template": {"fumehood.errors"},
     "fumehood.transcript": _FLOOR,
     "fumehood.serialise": _FLOOR,
     "fumehood.backends": set(),
     "fumehood.backends.requests": _FLOOR,
-    "fumehood.backends.base": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.backends.questions": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.backends.stateless": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.backends.base": _FLOOR | _PORT - {"fumehood.backends.base"},
     # What a template is, and how it is isolated, knows nothing of who keeps it.
     "fumehood.templates": _FLOOR,
     "fumehood.runtimes": _FLOOR | {"fumehood.templates"},

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Limits, check_seconds
-from fumehood.models import PtySize, Truncation
+from fumehood.models import PtySize, TimeoutAction, Truncation
 from fumehood.templates.template import MAX_TEMPLATE_NAME_BYTES, Template
 
 # PATH_MAX of Linux, limits.h.
@@ -35,9 +35,12 @@ class SandboxSpec:
         limits: What it may use.
         envs: Environment of everything that runs in it.
         metadata: The caller's own labels.
-        timeout_seconds: It is killed after this time; None: it lives until it is killed.
-        idle_timeout_seconds: It is killed after this time without a call; None: never for that reason.
+        timeout_seconds: Its time; None: it lives until it is killed.
+        idle_timeout_seconds: Its time without a call; None: never for that reason.
         strict: Refuse to start when any layer of isolation is missing or degraded.
+        owner: For whom a server keeps it.
+        on_timeout: What happens when its time is over: kill, or pause.
+        auto_resume: Whether a call to it while it is paused resumes it.
     """
 
     template: str | Template = "default"
@@ -47,6 +50,9 @@ class SandboxSpec:
     timeout_seconds: float | None = None
     idle_timeout_seconds: float | None = None
     strict: bool = False
+    owner: str = ""
+    on_timeout: TimeoutAction = "kill"
+    auto_resume: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.template, Template):
@@ -57,6 +63,11 @@ class SandboxSpec:
         check_seconds("timeout", self.timeout_seconds)
         check_seconds("idle_timeout", self.idle_timeout_seconds)
         check_bool("strict", self.strict)
+        check_text("owner", self.owner, max_bytes=255, empty=True)
+        check_bool("auto_resume", self.auto_resume)
+
+        if self.on_timeout not in ("kill", "pause"):
+            raise InvalidArgumentError(field="on_timeout", value=self.on_timeout, allowed="'kill' or 'pause'")
 
         if not isinstance(self.limits, Limits):
             raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")
