@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
     ExecuteRequest,
@@ -31,6 +32,7 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
+from fumehood.backends.streams import ByteStream
 from fumehood.errors import SandboxClosedError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
@@ -184,6 +186,41 @@ class Backend(ABC):
 
         Raises:
             ProcessNotFoundError: No command with this pid runs.
+        """
+
+    @abstractmethod
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code: CompleteCode, InspectCode and CheckComplete have an answer each.
+
+        It waits, as executions do, until what was asked of the context before is done. An answer that takes
+        longer than 5 s is given up and is then the empty one: nothing found, or "unknown". A language that has
+        no such answer gives the empty one too.
+
+        Raises:
+            ContextNotFoundError: The question names a context that does not live.
+        """
+
+    @abstractmethod
+    def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context (None: the default one), whose code handles it as `execute` runs code.
+
+        What the handlers print, show and send comes as events, between ExecutionStarted and ExecutionFinished.
+        A comm that the context does not know, or a comm of a language that has none, is no error and does
+        nothing. Closing the iterator early interrupts the handlers.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+
+    @abstractmethod
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a TCP port on the sandbox's loopback: 127.0.0.1, or else ::1.
+
+        Raises:
+            PortClosedError: Nothing listens there.
+            CapacityError: The sandbox has as many connections open as it may.
         """
 
     @abstractmethod

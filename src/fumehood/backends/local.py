@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
+from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
     ExecuteRequest,
@@ -24,6 +25,7 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
+from fumehood.backends.streams import ByteStream
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host.live_sandbox import LiveSandbox
@@ -99,7 +101,9 @@ class LocalBackend(Backend):
 
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
-        return self._stream(lambda: _execute(self._supervisor.find(sandbox_id), request))
+        return self._stream(
+            lambda: _followed(lambda emit: self._supervisor.find(sandbox_id).execute(request, emit))
+        )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
@@ -146,6 +150,40 @@ class LocalBackend(Backend):
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         """List commands, feed, signal or resize one; see the port."""
         return await self._do(lambda: self._supervisor.find(sandbox_id).processes.call(call))
+
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code; see the port."""
+        return await self._do(lambda: self._supervisor.find(sandbox_id).ask_context(question))
+
+    def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context; see the port."""
+        return self._stream(
+            lambda: _followed(
+                lambda emit: self._supervisor.find(sandbox_id).deliver_comm(message, context_id, emit)
+            )
+        )
+
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a port of the sandbox's loopback; see the port."""
+        opened: list[ByteStream] = []
+
+        async def connect() -> ByteStream:
+            opened.append(await self._supervisor.find(sandbox_id).open_port(port))
+            return opened[0]
+
+        async def give_up() -> None:
+            for stream in opened:
+                await stream.close()
+
+        try:
+            stream = await self._do(connect)
+        except asyncio.CancelledError:
+            asyncio.run_coroutine_threadsafe(give_up(), self._loop)
+            raise
+
+        return stream if self._is_here() else _DistantStream(stream, self._do)
 
     async def aclose(self) -> None:
         """End all sandboxes; see the port."""
@@ -223,9 +261,11 @@ async def _no_stop(pull: Callable[[], Awaitable[_T]]) -> _T:
         raise _EndedError from None
 
 
-async def _execute(sandbox: LiveSandbox, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+async def _followed(
+    execute: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Execution]],
+) -> AsyncGenerator[Event, None]:
     events = _EventQueue()
-    task = asyncio.create_task(sandbox.execute(request, events.put))
+    task = asyncio.create_task(execute(events.put))
     task.add_done_callback(lambda _: events.close())
     try:
         while (event := await events.get()) is not None:
@@ -249,6 +289,31 @@ async def _settled(task: asyncio.Task[Execution]) -> None:
     # Read it once: a reader who left early must not make the loop report an error as never retrieved.
     if not task.cancelled():
         task.exception()
+
+
+class _DistantStream(ByteStream):
+    """A stream that lives on the engine's loop, for a caller on another."""
+
+    def __init__(self, stream: ByteStream, do: Callable[..., Awaitable[Any]]) -> None:
+        self._stream = stream
+        self._do = do
+
+    async def read(self) -> bytes:
+        """Return what has arrived; see `ByteStream`."""
+        data: bytes = await self._do(self._stream.read)
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; see `ByteStream`."""
+        await self._do(self._stream.write, data)
+
+    async def end(self) -> None:
+        """Send no more; see `ByteStream`."""
+        await self._do(self._stream.end)
+
+    async def close(self) -> None:
+        """Let go of the connection; see `ByteStream`."""
+        await self._do(self._stream.close)
 
 
 class _EventQueue:
