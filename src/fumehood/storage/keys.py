@@ -1,0 +1,297 @@
+"""API keys: made, verified, rotated, revoked. What is stored of a token is its SHA-256 (decision 15), never itself.
+
+Runs in the server's process, on its loop. `verify` is on the way of every request: it answers from memory for a few
+seconds and then asks the database again, so that another process's revocation counts soon, and our own at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+
+from fumehood.limits import check_seconds
+from fumehood.service_errors import KeyNotFoundError, StorageError
+from fumehood.storage.database import Database
+from fumehood.storage.policy import KeyPolicy, as_json, check_scopes, from_json
+from fumehood.storage.tables import KEYS, check_text
+
+_TOKEN = re.compile(r"fh_([a-z0-9]{12})_[A-Za-z0-9_-]{43}", re.ASCII)
+_TOKEN_CHARACTERS = 59
+_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+_SECRET_BYTES = 32
+_REMEMBERED_KEYS = 10_000
+_NOTHING = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key, without its secret.
+
+    Attributes:
+        id: Twelve characters; part of its token, and the owner's name of what it makes.
+        name: What its owner calls it.
+        scopes: What it may do.
+        policy: What it may use.
+        created_at: Seconds since 1970, like all times here.
+        revoked_at: When it was revoked, or None.
+        last_used_at: When it was last verified, as far as that is stored already, or None.
+        previous_until: Until when the token before the last rotation is valid, or None.
+    """
+
+    id: str
+    name: str
+    scopes: frozenset[str]
+    policy: KeyPolicy
+    created_at: float
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+    previous_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key and its token, which is shown this once."""
+
+    record: KeyRecord
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    record: KeyRecord
+    token_hash: bytes
+    previous_hash: bytes | None
+    fresh_until: float
+
+
+class Keys:
+    """The keys of a database.
+
+    Args:
+        database: Where they are.
+        remember_seconds: How long an answer of the database holds; so long another process's revocation may take.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self, database: Database, *, remember_seconds: float = 5.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database = database
+        self._remember_seconds = remember_seconds
+        self._clock = clock
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        # Counts what makes answers under way old: one that was asked before is not remembered.
+        self._changes = 0
+        self._used: dict[str, float] = {}
+
+    async def create(
+        self, name: str, *, scopes: Iterable[str] = ("execute", "sandboxes"), policy: KeyPolicy | None = None
+    ) -> NewKey:
+        """Make a key; its token is in the answer and nowhere else."""
+        check_text("name", name, max_characters=200)
+        record = KeyRecord(
+            id="".join(secrets.choice(_ID_ALPHABET) for _ in range(12)),
+            name=name,
+            scopes=check_scopes(scopes),
+            policy=policy or KeyPolicy(),
+            created_at=self._clock(),
+        )
+        token = _new_token(record.id)
+        values = {
+            "id": record.id,
+            "name": name,
+            "policy": as_json(record.scopes, record.policy),
+            "token_hash": _hash(token),
+            "created_at": record.created_at,
+        }
+
+        async with self._database.writing("making a key", durable=True) as connection:
+            await connection.execute(KEYS.insert().values(values))
+
+        return NewKey(record, token)
+
+    async def verify(self, token: object) -> KeyRecord | None:
+        """Return the key that `token` belongs to, or None if there is none that is valid now.
+
+        Any value is answered, whatever its type, size or characters; only a failing database raises (StorageError).
+        """
+        if not isinstance(token, str) or len(token) != _TOKEN_CHARACTERS:
+            return None
+
+        match = _TOKEN.fullmatch(token)
+
+        if match is None:
+            return None
+
+        key_id = match[1]
+        known = self._known.get(key_id)
+        now = self._clock()
+
+        # A clock that was set back does not make an answer hold for longer.
+        if known is None or not 0 <= known.fresh_until - now <= self._remember_seconds:
+            known = await self._ask(key_id)
+
+        if not _fits(known, _hash(token), now) or known is None:
+            return None
+
+        self._used[key_id] = now
+        return known.record
+
+    async def get(self, key_id: str) -> KeyRecord:
+        """Return a key, revoked or not; raise KeyNotFoundError if there is none."""
+        row = await self._row(key_id)
+
+        if row is None:
+            raise KeyNotFoundError(key_id=key_id)
+
+        return _record(row)
+
+    async def list(self) -> list[KeyRecord]:
+        """Return all keys, oldest first, the revoked ones as well."""
+        async with self._database.reading("listing the keys") as connection:
+            rows = (await connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))).all()
+
+        return [_record(row) for row in rows]
+
+    async def rotate(self, key_id: str, *, grace_seconds: float = 0.0) -> NewKey:
+        """Give a key a new token; the old one is valid for `grace_seconds` more, one older than that no longer."""
+        if grace_seconds:
+            check_seconds("grace_seconds", grace_seconds, optional=False)
+
+        token = _new_token(key_id)
+        previous_until = self._clock() + grace_seconds
+        statement = (
+            update(KEYS)
+            .where(KEYS.c.id == key_id, KEYS.c.revoked_at.is_(None))
+            .values(
+                previous_hash=KEYS.c.token_hash if grace_seconds else None,
+                previous_until=previous_until if grace_seconds else None,
+                token_hash=_hash(token),
+            )
+        )
+        await self._change(key_id, statement, "rotating a key")
+        return NewKey(await self.get(key_id), token)
+
+    async def revoke(self, key_id: str) -> None:
+        """End a key, at once in this process. A second time changes nothing but is no error."""
+        # The first revocation's time stays.
+        async with self._database.writing("revoking a key", durable=True) as connection:
+            await connection.execute(
+                update(KEYS)
+                .where(KEYS.c.id == key_id, KEYS.c.revoked_at.is_(None))
+                .values(revoked_at=self._clock(), previous_hash=None, previous_until=None)
+            )
+
+        self._forget(key_id)
+        await self.get(key_id)
+
+    async def flush(self) -> None:
+        """Store when keys were last used; called now and then, and at the end."""
+        used, self._used = self._used, {}
+
+        if not used:
+            return
+
+        statement = (
+            update(KEYS).where(KEYS.c.id == bindparam("used_id")).values(last_used_at=bindparam("used_at"))
+        )
+
+        # In one order for all servers: two that update the same keys do not wait for each other in a circle.
+        rows = [{"used_id": key_id, "used_at": at} for key_id, at in sorted(used.items())]
+
+        try:
+            async with self._database.writing("storing when keys were used") as connection:
+                await connection.execute(statement, rows)
+        except BaseException:
+            self._used = {**used, **self._used}
+            raise
+
+    async def _change(self, key_id: str, statement: Any, operation: str) -> None:
+        async with self._database.writing(operation, durable=True) as connection:
+            changed = (await connection.execute(statement)).rowcount
+
+        self._forget(key_id)
+
+        if not changed:
+            raise KeyNotFoundError(key_id=key_id)
+
+    def _forget(self, key_id: str) -> None:
+        self._changes += 1
+        self._known.pop(key_id, None)
+
+    async def _ask(self, key_id: str) -> _Known | None:
+        changes = self._changes
+        asked_at = self._clock()
+        row = await self._row(key_id)
+
+        if row is None:
+            self._known.pop(key_id, None)
+            return None
+
+        known = _Known(_record(row), row.token_hash, row.previous_hash, asked_at + self._remember_seconds)
+
+        if changes == self._changes:
+            self._known[key_id] = known
+            self._known.move_to_end(key_id)
+
+            if len(self._known) > _REMEMBERED_KEYS:
+                self._known.popitem(last=False)
+
+        return known
+
+    async def _row(self, key_id: str) -> Any:
+        if not isinstance(key_id, str) or len(key_id) != 12 or not key_id.isascii() or not key_id.isalnum():
+            return None
+
+        async with self._database.reading("looking up a key") as connection:
+            return (await connection.execute(select(KEYS).where(KEYS.c.id == key_id))).one_or_none()
+
+
+def _fits(known: _Known | None, token_hash: bytes, now: float) -> bool:
+    """Tell whether a token is one of the key's, and the key valid; both hashes are compared in any case."""
+    record = known.record if known else None
+    is_current = hmac.compare_digest(known.token_hash if known else _NOTHING, token_hash)
+    is_previous = hmac.compare_digest(known.previous_hash or _NOTHING if known else _NOTHING, token_hash)
+
+    if record is None or record.revoked_at is not None:
+        return False
+
+    if record.policy.expires_at is not None and record.policy.expires_at <= now:
+        return False
+
+    return is_current or (is_previous and record.previous_until is not None and now < record.previous_until)
+
+
+def _new_token(key_id: str) -> str:
+    return f"fh_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _record(row: Any) -> KeyRecord:
+    try:
+        scopes, policy = from_json(row.policy)
+    except ValueError as error:
+        raise StorageError(operation="reading a key", reason=f"key {row.id}: {error}") from error
+
+    return KeyRecord(
+        id=row.id,
+        name=row.name,
+        scopes=scopes,
+        policy=policy,
+        created_at=row.created_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+        previous_until=row.previous_until,
+    )

@@ -1,0 +1,18 @@
+"""Read by alembic, which runs it to migrate one open connection; nobody else imports it.
+
+Runs in the server's process at its start, or in a developer's hands. The connection comes from
+`fumehood.storage.migrating`, which has begun the one transaction that all revisions share.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from fumehood.storage.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=METADATA, transactional_ddl=True
+)
+
+with context.begin_transaction():
+    context.run_migrations()

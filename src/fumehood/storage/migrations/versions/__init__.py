@@ -1,0 +1,1 @@
+"""The revisions, each of which names the one before it."""

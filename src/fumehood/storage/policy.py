@@ -1,0 +1,108 @@
+"""What a key may do and use: scopes and `KeyPolicy`, a value that is valid if it exists, and its form as JSON.
+
+Runs in the server's process. Nothing is enforced here but the bounds of the values themselves: who holds sandboxes
+asks `exceeded`, who counts asks the quotas.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import BOUNDS, Bound, Limits
+
+SCOPES = frozenset({"execute", "sandboxes", "keys"})
+
+_QUOTAS = {
+    "max_sandboxes": Bound(0, 1_000_000, "sandboxes", optional=True),
+    "max_concurrent_executions": Bound(0, 1_000_000, "executions", optional=True),
+    "executions_per_day": Bound(0, 1_000_000_000_000, "executions", optional=True),
+    "cpu_seconds_per_day": Bound(0, 1e12, "seconds", whole=False, optional=True),
+    "expires_at": Bound(0, 253_402_300_799, "seconds since 1970", whole=False, optional=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPolicy:
+    """What a key may use; None is no bound.
+
+    Attributes:
+        max_sandboxes: Live at the same time.
+        max_concurrent_executions: Under way at the same time, stateless ones included.
+        executions_per_day: Begun per day (UTC).
+        cpu_seconds_per_day: Spent per day (UTC). Looked at when an execution begins: one that is under way may
+            pass it.
+        max_limits: Upper bounds of a sandbox's limits, by the names of the fields of `Limits`.
+        expires_at: When the key ends, in seconds since 1970.
+    """
+
+    max_sandboxes: int | None = None
+    max_concurrent_executions: int | None = None
+    executions_per_day: int | None = None
+    cpu_seconds_per_day: float | None = None
+    max_limits: Mapping[str, float] = field(default_factory=dict)
+    expires_at: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, bound in _QUOTAS.items():
+            bound.check(name, getattr(self, name))
+
+        if not isinstance(self.max_limits, Mapping):
+            raise InvalidArgumentError(field="max_limits", value=self.max_limits, allowed="limits by name")
+
+        for name, value in self.max_limits.items():
+            if name not in BOUNDS or value is None:
+                raise InvalidArgumentError(field="max_limits", value=name, allowed=", ".join(BOUNDS))
+
+            BOUNDS[name].check(f"max_limits.{name}", value)
+
+        object.__setattr__(self, "max_limits", MappingProxyType(dict(self.max_limits)))
+
+    def exceeded(self, limits: Limits) -> str | None:
+        """Return the name of the first of `limits` that is above what this policy allows, or None."""
+        for name, maximum in self.max_limits.items():
+            value = getattr(limits, name)
+
+            # None is no limit at all, which is above any.
+            if value is None or value > maximum:
+                return name
+
+        return None
+
+
+def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """Return `scopes` as a set; raise InvalidArgumentError for none, or for one that does not exist."""
+    allowed = f"one or more of {', '.join(sorted(SCOPES))}"
+
+    if isinstance(scopes, str):
+        raise InvalidArgumentError(field="scopes", value=scopes, allowed=allowed)
+
+    chosen = frozenset(scopes)
+
+    if not chosen or not chosen <= SCOPES:
+        raise InvalidArgumentError(field="scopes", value=sorted(map(str, chosen - SCOPES)), allowed=allowed)
+
+    return chosen
+
+
+def as_json(scopes: frozenset[str], policy: KeyPolicy) -> str:
+    """Return both as they are stored."""
+    values = {name: getattr(policy, name) for name in _QUOTAS}
+    return json.dumps({"scopes": sorted(scopes), **values, "max_limits": dict(policy.max_limits)})
+
+
+def from_json(text: str) -> tuple[frozenset[str], KeyPolicy]:
+    """Return what `as_json` stored.
+
+    Raises:
+        ValueError: Something in it is not known here. A bound that is not understood is not dropped in silence.
+    """
+    data = json.loads(text)
+
+    try:
+        return check_scopes(data.pop("scopes")), KeyPolicy(**data)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a policy: {error}") from error
