@@ -89,6 +89,36 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a host has, and how much of it is taken.
+
+    Attributes:
+        sandboxes: Living sandboxes, those that nobody has asked for yet not counted.
+        max_sandboxes: How many may live at once.
+        memory_available_bytes: Memory that can be had without pushing anything out, of the machine or of the
+            control group that holds the host, whichever is less.
+        memory_total_bytes: All memory, of the machine or of that control group.
+        cpu_cores: Processors that the host may use.
+        load: Tasks that ran or waited to run, on average over the last minute.
+        host_id: The name of the host, with which the ids of its sandboxes begin.
+        incarnation: The name of this run of it, which follows in those ids.
+        version: The version of fumehood.
+        isolation_level: The level of the sandbox that was made last; empty before the first one.
+    """
+
+    sandboxes: int
+    max_sandboxes: int
+    memory_available_bytes: int
+    memory_total_bytes: int
+    cpu_cores: float
+    load: float
+    host_id: str
+    incarnation: str
+    version: str
+    isolation_level: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """What a sandbox uses now.
 

@@ -49,7 +49,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends": set(),
     "fumehood.backends.requests": _FLOOR,
     "fumehood.backends.questions": _FLOOR | {"fumehood.backends.requests"},
-    "fumehood.backends.stateless": _FLOOR | {"fumehood.backends.requests"},
+    # The life of a stateless run is told over the port, which has it as a verb: the type alone.
+    "fumehood.backends.stateless": _FLOOR | {"fumehood.backends.base", "fumehood.backends.requests"},
     "fumehood.backends.base": _FLOOR | _PORT - {"fumehood.backends.base"},
     # What a template is, and how it is isolated, knows nothing of who keeps it.
     "fumehood.templates": _FLOOR,

@@ -7,19 +7,20 @@ and that the contract suite checks:
 
 - An unknown id raises SandboxNotFoundError, one that has ended SandboxClosedError with its reason; both
   from every verb but `kill`.
+- A paused one is resumed first where its spec says so, or raises SandboxPausedError, unless a verb says else.
 - Verbs may be awaited from any asyncio loop, several at a time.
 - Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
 - Iterators are closed with `aclose()`; closing one early ends what it stands for, where its verb says so.
-  Each item may be awaited in another task, so no iterator keeps a cancel scope or a task group open between
-  items.
+  Each item may be awaited in another task: no iterator keeps a cancel scope open between items.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
+from fumehood.backends import stateless
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -32,11 +33,12 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
+from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
-from fumehood.errors import SandboxClosedError
+from fumehood.errors import FumehoodError, SandboxClosedError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
-from fumehood.models import ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
+from fumehood.models import Capacity, ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
 
 
 class Backend(ABC):
@@ -53,15 +55,19 @@ class Backend(ABC):
 
     @abstractmethod
     async def info(self, sandbox_id: str) -> SandboxInfo:
-        """Describe a living sandbox."""
+        """Describe a living sandbox, paused or not."""
 
     @abstractmethod
-    async def list(self) -> tuple[SandboxInfo, ...]:
-        """Describe all living sandboxes, the oldest first."""
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes, or those of one owner, the oldest first."""
+
+    @abstractmethod
+    async def capacity(self) -> Capacity:
+        """Tell what there is room for."""
 
     @abstractmethod
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
-        """End a sandbox with all that is in it. False if it did not live.
+        """End a sandbox, paused or not, with all that is in it. False if it did not live.
 
         Args:
             sandbox_id: Which.
@@ -70,11 +76,26 @@ class Backend(ABC):
 
     @abstractmethod
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Let a sandbox live for so long from now on; None: until it is killed."""
+        """Let a sandbox live for so long from now on; None: until it is killed.
+
+        Of a paused one it is the time that it gets when it is resumed.
+        """
+
+    @abstractmethod
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox: nothing in it runs, and all clocks of it stand still. False if it was paused.
+
+        Its processes stay as they are, and so does what they hold in memory. Calls that are under way stay
+        under way.
+        """
+
+    @abstractmethod
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a paused sandbox go on where it was, with the time that it had left. False if it ran."""
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:
-        """Tell what a sandbox uses now."""
+        """Tell what a sandbox uses now, paused or not."""
 
     @abstractmethod
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
@@ -222,6 +243,34 @@ class Backend(ABC):
             PortClosedError: Nothing listens there.
             CapacityError: The sandbox has as many connections open as it may.
         """
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own, which is killed afterwards.
+
+        A backend that can do it in one go does so here.
+        """
+        return await stateless.run_once(self, request)
+
+    def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        """Do what `run_once` does, and give what happens as it happens; the last item is the reply.
+
+        Closing the iterator before the end kills the sandbox.
+        """
+        return stateless.stream_once(self, request)
+
+    def run_many(
+        self, requests: Iterable[StatelessRequest], concurrency: int | None = None
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        """Do what `run_once` does with each request, and give each answer with its number as it comes.
+
+        A request that fails gives its error, and the others go on. Closing the iterator before the end kills
+        the sandboxes of those that run, and begins no other.
+
+        Args:
+            requests: What to run; taken one by one as there is room.
+            concurrency: How many run at once; None: twice as many as there are processors.
+        """
+        return stateless.run_many(self, requests, concurrency)
 
     @abstractmethod
     async def aclose(self) -> None:

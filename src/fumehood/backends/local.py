@@ -25,12 +25,13 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
+from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
-from fumehood.models import ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
+from fumehood.models import Capacity, ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -83,9 +84,13 @@ class LocalBackend(Backend):
         """Describe a living sandbox; see the port."""
         return await self._do(self._later, self._supervisor.info, sandbox_id)
 
-    async def list(self) -> tuple[SandboxInfo, ...]:
-        """Describe all living sandboxes; see the port."""
-        return await self._do(self._later, self._supervisor.list)
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes, or those of one owner; see the port."""
+        return await self._do(self._later, self._supervisor.list, owner)
+
+    async def capacity(self) -> Capacity:
+        """Tell what there is room for; see the port."""
+        return await self._do(self._later, self._supervisor.capacity)
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         """End a sandbox; see the port."""
@@ -94,6 +99,14 @@ class LocalBackend(Backend):
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Let a sandbox live for so long from now on; see the port."""
         await self._do(self._later, self._supervisor.set_timeout, sandbox_id, timeout_seconds)
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox; see the port."""
+        return await self._do(self._supervisor.pause, sandbox_id)
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a paused sandbox go on; see the port."""
+        return await self._do(self._supervisor.resume, sandbox_id)
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""
@@ -184,6 +197,10 @@ class LocalBackend(Backend):
             raise
 
         return stream if self._is_here() else _DistantStream(stream, self._do)
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own; see the port. All of it is done on the engine's loop."""
+        return await self._do(super().run_once, request)
 
     async def aclose(self) -> None:
         """End all sandboxes; see the port."""

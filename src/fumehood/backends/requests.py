@@ -19,6 +19,7 @@ from fumehood.templates.template import MAX_TEMPLATE_NAME_BYTES, Template
 # PATH_MAX of Linux, limits.h.
 _MAX_PATH_BYTES = 4096
 _MAX_CODE_BYTES = 8 * MIB
+_MAX_STDIN_BYTES = 4 * MIB
 # MAX_ARG_STRLEN and ARG_MAX of Linux: 32 pages for one string, 2 MiB for all of them.
 _MAX_STRING_BYTES = 128 * 1024
 _MAX_STRINGS_BYTES = 1 * MIB
@@ -85,6 +86,8 @@ class ExecuteRequest:
         wall_seconds: Its time; None means `limits.wall_seconds`.
         allow_input: True when somebody answers `input()`; otherwise it fails with EOFError at once.
         silent: True to leave the history and the execution count alone.
+        stdin: What `input()` and the standard input get, up to its end; None: the standard input is empty, and
+            `allow_input` says what `input()` does.
     """
 
     code: str
@@ -94,6 +97,7 @@ class ExecuteRequest:
     wall_seconds: float | None = None
     allow_input: bool = False
     silent: bool = False
+    stdin: str | None = None
 
     def __post_init__(self) -> None:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
@@ -105,6 +109,14 @@ class ExecuteRequest:
 
         if self.context_id is not None:
             check_text("context", self.context_id, max_bytes=255)
+
+        if self.stdin is not None:
+            check_text("stdin", self.stdin, max_bytes=_MAX_STDIN_BYTES, empty=True, nul=True)
+
+        if self.stdin is not None and self.allow_input:
+            raise InvalidArgumentError(
+                field="allow_input", value=True, allowed="False where `stdin` is given: that answers"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from fumehood.errors import (
 from fumehood.host.live_sandbox import Birth, LiveSandbox
 from fumehood.host.pool import Pool
 from fumehood.limits import Limits
-from fumehood.models import SandboxInfo
+from fumehood.models import Capacity, SandboxInfo
 from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.templates.template import Template
 
@@ -137,9 +137,25 @@ class Supervisor:
         """Describes a living sandbox."""
         return self._info(self._entry(sandbox_id))
 
-    def list(self) -> tuple[SandboxInfo, ...]:
-        """Describes all living sandboxes, the oldest first."""
-        return tuple(self._info(entry) for entry in self._entries.values() if entry.sandbox.alive)
+    def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describes all living sandboxes, or those of one owner, the oldest first."""
+        return tuple(
+            self._info(entry)
+            for entry in self._entries.values()
+            if entry.sandbox.alive and owner in (None, entry.spec.owner)
+        )
+
+    def capacity(self) -> Capacity:
+        """Tells what there is room for."""
+        raise NotImplementedError
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freezes a sandbox; false if it is paused already."""
+        raise NotImplementedError
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Lets a paused sandbox go on; false if it runs."""
+        raise NotImplementedError
 
     async def kill(self, sandbox_id: str, *, wait: bool) -> bool:
         """Ends a sandbox; returns when nothing of it is left, or without `wait` as soon as its end is certain."""
@@ -316,6 +332,9 @@ class Supervisor:
             isolation=entry.sandbox.guest.isolation,
             idle_timeout_seconds=entry.spec.idle_timeout_seconds,
             metadata=entry.spec.metadata,
+            owner=entry.spec.owner,
+            on_timeout=entry.spec.on_timeout,
+            auto_resume=entry.spec.auto_resume,
         )
 
     def _note_end(self, sandbox: LiveSandbox) -> None:

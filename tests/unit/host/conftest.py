@@ -25,6 +25,7 @@ from fumehood import (
     StdoutEvent,
 )
 from fumehood.backends.requests import ProcessExited, ProcessOutput
+from fumehood.models import Capacity
 
 
 class ScriptedBackend(Backend):
@@ -64,8 +65,29 @@ class ScriptedBackend(Backend):
 
         return self.alive[sandbox_id]
 
-    async def list(self):
-        return tuple(self.alive.values())
+    async def list(self, owner=None):
+        return tuple(info for info in self.alive.values() if owner in (None, info.owner))
+
+    async def capacity(self):
+        return Capacity(
+            sandboxes=len(self.alive),
+            max_sandboxes=10,
+            memory_available_bytes=1,
+            memory_total_bytes=1,
+            cpu_cores=1,
+            load=0,
+            host_id="aaaaaa",
+            incarnation="bbbbbb",
+            version="0",
+        )
+
+    async def pause(self, sandbox_id):
+        self.asked.append("pause")
+        return True
+
+    async def resume(self, sandbox_id):
+        self.asked.append("resume")
+        return True
 
     async def kill(self, sandbox_id, *, wait=True):
         return self.alive.pop(sandbox_id, None) is not None
