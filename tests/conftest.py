@@ -8,7 +8,14 @@ what a kind of machine cannot have and no installation step could bring.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +58,89 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_a_refused_skip(report)
     return report
+
+
+class RunningServer:
+    """A real `fumehood serve` in a process of its own, on a free port, with a state folder of its own.
+
+    Args:
+        state: Its state folder.
+        flags: Settings, such as `max_sandboxes=5`.
+    """
+
+    token = "test-token-0123456789"
+
+    def __init__(self, state: Path, **flags: object) -> None:
+        self.state = state
+        words = [
+            word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))
+        ]
+        argv = [sys.executable, "-m", "fumehood", "serve", "--port", "0", *words]
+        envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
+        envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
+        self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)
+        self.said: list[str] = []
+        self.url = self._address()
+        # What it says later must be read, or it would wait for us.
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+        self._wait_until_ready()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request of the owner brings."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def stop(self) -> int:
+        """End it gracefully and return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+        code = self.process.wait(30)
+        self._reader.join(5)
+        return code
+
+    def _address(self) -> str:
+        assert self.process.stderr is not None
+
+        for line in self.process.stderr:
+            self.said.append(line)
+
+            if found := re.search(r"listens on (http://\S+)", line):
+                return found[1]
+
+        raise AssertionError("the server did not start:\n" + "".join(self.said))
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        self.said.extend(self.process.stderr)
+
+    def _wait_until_ready(self) -> None:
+        # It listens before it says where, so the first answer waits until all is open.
+        with urllib.request.urlopen(f"{self.url}/readyz", timeout=60) as answer:
+            assert answer.status == 200
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server for all tests that need nothing special of it."""
+    running = RunningServer(tmp_path_factory.mktemp("server"), pool_size=2)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
+    """Starts servers with settings of their own; each is ended after the test."""
+    started: list[RunningServer] = []
+
+    def start(state: Path | None = None, **flags: object) -> RunningServer:
+        folder = state or tmp_path / f"state{len(started)}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        started.append(RunningServer(folder, **flags))
+        return started[-1]
+
+    yield start
+
+    for running in started:
+        running.stop()

@@ -1,0 +1,26 @@
+"""What a command needs that the slim install does not bring, and how to get it.
+
+Runs in the user's terminal.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from fumehood.errors import InvalidArgumentError
+
+
+def require_extra(extra: str, *modules: str) -> None:
+    """Checks that the packages of an extra are installed.
+
+    Raises:
+        InvalidArgumentError: One is missing; the message says what to install.
+    """
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+
+    if missing:
+        raise InvalidArgumentError(
+            field="command",
+            value=f"it needs {', '.join(missing)}",
+            allowed=f"an installation with the extra: pip install 'fumehood[{extra}]'",
+        )

@@ -1,0 +1,139 @@
+"""What a caller may still use, and the count of what was used.
+
+Runs in the server process. Counting is in memory and reaches the database in batches; what is refused here was
+not begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import SandboxSpec
+from fumehood.execution import Execution
+from fumehood.server.metrics import ServerMetrics
+from fumehood.server.principal import Principal
+from fumehood.server.settings import ServerSettings
+from fumehood.service_errors import QuotaError
+from fumehood.storage.usage import UsageLedger
+
+_RETRY_SECONDS = 1.0
+
+
+class Spending:
+    """What all keys use now: running executions and sandboxes that are being made, and the ledger of the rest."""
+
+    def __init__(self, ledger: UsageLedger, metrics: ServerMetrics) -> None:
+        self.ledger = ledger
+        self.metrics = metrics
+        self.executions: dict[str, int] = {}
+        self.creations: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one caller may still use.
+
+    Args:
+        principal: The caller.
+        spending: What everybody uses now.
+        backend: The real backend, which knows how many sandboxes the caller has.
+        settings: Lifetimes of sandboxes.
+    """
+
+    principal: Principal
+    spending: Spending
+    backend: Backend
+    settings: ServerSettings
+
+    def bounded(self, spec: SandboxSpec) -> SandboxSpec:
+        """Returns the spec with a lifetime, and checks it against what the key may ask for.
+
+        Raises:
+            QuotaError: It asks for more than the key may have.
+        """
+        self.principal.policy.check_limits(spec.limits)
+        return replace(spec, timeout_seconds=self.bounded_seconds(spec.timeout_seconds))
+
+    def bounded_seconds(self, timeout_seconds: float | None) -> float:
+        """Returns a lifetime: the one that was asked for, within the server's longest."""
+        wanted = self.settings.sandbox_seconds if timeout_seconds is None else timeout_seconds
+        return min(wanted, self.settings.max_sandbox_seconds)
+
+    @asynccontextmanager
+    async def new_sandbox(self) -> AsyncGenerator[None, None]:
+        """Holds a place for one more sandbox while the block makes it.
+
+        Raises:
+            QuotaError: The caller has as many as it may.
+        """
+        key_id, maximum = self.principal.key_id, self.principal.policy.max_sandboxes
+        creations = self.spending.creations
+
+        if maximum is not None:
+            living = len(await self.backend.list(key_id)) + creations.get(key_id, 0)
+
+            if living >= maximum:
+                raise QuotaError(
+                    quota="sandboxes", used=living, maximum=maximum, retry_after_seconds=_RETRY_SECONDS
+                )
+
+        creations[key_id] = creations.get(key_id, 0) + 1
+        try:
+            yield
+        finally:
+            _lower(creations, key_id)
+
+        self.spending.metrics.sandboxes_started.inc()
+        self.spending.ledger.add(key_id, sandboxes=1)
+
+    @contextmanager
+    def execution(self) -> Iterator[Callable[[Execution], None]]:
+        """Holds a place for one more execution; the block gives what it did to the function that this yields.
+
+        Raises:
+            QuotaError: The caller runs as many as it may, or has used up its day.
+        """
+        key_id, policy = self.principal.key_id, self.principal.policy
+        running = self.spending.executions
+        now = running.get(key_id, 0)
+
+        if policy.max_concurrent_executions is not None and now >= policy.max_concurrent_executions:
+            raise QuotaError(
+                quota="executions at once",
+                used=now,
+                maximum=policy.max_concurrent_executions,
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+
+        self.spending.ledger.check(key_id, policy)
+        running[key_id] = now + 1
+        try:
+            yield self._count
+        finally:
+            _lower(running, key_id)
+
+    def _count(self, execution: Execution) -> None:
+        usage = execution.usage
+        cpu_seconds = usage.user_cpu_seconds + usage.system_cpu_seconds
+        outcome = execution.error.kind if execution.error else "ok"
+        self.spending.metrics.executions.labels(outcome).inc()
+        self.spending.metrics.cpu_seconds.inc(max(0.0, cpu_seconds))
+        self.spending.ledger.add(
+            self.principal.key_id,
+            executions=1,
+            errors=int(execution.error is not None),
+            cpu_seconds=max(0.0, cpu_seconds),
+            wall_seconds=usage.wall_seconds,
+            bytes_in=usage.bytes_in,
+            bytes_out=usage.bytes_out,
+        )
+
+
+def _lower(counts: dict[str, int], key_id: str) -> None:
+    counts[key_id] -= 1
+
+    if not counts[key_id]:
+        del counts[key_id]

@@ -1,0 +1,105 @@
+"""Tokens to principals: the server's own token, and the keys of its database.
+
+Runs in the server process. It is the only place that sees a token, and compares by hash in constant time. No
+token, however odd, makes it raise anything but UnauthenticatedError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.principal import OWNER_ID, Principal
+from fumehood.service_errors import UnauthenticatedError
+from fumehood.storage.keys import Keys
+
+_MAX_TOKEN_CHARACTERS = 512
+_TOKEN_FILE = "token"  # noqa: S105 - a file's name
+_TOKEN_BYTES = 32
+
+
+class Authenticator:
+    """Tells who holds a token.
+
+    Args:
+        owner_token: The server's own token.
+        keys: The keys of its database.
+    """
+
+    def __init__(self, owner_token: str, keys: Keys) -> None:
+        self._owner_digest = _digest(owner_token)
+        self._keys = keys
+
+    async def authenticate(self, token: str | None) -> Principal:
+        """Returns who holds this token.
+
+        Raises:
+            UnauthenticatedError: Nobody, or there is none.
+        """
+        if not token:
+            raise UnauthenticatedError(reason="no token was sent")
+
+        if len(token) > _MAX_TOKEN_CHARACTERS:
+            raise UnauthenticatedError(reason="the token is too long")
+
+        if hmac.compare_digest(_digest(token), self._owner_digest):
+            return Principal(key_id=OWNER_ID)
+
+        record = await self._keys.verify(token)
+
+        if record is None:
+            raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
+
+        return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+
+
+def owner_token(state: Path, given: str) -> tuple[str, Path | None]:
+    """Returns the server's own token, made now if there is none, and the file that holds it if one does.
+
+    Raises:
+        InvalidArgumentError: The file can be read by others, or holds no token.
+    """
+    if given:
+        return given, None
+
+    path = state / _TOKEN_FILE
+
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return _read_token(path), path
+
+    with os.fdopen(fd, "w", encoding="ascii") as file:
+        token = "fh_" + secrets.token_urlsafe(_TOKEN_BYTES)
+        file.write(token + "\n")
+
+    return token, path
+
+
+def _read_token(path: Path) -> str:
+    mode = path.stat().st_mode & 0o777
+
+    if mode & 0o077:
+        raise InvalidArgumentError(
+            field="token file", value=f"{path} (mode {mode:o})", allowed="a file that nobody else can read"
+        )
+
+    token = path.read_text(encoding="utf-8", errors="replace").strip()
+
+    if len(token) < 16 or not token.isascii():
+        raise InvalidArgumentError(
+            field="token file",
+            value=str(path),
+            allowed="one line of 16 or more ASCII characters; remove it for a new one",
+        )
+
+    return token
+
+
+def _digest(token: str) -> bytes:
+    # Surrogates can stand in a header that was decoded leniently.
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,193 @@
+"""The gate: what every request passes before any route sees it, and every answer on its way out.
+
+Runs in the server process, as plain ASGI, for HTTP and WebSocket alike. It gives each request an id, refuses
+Hosts that are not ours (DNS rebinding) and browsers of other origins (CSRF), bounds the body as it streams,
+and puts the headers on answers that keep browsers from guessing. It never reads a body or knows a route.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fumehood.server.problems import MEDIA_TYPE, plain_problem
+from fumehood.server.settings import ServerSettings
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Called with the method, the route's own path, the status and the seconds it took.
+Observer = Callable[[str, str, int, float], None]
+
+
+class BodyTooLargeError(Exception):
+    """More came than is allowed; the gate itself answers it."""
+
+
+class Gate:
+    """The outermost part of the app.
+
+    Args:
+        app: What comes behind it.
+        settings: Which hosts, origins and sizes are allowed.
+        observe: Told of each request when it was answered.
+        is_upload: Whether a request of this method and path sends a file, to which another bound applies.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        observe: Observer,
+        is_upload: Callable[[str, str], bool],
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._observe = observe
+        self._is_upload = is_upload
+        self._hosts = _LOOPBACK | {settings.host.lower()} | {name.lower() for name in settings.allowed_hosts}
+        self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts  # noqa: S104
+        self._origins = frozenset(origin.lower() for origin in settings.allowed_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets one request through, or refuses it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+
+        headers = dict(scope["headers"])
+        request_id = _request_id(headers)
+        scope.setdefault("state", {})["request_id"] = request_id
+        refusal = self._refusal(scope, headers)
+
+        if refusal is not None:
+            await _refuse(scope, send, *refusal, request_id)
+            return
+
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
+            return
+
+        await self._through(scope, receive, send, request_id)
+
+    async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        begun = time.monotonic()
+        status = 0
+        bounded = _Bounded(receive, self._bound(scope))
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
+
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = {name for name, _ in message["headers"]}
+                added = [(name, value) for name, value in _HEADERS if name not in given]
+                message["headers"] = [
+                    *message["headers"],
+                    *added,
+                    (b"x-request-id", request_id.encode()),
+                ]
+
+            await send(message)
+
+        try:
+            await self._app(scope, bounded, send_on)
+        except BodyTooLargeError:
+            if status == 0:
+                status = 413
+                await _refuse(scope, send, 413, "request_too_large", _too_large(bounded.maximum), request_id)
+        finally:
+            route = getattr(scope.get("route"), "path", "")
+            self._observe(scope["method"], route, status, time.monotonic() - begun)
+
+    def _bound(self, scope: Scope) -> int:
+        if self._is_upload(scope["method"], scope["path"]):
+            return self._settings.max_upload_bytes
+
+        return self._settings.max_body_bytes
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+        given = [value for name, value in scope["headers"] if name == b"host"]
+
+        if len(given) != 1 or not self._is_ours(given[0].decode("latin-1").lower()):
+            return 421, "misdirected_request", "this server does not answer to that Host"
+
+        origin = headers.get(b"origin")
+        is_unsafe = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
+
+        if origin is not None and is_unsafe and not self._is_same_origin(origin, given[0]):
+            return 403, "forbidden", "a browser of another origin may not do that"
+
+        length = headers.get(b"content-length", b"")
+
+        if scope["type"] == "http" and length.isdigit() and int(length) > self._bound(scope):
+            return 413, "request_too_large", _too_large(self._bound(scope))
+
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        if self._any_host:
+            return True
+
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]")
+        domain = self._settings.domain.lower().partition(":")[0]
+        return name in self._hosts or bool(domain and (name == domain or name.endswith(f".{domain}")))
+
+    def _is_same_origin(self, origin: bytes, host: bytes) -> bool:
+        text = origin.decode("latin-1").lower()
+        return text in self._origins or text.partition("://")[2] == host.decode("latin-1").lower()
+
+
+class _Bounded:
+    """A request's body, counted as it comes."""
+
+    def __init__(self, receive: Receive, maximum: int) -> None:
+        self._receive = receive
+        self.maximum = maximum
+        self._seen = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._seen += len(message.get("body", b""))
+
+        if self._seen > self.maximum:
+            raise BodyTooLargeError
+
+        return message
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
+
+
+def _too_large(maximum: int) -> str:
+    return f"the request is larger than {maximum:,} bytes"
+
+
+async def _refuse(scope: Scope, send: Send, status: int, code: str, detail: str, request_id: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": detail})
+        return
+
+    body = json.dumps(plain_problem(status, code, detail, request_id)).encode()
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        # What is left of the body is not read.
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,57 @@
+"""What the server counts of itself, for Prometheus.
+
+Runs in the server process. Labels have few values (routes, not paths; codes, not messages), so that no caller
+can make the server remember more.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class ServerMetrics:
+    """The counters of one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "fumehood_http_requests_total",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "fumehood_http_request_seconds",
+            "Time from a request to the end of its answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.executions = Counter(
+            "fumehood_executions_total", "Executions that ended.", ("outcome",), registry=self.registry
+        )
+        self.cpu_seconds = Counter(
+            "fumehood_execution_cpu_seconds_total", "CPU time of executions.", registry=self.registry
+        )
+        self.sandboxes_started = Counter(
+            "fumehood_sandboxes_started_total", "Sandboxes handed out.", registry=self.registry
+        )
+        self.sandboxes = Gauge("fumehood_sandboxes", "Sandboxes that live.", registry=self.registry)
+        self.queue_waiting = Gauge(
+            "fumehood_queue_waiting", "Stateless runs that wait.", registry=self.registry
+        )
+        self.queue_running = Gauge("fumehood_queue_running", "Stateless runs.", registry=self.registry)
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        route = route or "other"
+        self._requests.labels(
+            method if method.isalpha() and len(method) < 8 else "other", route, status
+        ).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Returns everything in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,42 @@
+"""Who asks: the owner of the server, or the holder of a key.
+
+Runs in the server process. A principal is made by the authenticator alone; everything a request may do is read
+off it, and nothing off the request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fumehood.service_errors import ForbiddenError
+from fumehood.storage.keys import KeyPolicy
+
+Scope = Literal["execute", "sandboxes", "keys"]
+SCOPES: tuple[Scope, ...] = ("execute", "sandboxes", "keys")
+OWNER_ID = "owner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks.
+
+    Attributes:
+        key_id: Name of the key; `owner` for the server's own token. Sandboxes belong to it.
+        scopes: What it may do: execute (stateless runs), sandboxes, keys.
+        policy: Its quotas and limits.
+    """
+
+    key_id: str
+    scopes: frozenset[str] = frozenset(SCOPES)
+    policy: KeyPolicy = field(default_factory=KeyPolicy)
+
+    @property
+    def is_owner(self) -> bool:
+        """True for the server's own token, which sees everybody's sandboxes."""
+        return self.key_id == OWNER_ID
+
+    def require(self, scope: Scope) -> None:
+        """Raises ForbiddenError without that scope."""
+        if scope not in self.scopes:
+            raise ForbiddenError(reason=f"it lacks the scope {scope!r}")

@@ -1,0 +1,156 @@
+"""How an error of ours becomes an answer: its status, and a body of problem details (RFC 9457).
+
+Runs in the server process. A body says what the error says: code, message, hint, the typed fields, whether the
+outcome is unknown. It never holds a path, a stack or a secret of the host: what is not in the tree becomes
+`internal` and a line in the log under the request's id.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from fumehood.errors import FumehoodError
+from fumehood.serialise import as_data
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "urn:fumehood:problem:"
+_LOG = logging.getLogger("fumehood.server")
+
+# By stable code; what is not here is the server's own fault.
+STATUS_BY_CODE: Mapping[str, int] = {
+    "invalid_argument": 422,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "quota": 429,
+    "overloaded": 503,
+    "queue_timeout": 504,
+    "request_too_large": 413,
+    "idempotency_conflict": 409,
+    "host_unavailable": 503,
+    "capacity": 503,
+    "sandbox_start": 503,
+    "isolation_unavailable": 503,
+    "template": 422,
+    "sandbox_not_found": 404,
+    "sandbox_closed": 410,
+    "sandbox_paused": 409,
+    "port_closed": 502,
+    "protocol_violation": 502,
+    "context_not_found": 404,
+    "command_start": 422,
+    "command_timeout": 504,
+    "process_not_found": 404,
+    "file_error": 422,
+    "path_not_found": 404,
+    "path_exists": 409,
+    "path_is_directory": 409,
+    "path_not_directory": 409,
+    "path_permission": 403,
+    "path_not_text": 422,
+    "file_too_large": 413,
+    "disk_full": 507,
+}
+# Fields of every error, or of Python's, which have places of their own in the body or none.
+_NOT_FIELDS = ("message", "hint", "outcome_unknown", "errno", "args", "stdout", "stderr")
+
+
+def status_of(error: FumehoodError) -> int:
+    """Returns the HTTP status for an error, also for dialects, which make bodies of their own."""
+    return STATUS_BY_CODE.get(error.code, 500)
+
+
+def headers_of(error: FumehoodError) -> dict[str, str]:
+    """Returns the headers that go with an error: when to try again, how to authenticate."""
+    if error.code == "unauthenticated":
+        return {"WWW-Authenticate": "Bearer"}
+
+    seconds = getattr(error, "retry_after_seconds", None)
+
+    if seconds is None and error.code in ("capacity", "host_unavailable"):
+        seconds = 1.0
+
+    return {} if seconds is None else {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
+def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:
+    """Returns the body for an error."""
+    status = status_of(error)
+    given = {name: value for name, value in vars(error).items() if name not in _NOT_FIELDS}
+    return {
+        "type": f"{_TYPE}{error.code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": error.message,
+        "code": error.code,
+        "hint": error.hint,
+        "outcome_unknown": error.outcome_unknown,
+        "request_id": request_id,
+        "fields": as_data(given),
+    }
+
+
+def plain_problem(status: int, code: str, detail: str, request_id: str) -> dict[str, Any]:
+    """Returns a body for what is no error of the tree: an unknown route, a malformed request."""
+    return {
+        "type": f"{_TYPE}{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "hint": "",
+        "outcome_unknown": False,
+        "request_id": request_id,
+        "fields": {},
+    }
+
+
+def request_id_of(request: Request) -> str:
+    """Returns the id that the gate gave to this request."""
+    return str(request.scope.get("state", {}).get("request_id", ""))
+
+
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Answers an error of the tree."""
+    assert isinstance(error, FumehoodError)
+    return _response(problem_data(error, request_id_of(request)), headers_of(error))
+
+
+async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Answers what the framework refuses: unknown routes and methods."""
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).name.lower()
+    body = plain_problem(error.status_code, code, str(error.detail), request_id_of(request))
+    return _response(body, dict(error.headers or {}))
+
+
+async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
+    """Answers a request that does not have the described form: which field, and why."""
+    assert isinstance(error, RequestValidationError)
+    faults = [
+        {"field": ".".join(map(str, fault["loc"][1:])) or str(fault["loc"][0]), "reason": fault["msg"]}
+        for fault in error.errors()[:20]
+    ]
+    detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
+    body = plain_problem(422, "invalid_argument", detail, request_id_of(request))
+    return _response({**body, "fields": {"faults": faults}}, {})
+
+
+async def answer_fault(request: Request, error: Exception) -> JSONResponse:
+    """Answers a fault of ours, without a word about the inside."""
+    request_id = request_id_of(request)
+    _LOG.error("request %s failed", request_id, exc_info=error)
+    body = plain_problem(500, "internal", "the server failed; its log says more", request_id)
+    return _response({**body, "outcome_unknown": True}, {})
+
+
+def _response(body: dict[str, Any], headers: Mapping[str, str]) -> JSONResponse:
+    return JSONResponse(body, body["status"], headers=dict(headers), media_type=MEDIA_TYPE)

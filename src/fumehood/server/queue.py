@@ -1,0 +1,139 @@
+"""Admission of stateless runs: a bounded number at once, the rest in a queue that is fair to every key.
+
+Runs in the server process, on its loop. Keys take turns, whatever each has queued, so that a flood of one
+delays itself first. Who cannot be served in time is told at once, or when its time is over; nothing was done
+then, so asking again is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fumehood.service_errors import OverloadedError, QueueTimeoutError
+
+# How much the newest run counts in the running mean of how long one takes.
+_MEAN_WEIGHT = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    ready: asyncio.Future[None]
+
+
+class FairQueue:
+    """Places for runs, and the queue before them.
+
+    Args:
+        places: Runs at once.
+        capacity: Runs that may wait.
+    """
+
+    def __init__(self, *, places: int, capacity: int) -> None:
+        self.places = places
+        self.capacity = capacity
+        self.running = 0
+        self._waiting = 0
+        # Keys in the order of their turns; the first one is served next and goes to the end.
+        self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._mean_seconds = 0.05
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait."""
+        return self._waiting
+
+    @asynccontextmanager
+    async def place(self, key_id: str, timeout_seconds: float) -> AsyncGenerator[float, None]:
+        """Holds a place while the block runs, and gives the seconds that were waited for it.
+
+        Raises:
+            OverloadedError: The queue is full, or cannot be through in time.
+            QueueTimeoutError: The time is over.
+        """
+        begun = time.monotonic()
+        await self._enter(key_id, timeout_seconds)
+        started = time.monotonic()
+
+        try:
+            yield started - begun
+        finally:
+            taken = time.monotonic() - started
+            self._mean_seconds += _MEAN_WEIGHT * (taken - self._mean_seconds)
+            self._leave()
+
+    def expected_seconds(self) -> float:
+        """Estimates how long a run that comes now would wait."""
+        if self.running < self.places:
+            return 0.0
+
+        return (self._waiting + 1) * self._mean_seconds / self.places
+
+    async def _enter(self, key_id: str, timeout_seconds: float) -> None:
+        if self.running < self.places and not self._waiting:
+            self.running += 1
+            return
+
+        expected = self.expected_seconds()
+
+        if self._waiting >= self.capacity:
+            raise OverloadedError(reason=f"{self._waiting} runs wait", retry_after_seconds=max(expected, 1.0))
+
+        # Twice, because an estimate is no promise.
+        if expected > 2 * timeout_seconds:
+            raise OverloadedError(
+                reason=f"a run would wait about {expected:.0f} s", retry_after_seconds=expected
+            )
+
+        await self._wait(key_id, timeout_seconds)
+
+    async def _wait(self, key_id: str, timeout_seconds: float) -> None:
+        waiter = _Waiter(asyncio.get_running_loop().create_future())
+        self._queues.setdefault(key_id, deque()).append(waiter)
+        self._waiting += 1
+        begun = time.monotonic()
+
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await waiter.ready
+        except BaseException as error:
+            if waiter.ready.done() and not waiter.ready.cancelled():
+                # The place came in the same moment.
+                self._leave()
+            else:
+                self._forget(key_id, waiter)
+
+            if isinstance(error, TimeoutError):
+                raise QueueTimeoutError(waited_seconds=time.monotonic() - begun) from None
+
+            raise
+
+    def _forget(self, key_id: str, waiter: _Waiter) -> None:
+        queue = self._queues[key_id]
+        queue.remove(waiter)
+        self._waiting -= 1
+
+        if not queue:
+            del self._queues[key_id]
+
+    def _leave(self) -> None:
+        """Gives the place to whose turn it is."""
+        while self._queues:
+            key_id, queue = next(iter(self._queues.items()))
+            waiter = queue.popleft()
+            self._waiting -= 1
+
+            if queue:
+                self._queues.move_to_end(key_id)
+            else:
+                del self._queues[key_id]
+
+            if not waiter.ready.done():
+                waiter.ready.set_result(None)
+                return
+
+        self.running -= 1

@@ -1,0 +1,55 @@
+"""The server itself: whether it lives, whether it takes work, what it counts, what it can do.
+
+Runs in the server process. Health tells nothing but health, since it alone asks for no token.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from fumehood.server.auth import AnyCaller, ServicesOf
+from fumehood.server.schemas.meta import Health, ServerInfo
+
+router = APIRouter(tags=["server"])
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get("/healthz", summary="Whether the server lives")
+async def healthz() -> Health:
+    """Answers as long as the server's loop turns; needs no token."""
+    return Health(status="ok")
+
+
+@router.get(
+    "/readyz",
+    summary="Whether the server takes work",
+    responses={503: {"description": "It is ending, or its host does not answer.", "model": Health}},
+)
+async def readyz(services: ServicesOf) -> Response:
+    """Answers 200 when new work is taken; needs no token."""
+    if services.draining:
+        return JSONResponse({"status": "draining"}, 503)
+
+    try:
+        await services.backend.capacity()
+    except ConnectionError:
+        return JSONResponse({"status": "no host"}, 503)
+
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse)
+async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
+    """Gives the counters of this server in the text format of Prometheus."""
+    services.metrics.queue_waiting.set(services.queue.waiting)
+    services.metrics.queue_running.set(services.queue.running)
+    services.metrics.sandboxes.set((await services.backend.capacity()).sandboxes)
+    return Response(services.metrics.text(), media_type=_PROMETHEUS)
+
+
+@router.get("/v1/info", summary="What the server can do")
+async def info(principal: AnyCaller, services: ServicesOf) -> ServerInfo:
+    """Gives the version, the isolation level and the room that is left."""
+    capacity = await services.backend.capacity()
+    return ServerInfo.of(capacity, services.settings.dialects)

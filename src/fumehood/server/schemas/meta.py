@@ -1,0 +1,40 @@
+"""What the routes of the server itself give."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from fumehood.models import Capacity
+
+
+class Health(BaseModel):
+    """Whether something works, in a word."""
+
+    status: str
+
+
+class ServerInfo(BaseModel):
+    """What a server can do, and how much of it is used."""
+
+    version: str
+    isolation: str = Field(description="The level that new sandboxes get.")
+    sandboxes: int
+    max_sandboxes: int
+    cpu_cores: float
+    memory_available_bytes: int
+    memory_total_bytes: int
+    dialects: list[str]
+
+    @classmethod
+    def of(cls, capacity: Capacity, dialects: tuple[str, ...]) -> ServerInfo:
+        """Makes it from what the backend says."""
+        return cls(
+            version=capacity.version,
+            isolation=capacity.isolation,
+            sandboxes=capacity.sandboxes,
+            max_sandboxes=capacity.max_sandboxes,
+            cpu_cores=capacity.cpu_cores,
+            memory_available_bytes=capacity.memory_available_bytes,
+            memory_total_bytes=capacity.memory_total_bytes,
+            dialects=list(dialects),
+        )

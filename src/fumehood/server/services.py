@@ -1,0 +1,79 @@
+"""What the handlers of a server may use: made once at its start, closed at its end.
+
+Runs in the server process. Native routes and dialects alike find it at `app.state.services`; they speak to
+sandboxes only through `backend_for`, which knows whose a sandbox is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.requests import HTTPConnection
+
+from fumehood.backends.base import Backend
+from fumehood.server.allowance import Allowance, Spending
+from fumehood.server.authenticator import Authenticator
+from fumehood.server.metrics import ServerMetrics
+from fumehood.server.principal import Principal
+from fumehood.server.queue import FairQueue
+from fumehood.server.settings import ServerSettings
+from fumehood.server.tenancy import Owners, TenantBackend
+from fumehood.storage.blobs import Blobs
+from fumehood.storage.database import Database
+from fumehood.storage.files import StoredFiles
+from fumehood.storage.idempotency import Idempotency
+from fumehood.storage.keys import Keys
+from fumehood.storage.usage import UsageLedger
+
+
+@dataclass(kw_only=True)
+class Services:
+    """What the handlers of one server may use.
+
+    Attributes:
+        settings: What the server was told.
+        state: Its folder.
+        backend: The real backend, for everybody's sandboxes; handlers take `backend_for` instead.
+        authenticator: Tokens to principals.
+        database: Where the stores below live.
+        keys: The keys that were given out.
+        ledger: What each key has used.
+        idempotency: Answers that are given again.
+        stored_files: What dialects with uploads keep.
+        blobs: The content of those.
+        queue: Admission of stateless runs.
+        metrics: What the server counts of itself.
+    """
+
+    settings: ServerSettings
+    state: Path
+    backend: Backend
+    authenticator: Authenticator
+    database: Database
+    keys: Keys
+    ledger: UsageLedger
+    idempotency: Idempotency
+    stored_files: StoredFiles
+    blobs: Blobs
+    queue: FairQueue
+    metrics: ServerMetrics
+    draining: bool = False
+    owners: Owners = field(init=False)
+    spending: Spending = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owners = Owners(self.backend)
+        self.spending = Spending(self.ledger, self.metrics)
+
+    def backend_for(self, principal: Principal) -> Backend:
+        """Returns the backend as this caller may see it."""
+        allowance = Allowance(principal, self.spending, self.backend, self.settings)
+        return TenantBackend(self.backend, self.owners, principal, allowance)
+
+
+def services_of(connection: HTTPConnection) -> Services:
+    """Returns the services of the app that answers this request."""
+    services = connection.app.state.services
+    assert isinstance(services, Services)
+    return services

@@ -1,0 +1,278 @@
+"""The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
+
+Runs in the server process, between every route or dialect and the real backend. A sandbox of somebody else
+answers like one that never was. Nothing else decides whose a sandbox is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+
+from fumehood.backends.base import Backend
+from fumehood.backends.questions import Answer, CommMessage, Question
+from fumehood.backends.requests import (
+    ContextCall,
+    ExecuteRequest,
+    FileCall,
+    InputAnswer,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    SandboxSpec,
+)
+from fumehood.backends.stateless import StatelessReply, StatelessRequest
+from fumehood.backends.streams import ByteStream
+from fumehood.errors import SandboxNotFoundError
+from fumehood.events import Event, ExecutionFinished
+from fumehood.execution import Execution
+from fumehood.models import (
+    Capacity,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    ProcessInfo,
+    SandboxInfo,
+)
+from fumehood.server.allowance import Allowance
+from fumehood.server.principal import Principal
+
+_REMEMBERED = 20_000
+
+
+class Owners:
+    """Whose a sandbox is; asked of the backend once for each, since it never changes."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def note(self, info: SandboxInfo) -> None:
+        """A sandbox was made."""
+        self._known[info.id] = info.owner
+
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    async def owner_of(self, sandbox_id: str) -> str:
+        """Returns whose it is; raises like `Backend.info` when that cannot be known."""
+        if sandbox_id not in self._known:
+            self.note(await self._backend.info(sandbox_id))
+
+        return self._known[sandbox_id]
+
+
+class TenantBackend(Backend):
+    """The backend for one caller.
+
+    Args:
+        inner: The real one.
+        owners: Whose each sandbox is.
+        principal: The caller.
+        allowance: What the caller may still use; it also counts.
+    """
+
+    def __init__(self, inner: Backend, owners: Owners, principal: Principal, allowance: Allowance) -> None:
+        self._inner = inner
+        self._owners = owners
+        self._principal = principal
+        self._allowance = allowance
+
+    async def _check(self, sandbox_id: str) -> None:
+        owner = await self._owners.owner_of(sandbox_id)
+
+        if owner != self._principal.key_id and not self._principal.is_owner:
+            raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
+    # -- sandboxes
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox that belongs to the caller; see the port.
+
+        Raises:
+            QuotaError: The caller has as many as it may, or has used up its time.
+        """
+        spec = self._allowance.bounded(replace(spec, owner=self._principal.key_id))
+
+        async with self._allowance.new_sandbox():
+            info = await self._inner.create(spec)
+
+        self._owners.note(info)
+        return info
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a sandbox; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.info(sandbox_id)
+
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe the caller's sandboxes; the server's owner may see everybody's."""
+        return await self._inner.list(owner if self._principal.is_owner else self._principal.key_id)
+
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        """End a sandbox; see the port."""
+        try:
+            await self._check(sandbox_id)
+        except SandboxNotFoundError:
+            return False
+
+        return await self._inner.kill(sandbox_id, wait=wait)
+
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; see the port."""
+        await self._check(sandbox_id)
+        await self._inner.set_timeout(sandbox_id, self._allowance.bounded_seconds(timeout_seconds))
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.pause(sandbox_id)
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a frozen sandbox go on; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.resume(sandbox_id)
+
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.metrics(sandbox_id)
+
+    async def capacity(self) -> Capacity:
+        """Tell what the host has left; see the port."""
+        return await self._inner.capacity()
+
+    # -- code
+
+    async def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context; see the port."""
+        await self._check(sandbox_id)
+
+        with self._allowance.execution() as count:
+            async with aclosing(self._inner.execute(sandbox_id, request)) as events:
+                async for event in events:
+                    if isinstance(event, ExecutionFinished):
+                        count(event.execution)
+
+                    yield event
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end; see the port."""
+        await self._check(sandbox_id)
+
+        with self._allowance.execution() as count:
+            execution = await self._inner.run(sandbox_id, request)
+            count(execution)
+            return execution
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own; see the port."""
+        request = replace(
+            request, spec=self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
+        )
+
+        with self._allowance.execution() as count:
+            reply = await self._inner.run_once(request)
+            count(reply.execution)
+            return reply
+
+    async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        """Run code in a sandbox of its own, and follow it; see the port."""
+        request = replace(
+            request, spec=self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
+        )
+
+        with self._allowance.execution() as count:
+            async with aclosing(self._inner.stream_once(request)) as items:
+                async for item in items:
+                    if isinstance(item, StatelessReply):
+                        count(item.execution)
+
+                    yield item
+
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer a question of running code; see the port."""
+        await self._check(sandbox_id)
+        await self._inner.answer_input(sandbox_id, answer)
+
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.interrupt(sandbox_id, context_id)
+
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.context_call(sandbox_id, call)
+
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.ask(sandbox_id, question)
+
+    async def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context; see the port."""
+        await self._check(sandbox_id)
+
+        async with aclosing(self._inner.send_comm(sandbox_id, message, context_id)) as events:
+            async for event in events:
+                yield event
+
+    # -- files
+
+    async def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces; see the port."""
+        await self._check(sandbox_id)
+
+        async with aclosing(self._inner.read(sandbox_id, request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+        """Write a file; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.write(sandbox_id, path, chunks)
+
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.file_call(sandbox_id, call)
+
+    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.watch(sandbox_id, path, recursive=recursive)
+
+    # -- commands and ports
+
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.start_process(sandbox_id, spec)
+
+    async def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command; see the port."""
+        await self._check(sandbox_id)
+
+        async with aclosing(self._inner.process_output(sandbox_id, pid)) as events:
+            async for event in events:
+                yield event
+
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.process_call(sandbox_id, call)
+
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a port of a sandbox; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.open_port(sandbox_id, port)
+
+    async def aclose(self) -> None:
+        """Do nothing: what the caller sees is not the caller's to end."""
