@@ -38,10 +38,15 @@ __all__ = [
     "INIT_GREETING",
     "INIT_TO_HOST",
     "MAX_CHUNK_BYTES",
+    "MAX_COMM_BUFFERS",
+    "MAX_COMM_ID_CHARS",
     "MAX_DISPLAY_ID_CHARS",
     "MAX_ENAME_CHARS",
     "MAX_EVALUE_CHARS",
     "MAX_ID_CHARS",
+    "MAX_INDENT_CHARS",
+    "MAX_MATCHES",
+    "MAX_MATCH_CHARS",
     "MAX_PARTS",
     "MAX_TRACEBACK_LINES",
     "Message",
@@ -66,6 +71,12 @@ MAX_PARTS = 64
 # The payload of one frame of streamed text, of a traceback, or of a file's content.
 MAX_CHUNK_BYTES = 1 * _MIB
 MAX_TRACEBACK_LINES = 10_000
+# Completions come from names in user code: the guest leaves out what is longer, and what is beyond this number.
+MAX_MATCHES = 1_000
+MAX_MATCH_CHARS = 1_000
+MAX_INDENT_CHARS = 256
+MAX_COMM_ID_CHARS = 255
+MAX_COMM_BUFFERS = 256
 
 
 class Message(NamedTuple):
@@ -113,6 +124,11 @@ _ERRNO = integer(0, 4095)
 _WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
 _SENTENCE = text(4 * _KIB)
 _MIME_SIZES = mime_sizes(MAX_PARTS, 2**63 - 1)
+_COMM_ID = text(MAX_COMM_ID_CHARS)
+# What the handling of a request may bring forth.
+_BOUNDS = {"stdout_bytes": _COUNT, "stderr_bytes": _COUNT, "result_bytes": _COUNT, "result_count": _COUNT}
+# An interrupt of the request before may have come too late for it, and is not meant for this one.
+_AFTER_INTERRUPT = {"after_interrupt": flag(only=True)}
 
 
 def _message(
@@ -130,6 +146,19 @@ def _display(required: Mapping[str, Rule], optional: Mapping[str, Rule] | None =
     common = {"id": _ID, "at": _SECONDS, "parts": _MIME_SIZES, "metadata": any_object}
     message = _message({**common, **required}, {"truncated": _MIME_SIZES, **(optional or {})})
     return message._replace(max_payload_bytes=None, parts=True)
+
+
+def _question(required: Mapping[str, Rule] | None = None) -> Message:
+    """About code, which is the payload."""
+    return _message({"id": _ID, **(required or {})}, _AFTER_INTERRUPT, max_payload_bytes=MAX_CHUNK_BYTES)
+
+
+def _comms(common: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None) -> dict[str, Message]:
+    """A message to or from a comm: the payload is what `payloads.split_comm` takes apart."""
+    required = {"id": _ID, "comm_id": _COMM_ID, "buffers": items(_COUNT, MAX_COMM_BUFFERS), **common}
+    other = _message(required, optional, max_payload_bytes=None)
+    opening = _message({**required, "target_name": _COMM_ID}, optional, max_payload_bytes=None)
+    return {"comm_open": opening, "comm_msg": other, "comm_close": other}
 
 
 def _request(
@@ -151,21 +180,22 @@ HOST_TO_CONTEXT: Table = {
     "execute_request": _message(
         {
             "id": _ID,
-            "stdout_bytes": _COUNT,
-            "stderr_bytes": _COUNT,
-            "result_bytes": _COUNT,
-            "result_count": _COUNT,
+            **_BOUNDS,
             "allow_stdin": flag(),
             "silent": flag(),
             "store_history": flag(),
             "envs": _ENVIRONMENT,
         },
-        # An interrupt of the execution before may have come too late for it, and is not meant for this one.
-        {"after_interrupt": flag(only=True)},
+        _AFTER_INTERRUPT,
         max_payload_bytes=None,
     ),
     # The payload is the line that was typed; "eof" says that there is none.
     "input_reply": _message({"id": _ID}, {"eof": flag(only=True)}, max_payload_bytes=MAX_CHUNK_BYTES),
+    "complete_request": _question({"cursor_pos": _COUNT}),
+    "inspect_request": _question({"cursor_pos": _COUNT, "detail_level": integer(0, 1)}),
+    "is_complete_request": _question(),
+    # The handlers run as an execution does, and end with an execute_reply.
+    **_comms(_BOUNDS, _AFTER_INTERRUPT),
     "shutdown_request": _message({}),
 }
 
@@ -203,6 +233,21 @@ CONTEXT_TO_HOST: Table = {
             "dropped": record({"stdout": _COUNT, "stderr": _COUNT, "results": _COUNT}),
         }
     ),
+    # The payload is the matches, for `payloads.parse_matches`.
+    "complete_reply": _message(
+        {"id": _ID, "cursor_start": _COUNT, "cursor_end": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES
+    ),
+    "inspect_reply": _message({"id": _ID, "parts": _MIME_SIZES}, max_payload_bytes=MAX_CHUNK_BYTES)._replace(
+        parts=True
+    ),
+    "is_complete_reply": _message(
+        {
+            "id": _ID,
+            "status": one_of("complete", "incomplete", "invalid", "unknown"),
+            "indent": text(MAX_INDENT_CHARS),
+        }
+    ),
+    **_comms({"at": _SECONDS}),
 }
 
 HOST_TO_INIT: Table = {
@@ -227,6 +272,7 @@ HOST_TO_INIT: Table = {
             "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
             "list_processes": _request(),
+            "connect": _request({"port": integer(1, 65_535)}),
             "watch": _request({"path": _PATH, "recursive": flag()}),
             "unwatch": _request({"watch_id": _COUNT}),
             "metrics": _request(),
@@ -323,6 +369,7 @@ _VALUES: Mapping[str, Rule] = {
     "signal_process": record({"found": flag()}),
     "resize": nothing,
     "list_processes": items(_PROCESS, 10_000),
+    "connect": nothing,
     "watch": record({"watch_id": _COUNT}),
     "unwatch": nothing,
     "metrics": record(

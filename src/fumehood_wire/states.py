@@ -22,6 +22,9 @@ class State(enum.Enum):
     IDLE = "idle"  # no execution
     BUSY = "busy"  # an execution has been sent and not been answered
     ASKING = "asking"  # as BUSY, and the code waits for a line of input
+    COMPLETING = "completing"  # the host has asked what could stand at a cursor
+    INSPECTING = "inspecting"  # the host has asked what a cursor is on
+    CHECKING = "checking"  # the host has asked whether code is complete
     CLOSING = "closing"  # the context has been told to end
 
 
@@ -30,12 +33,19 @@ class Kind(enum.Enum):
 
     STATUS = "status"  # the context itself
     CURRENT = "current"  # the execution that runs now
+    ANSWER = "answer"  # the question that the host has asked
     BACKGROUND = "background"  # an earlier execution, whose tasks or threads still write
 
 
 # What the host may send, and where that leads.
 _SENT = {
     (State.IDLE, "execute_request"): State.BUSY,
+    (State.IDLE, "comm_open"): State.BUSY,
+    (State.IDLE, "comm_msg"): State.BUSY,
+    (State.IDLE, "comm_close"): State.BUSY,
+    (State.IDLE, "complete_request"): State.COMPLETING,
+    (State.IDLE, "inspect_request"): State.INSPECTING,
+    (State.IDLE, "is_complete_request"): State.CHECKING,
     (State.IDLE, "shutdown_request"): State.CLOSING,
     (State.ASKING, "input_reply"): State.BUSY,
 }
@@ -47,6 +57,9 @@ _RECEIVED = {
     (State.BUSY, "display_data"): State.BUSY,
     (State.BUSY, "update_display_data"): State.BUSY,
     (State.BUSY, "clear_output"): State.BUSY,
+    (State.BUSY, "comm_open"): State.BUSY,
+    (State.BUSY, "comm_msg"): State.BUSY,
+    (State.BUSY, "comm_close"): State.BUSY,
     (State.BUSY, "execute_result"): State.BUSY,
     (State.BUSY, "error"): State.BUSY,
     (State.BUSY, "input_request"): State.ASKING,
@@ -57,14 +70,23 @@ _RECEIVED = {
     (State.ASKING, "display_data"): State.ASKING,
     (State.ASKING, "update_display_data"): State.ASKING,
     (State.ASKING, "clear_output"): State.ASKING,
+    (State.ASKING, "comm_open"): State.ASKING,
+    (State.ASKING, "comm_msg"): State.ASKING,
+    (State.ASKING, "comm_close"): State.ASKING,
     (State.ASKING, "execute_result"): State.ASKING,
     (State.ASKING, "error"): State.ASKING,
     (State.ASKING, "input_request"): State.ASKING,
     (State.ASKING, "execute_reply"): State.IDLE,
+    (State.COMPLETING, "complete_reply"): State.IDLE,
+    (State.INSPECTING, "inspect_reply"): State.IDLE,
+    (State.CHECKING, "is_complete_reply"): State.IDLE,
 }
 
 # What the guest may send about an earlier execution, whatever the state.
-_BACKGROUND = frozenset({"stream", "display_data", "update_display_data", "clear_output"})
+_BACKGROUND = frozenset(
+    {"stream", "display_data", "update_display_data", "clear_output", "comm_open", "comm_msg", "comm_close"}
+)
+_ANSWERS = frozenset({"complete_reply", "inspect_reply", "is_complete_reply"})
 
 _MAX_NAME_CHARS = 40
 
@@ -72,8 +94,8 @@ _MAX_NAME_CHARS = 40
 class Conversation:
     """The order of messages between the host and one context.
 
-    The id of an execution is the conversation's name and a counter: every earlier id is known for ever, and
-    no memory is spent on it.
+    The id of a request, an execution or a question, is the conversation's name and a counter: every earlier id
+    is known for ever, and no memory is spent on it.
 
     Args:
         name: Different for each conversation and not to be guessed; at most 40 characters.
@@ -98,12 +120,12 @@ class Conversation:
 
     @property
     def current_id(self) -> str | None:
-        """The id of the execution that runs now, or None."""
+        """The id of the request that is open now, or None."""
         return self._current_id
 
     @property
     def next_id(self) -> str:
-        """The id that the next `execute_request` must carry."""
+        """The id that the next request must carry."""
         return f"{self._prefix}{self._count + 1}"
 
     def sent(self, header: Header) -> None:
@@ -114,15 +136,16 @@ class Conversation:
         """
         message_type = header["type"]
         state = _SENT.get((self._state, message_type))
-        legal_id = self.next_id if message_type == "execute_request" else self._current_id
+        is_request = self._state is State.IDLE and message_type != "shutdown_request"
+        legal_id = self.next_id if is_request else self._current_id
 
         if state is None or header.get("id") != legal_id:
             raise RuntimeError(f"{message_type} of id {header.get('id')!r} sent while {self._state.value}")
 
-        if message_type == "execute_request":
+        if is_request:
             self._count += 1
             self._current_id = legal_id
-            self._may_ask = header["allow_stdin"]
+            self._may_ask = header.get("allow_stdin", False)
 
         self._state = state
 
@@ -142,11 +165,15 @@ class Conversation:
         if message_type == "input_request" and not self._may_ask:
             raise ProtocolError("order", "input_request from an execution that may not ask")
 
-        if message_type == "execute_reply":
+        if state is State.IDLE:
             self._current_id = None
 
         self._state = state
-        return Kind.STATUS if message_type == "status" else Kind.CURRENT
+
+        if message_type == "status":
+            return Kind.STATUS
+
+        return Kind.ANSWER if message_type in _ANSWERS else Kind.CURRENT
 
     def _background(self, message_type: str, message_id: str | None) -> Kind:
         if message_type in _BACKGROUND and message_id is not None and self._has_ended(message_id):

@@ -54,14 +54,25 @@ def _display(kind: str, **fields: object) -> dict[str, Any]:
     }
 
 
+BOUNDS = {"stdout_bytes": 1 << 20, "stderr_bytes": 1 << 20, "result_bytes": 10 << 20, "result_count": 100}
+COMM_CONTENT = b'{"data":{"method":"update","state":{"value":3}},"metadata":{}}'
+
+
+def _comms(table: messages.Table, side: str, **fields: object) -> list[Sample]:
+    header = {"id": EXECUTION, "comm_id": "c0ffee", "buffers": [2, 0, 3], **fields}
+    opening = {"type": "comm_open", "target_name": "jupyter.widget", **header}
+    return [
+        Sample(f"comm_open-{side}", table, opening, COMM_CONTENT + b"\0\1xyz"),
+        Sample(f"comm_msg-{side}", table, {"type": "comm_msg", **header}, COMM_CONTENT + b"\0\1xyz"),
+        Sample(f"comm_close-{side}", table, {"type": "comm_close", **header}, COMM_CONTENT + b"\0\1xyz"),
+    ]
+
+
 def _from_host() -> list[Sample]:
     request = {
         "type": "execute_request",
         "id": EXECUTION,
-        "stdout_bytes": 1 << 20,
-        "stderr_bytes": 1 << 20,
-        "result_bytes": 10 << 20,
-        "result_count": 100,
+        **BOUNDS,
         "allow_stdin": True,
         "silent": False,
         "store_history": True,
@@ -73,6 +84,17 @@ def _from_host() -> list[Sample]:
         Sample("input_reply", table, {"type": "input_reply", "id": EXECUTION}, b"42"),
         Sample("input_reply-eof", table, {"type": "input_reply", "id": EXECUTION, "eof": True}),
         Sample("shutdown_request", table, {"type": "shutdown_request"}),
+        Sample(
+            "complete_request", table, {"type": "complete_request", "id": EXECUTION, "cursor_pos": 2}, b"pri"
+        ),
+        Sample(
+            "inspect_request",
+            table,
+            {"type": "inspect_request", "id": EXECUTION, "cursor_pos": 2, "detail_level": 1},
+            b"print",
+        ),
+        Sample("is_complete_request", table, {"type": "is_complete_request", "id": EXECUTION}, b"if x:"),
+        *_comms(table, "host", **BOUNDS),
     ]
 
 
@@ -125,6 +147,24 @@ def _from_context() -> list[Sample]:
             b"? ",
         ),
         Sample("execute_reply", table, reply),
+        Sample(
+            "complete_reply",
+            table,
+            {"type": "complete_reply", "id": EXECUTION, "cursor_start": 0, "cursor_end": 3},
+            b'["print","priority"]',
+        ),
+        Sample(
+            "inspect_reply",
+            table,
+            {"type": "inspect_reply", "id": EXECUTION, "parts": [["text/plain", 4]]},
+            b"Help",
+        ),
+        Sample(
+            "is_complete_reply",
+            table,
+            {"type": "is_complete_reply", "id": EXECUTION, "status": "incomplete", "indent": "    "},
+        ),
+        *_comms(table, "guest", at=4.5),
     ]
 
 
@@ -144,6 +184,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "signal_process": {"pid": 9, "signal": 15},
     "resize": {"pid": 9, "cols": 100, "rows": 30},
     "list_processes": {},
+    "connect": {"port": 8080},
     "watch": {"path": "/tmp", "recursive": False},
     "unwatch": {"watch_id": 1},
     "metrics": {},
@@ -165,6 +206,7 @@ VALUES: dict[str, Any] = {
     "signal_process": {"found": True},
     "resize": None,
     "list_processes": [{"pid": 12, "argv": ["ls"], "cwd": "/", "pty": False, "age_seconds": 0.5}],
+    "connect": None,
     "watch": {"watch_id": 1},
     "unwatch": None,
     "metrics": {

@@ -23,6 +23,7 @@ from fumehood_wire.messages import (
     read_text,
     split_parts,
 )
+from fumehood_wire.payloads import parse_comm, parse_matches, split_comm
 from fumehood_wire.states import Conversation
 
 MUTANTS = 30_000
@@ -134,6 +135,7 @@ def keep(rng: random.Random, header: bytes, payload: bytes) -> bytes:
     return frame(header, payload)
 
 
+QUESTIONS = {f"{name}_reply": f"{name}_request" for name in ("complete", "inspect", "is_complete")}
 MUTATIONS: list[Mutation] = [
     flip_bytes,
     flip_header,
@@ -152,9 +154,10 @@ MUTATIONS: list[Mutation] = [
 class HostSide:
     """All that the host does with the bytes of one channel, up to the values that it hands on."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: str = "execute_request") -> None:
         self.decoder = Decoder()
         self.conversation = Conversation("f81d4fae7dec11d0")
+        self.request = request
 
     def receive(self, data: bytes) -> int:
         """Take bytes and return the number of messages that were accepted."""
@@ -179,8 +182,14 @@ class HostSide:
         self.conversation.received(header)
 
         if header["type"] == "status":
-            request = {"type": "execute_request", "id": self.conversation.next_id, "allow_stdin": True}
+            request = {"type": self.request, "id": self.conversation.next_id, "allow_stdin": True}
             self.conversation.sent(request)
+        elif header["type"] == "complete_reply":
+            assert all(isinstance(match, str) for match in parse_matches(payload))
+        elif "comm_id" in header:
+            content, buffers = split_comm(header, payload)
+            assert content + b"".join(buffers) == payload
+            assert all(isinstance(value, dict) for value in parse_comm(content))
         elif "parts" in header:
             parts = split_parts(header, payload)
             assert b"".join(content for _, content in parts) == payload
@@ -193,7 +202,7 @@ class HostSide:
 def send_mutant(rng: random.Random, sample: Any, mutation: Mutation, seen: Counter[str]) -> None:
     header = encode(sample.header)[8:]
     data = mutation(rng, header, sample.payload)
-    side = HostSide()
+    side = HostSide(QUESTIONS.get(sample.header["type"], "execute_request"))
     accepted = 0
     try:
         side.receive(encode({"type": "status", "state": "ready", "pid": 2}))

@@ -10,7 +10,14 @@ import pytest
 
 from fumehood_wire import messages
 from fumehood_wire.frames import Decoder, ProtocolError, encode
-from fumehood_wire.messages import check, check_value, parse_traceback, read_text, split_parts
+from fumehood_wire.messages import (
+    check,
+    check_value,
+    parse_traceback,
+    read_text,
+    split_parts,
+)
+from fumehood_wire.payloads import parse_comm, parse_matches, split_comm
 from fumehood_wire.rules import is_mime_name
 
 TABLES = {
@@ -140,7 +147,7 @@ class TestTables:
         """Each payload has its bound, which is nothing where none is expected."""
         excess = b"x" * (messages.MAX_CHUNK_BYTES + 1)
 
-        if sample.name == "execute_request":
+        if sample.name == "execute_request" or sample.name.startswith("comm_"):
             return
 
         assert refusal(sample._replace(payload=sample.payload + excess)) == "payload"
@@ -161,7 +168,9 @@ class TestTables:
         """A guest cannot speak as the host, nor a context as init."""
         for table in TABLES.values():
             if table is not sample.table:
-                assert refusal(sample._replace(table=table)) == "unknown_type"
+                # Comms have the same words in both directions, with other fields.
+                both_ways = sample.name.startswith("comm_") and sample.header["type"] in table
+                assert refusal(sample._replace(table=table)) == ("field" if both_ways else "unknown_type")
 
     @pytest.mark.parametrize("form", [None, 1, [], {}, "", "eval", 1.0])
     @pytest.mark.parametrize(
@@ -352,3 +361,68 @@ class TestText:
                 read_text(payload)
 
             assert caught.value.code == "encoding"
+
+
+class TestAnswersAndComms:
+    def test_matches_are_read(self) -> None:
+        """Names of any alphabet, and none at all."""
+        for matches in ([], ["print", "größe", "\udc80"]):
+            assert parse_matches(json.dumps(matches).encode()) == matches
+
+    @pytest.mark.parametrize(
+        ("payload", "code"),
+        [
+            (b"", "syntax"),
+            (b"{}", "payload"),
+            (b"[1]", "payload"),
+            (b'["a", null]', "payload"),
+            (b"\xff", "encoding"),
+            (json.dumps(["x" * (messages.MAX_MATCH_CHARS + 1)]).encode(), "payload"),
+            (json.dumps(["x"] * (messages.MAX_MATCHES + 1)).encode(), "payload"),
+            (b"[" * 100 + b"]" * 100, "depth"),
+        ],
+    )
+    def test_what_are_no_matches_is_refused(self, payload: bytes, code: str) -> None:
+        """H03: the payload of a completion is a bounded list of bounded strings."""
+        with pytest.raises(ProtocolError) as caught:
+            parse_matches(payload)
+
+        assert caught.value.code == code
+
+    @pytest.mark.parametrize("buffers", [[], [b""], [b"\0" * 5, b"", b"xyz"]])
+    def test_a_comm_message_comes_apart_as_it_was_put_together(self, buffers: list[bytes]) -> None:
+        """The buffers lie behind the JSON text, whatever they hold."""
+        content = b'{"data":{"a":[1]},"metadata":{"b":null}}'
+        header = {"type": "comm_msg", "buffers": [len(one) for one in buffers]}
+        text, found = split_comm(header, content + b"".join(buffers))
+        assert (text, found) == (content, buffers)
+        assert parse_comm(text) == ({"a": [1]}, {"b": None})
+
+    def test_buffers_beyond_the_payload_are_refused(self) -> None:
+        """H03: a size that the guest claims is never believed."""
+        for sizes in ([3], [2**63 - 1], [1, 1, 1]):
+            with pytest.raises(ProtocolError) as caught:
+                split_comm({"type": "comm_msg", "buffers": sizes}, b"{}")
+
+            assert caught.value.code == "payload"
+
+    @pytest.mark.parametrize(
+        ("content", "code"),
+        [
+            (b"", "syntax"),
+            (b"[]", "payload"),
+            (b"{}", "payload"),
+            (b'{"data":{}}', "payload"),
+            (b'{"data":[],"metadata":{}}', "payload"),
+            (b'{"data":{},"metadata":{},"more":1}', "payload"),
+            (b'{"data":{"x":NaN},"metadata":{}}', "number"),
+            (b'{"data":{},"data":{},"metadata":{}}', "duplicate_key"),
+            (b'{"data":{},"metadata":{}}x', "syntax"),
+        ],
+    )
+    def test_what_is_no_comm_message_is_refused(self, content: bytes, code: str) -> None:
+        """H03: two objects, strictly read."""
+        with pytest.raises(ProtocolError) as caught:
+            parse_comm(content)
+
+        assert caught.value.code == code

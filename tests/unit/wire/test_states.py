@@ -14,7 +14,14 @@ from fumehood_wire.messages import CONTEXT_TO_HOST, MAX_ID_CHARS
 from fumehood_wire.states import Conversation, Kind, State
 
 NAME = "f81d4fae7dec11d0"
-BACKGROUND = {"stream", "display_data", "update_display_data", "clear_output"}
+COMMS = {"comm_open", "comm_msg", "comm_close"}
+BACKGROUND = {"stream", "display_data", "update_display_data", "clear_output", *COMMS}
+QUESTIONS = {
+    "complete_request": ("complete_reply", State.COMPLETING),
+    "inspect_request": ("inspect_reply", State.INSPECTING),
+    "is_complete_request": ("is_complete_reply", State.CHECKING),
+}
+ANSWERS = {state: {reply} for reply, state in QUESTIONS.values()}
 OF_CURRENT = BACKGROUND | {"execute_result", "error", "execute_reply"}
 
 
@@ -49,6 +56,10 @@ def in_state(state: State) -> Conversation:
 
     if state is State.CLOSING:
         conversation.sent(message("shutdown_request"))
+
+    for question, (_, asked) in QUESTIONS.items():
+        if state is asked:
+            conversation.sent(message(question, conversation.next_id))
 
     assert conversation.state is state
     return conversation
@@ -101,6 +112,33 @@ class TestOrdinary:
         with pytest.raises(RuntimeError):
             conversation.sent(reply)
 
+    @pytest.mark.parametrize("question", QUESTIONS)
+    def test_a_question_of_the_host_has_its_own_answer(self, question: str) -> None:
+        """It takes its turn like an execution, and its id is spent."""
+        conversation = in_state(State.IDLE)
+        number = conversation.next_id
+        reply, asked = QUESTIONS[question]
+        conversation.sent(message(question, number))
+        assert conversation.state is asked
+        assert conversation.received(message(reply, number)) is Kind.ANSWER
+        assert (conversation.state, conversation.current_id) == (State.IDLE, None)
+        assert conversation.next_id != number
+
+    @pytest.mark.parametrize("kind", sorted(COMMS))
+    def test_a_comm_message_is_handled_like_an_execution(self, kind: str) -> None:
+        """Its handlers may print, show and send; they end with a reply, and may not ask."""
+        conversation = in_state(State.IDLE)
+        number = conversation.next_id
+        conversation.sent(message(kind, number))
+        assert conversation.state is State.BUSY
+
+        for said in ("stream", "display_data", "comm_open", "comm_msg", "comm_close"):
+            assert conversation.received(message(said, number)) is Kind.CURRENT
+
+        assert refusal(conversation, message("input_request", number)) == "order"
+        assert conversation.received(message("execute_reply", number)) is Kind.CURRENT
+        assert conversation.state is State.IDLE
+
     def test_an_interrupted_question_may_be_asked_again_or_dropped(self) -> None:
         """After an interrupt the code may ask anew, or end, without an answer to its first question."""
         conversation = in_state(State.ASKING)
@@ -127,7 +165,11 @@ class TestHostile:
     @pytest.mark.parametrize("kind", sorted(CONTEXT_TO_HOST))
     def test_every_message_in_every_state(self, state: State, kind: str) -> None:
         """H04: of all messages, in all states, for all executions, just these are legal."""
-        current = {State.BUSY: OF_CURRENT | {"input_request"}, State.ASKING: OF_CURRENT | {"input_request"}}
+        current = {
+            State.BUSY: OF_CURRENT | {"input_request"},
+            State.ASKING: OF_CURRENT | {"input_request"},
+            **ANSWERS,
+        }
         legal = {
             None: {"status"} if state is State.STARTING else set(),
             f"{NAME}-1": BACKGROUND if state is not State.STARTING else set(),
@@ -225,12 +267,13 @@ class TestHost:
     def test_the_host_is_held_to_the_order_too(self) -> None:
         """A mistake of ours shows at once and is not blamed on the guest."""
         for state in State:
-            for kind in ("execute_request", "input_reply", "shutdown_request", "stream"):
+            for kind in ("execute_request", "input_reply", "shutdown_request", "stream", *QUESTIONS, *COMMS):
                 for execution_id in (None, f"{NAME}-2", f"{NAME}-3", f"{NAME}-4"):
                     legal = {
                         (State.IDLE, "execute_request", f"{NAME}-3"),
                         (State.IDLE, "shutdown_request", None),
                         (State.ASKING, "input_reply", f"{NAME}-3"),
+                        *((State.IDLE, request, f"{NAME}-3") for request in (*QUESTIONS, *COMMS)),
                     }
                     conversation = in_state(state)
                     header = {**message(kind, execution_id), "allow_stdin": False}

@@ -1,0 +1,71 @@
+"""Payloads: what lies behind the headers of answers and comm messages.
+
+Runs in the host and in the guest, on frames that have passed `fumehood_wire.messages.check`. As there, nothing is
+repaired, guessed or ignored, and every size that a peer claims is held against what it has sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fumehood_wire.frames import Header, ProtocolError, parse_json
+from fumehood_wire.messages import MAX_MATCH_CHARS, MAX_MATCHES
+from fumehood_wire.rules import any_object, items, record, text
+
+__all__ = ["parse_comm", "parse_matches", "split_comm"]
+
+_MATCHES = items(text(MAX_MATCH_CHARS), MAX_MATCHES)
+_COMM_CONTENT = record({"data": any_object, "metadata": any_object})
+
+
+def parse_matches(payload: bytes) -> list[str]:
+    """Return the completions in the payload of a `complete_reply` that has passed `check`.
+
+    Raises:
+        ProtocolError: It is not a JSON list of at most `MAX_MATCHES` strings of `MAX_MATCH_CHARS` characters.
+    """
+    matches = parse_json(payload)
+    fault = _MATCHES(matches)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"matches {fault}")
+
+    return cast("list[str]", matches)
+
+
+def split_comm(header: Header, payload: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the JSON text and the buffers of a comm message that has passed `check`.
+
+    Raises:
+        ProtocolError: The buffers do not fit into the payload.
+    """
+    sizes = header["buffers"]
+    start = len(payload) - sum(sizes)
+
+    if start < 0:
+        raise ProtocolError("payload", f"{header['type']}: buffers exceed the {len(payload)} bytes sent")
+
+    content = payload[:start]
+    buffers = []
+
+    for size_bytes in sizes:
+        buffers.append(payload[start : start + size_bytes])
+        start += size_bytes
+
+    return content, buffers
+
+
+def parse_comm(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return data and metadata in the JSON text of a comm message.
+
+    Raises:
+        ProtocolError: It is not an object of just these two objects.
+    """
+    value = parse_json(content)
+    fault = _COMM_CONTENT(value)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"comm message {fault}")
+
+    said = cast("dict[str, dict[str, Any]]", value)
+    return said["data"], said["metadata"]
