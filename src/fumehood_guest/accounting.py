@@ -1,17 +1,17 @@
 """Accounting: what the processes of a sandbox use, seen from inside through its own /proc.
 
-Runs in init. Where the host has a memory cgroup these figures are for show; where it has none,
-`MemoryWatcher` is what bounds memory. It must never follow anything but /proc entries of this PID namespace.
+Runs in init. Where the host has cgroups these figures are for show; where it has none, they are what it tells its
+user. It must never follow anything but /proc entries of this PID namespace.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from fumehood_guest import memory
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
 _STATUS_BYTES = 1 << 14
@@ -65,23 +65,22 @@ def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]]) -> boo
     return False
 
 
-def metrics() -> Dict[str, Any]:
+def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> Dict[str, Any]:
     """Returns memory, CPU time, processes and threads, and disk use of the whole sandbox."""
-    memory_bytes = 0
+    pids = (_INIT_PID, *processes())
     cpu_ticks = 0
     count = 0
 
-    for pid in (_INIT_PID, *processes()):
+    for pid in pids:
         fields = _stat_fields(pid)
 
         if fields:
             count += int(fields[17])
-            memory_bytes += _private_bytes(pid)
             cpu_ticks += sum(int(part) for part in fields[11:15])
 
     disk = os.statvfs("/tmp")  # noqa: S108 - the one writable filesystem
     return {
-        "memory_bytes": memory_bytes,
+        "memory_bytes": sum(weigh(pids).values()),
         "cpu_seconds": cpu_ticks / _TICKS_PER_SECOND,
         "processes": count,
         "disk_used_bytes": (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
@@ -111,58 +110,6 @@ def applied_restrictions() -> Dict[str, Any]:
             found["groups"] = len(line[7:].split())
 
     return {**found, "capabilities": capabilities}
-
-
-class MemoryWatcher:
-    """Bounds the memory of a sandbox where no cgroup does: looks now and then, and names who must go."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._last_bytes = 0
-        self._growing = True
-        self._next_look = 0.0
-
-    def interval_ms(self) -> int:
-        """How long init may sleep before it must look again."""
-        return 50 if self._growing else 250
-
-    def over_limit(self) -> Optional[int]:
-        """Looks if it is time to; returns the pid of the largest process when the limit is exceeded."""
-        now = time.monotonic()
-
-        if now < self._next_look:
-            return None
-
-        sizes = {pid: _private_bytes(pid) for pid in processes()}
-        total = sum(sizes.values())
-        self._growing = total > self._last_bytes
-        self._last_bytes = total
-        self._next_look = now + self.interval_ms() / 1000
-
-        return max(sizes, key=lambda pid: sizes[pid]) if total > self._limit_bytes else None
-
-
-def _private_bytes(pid: int) -> int:
-    """Memory that would be freed with this process: its share of anonymous and shared memory, not of files."""
-    total_kib = 0
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-            for line in file:
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
-                    total_kib += int(line.split()[1])
-    except OSError:
-        # A process may have made itself unreadable; then all that it has in memory counts.
-        return _resident_bytes(pid)
-
-    return total_kib * 1024
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _stat_fields(pid: int) -> List[str]:

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest import accounting
 from fumehood_guest.files import HOME, Files
+from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
 from fumehood_guest.watching import Watches
 from fumehood_jail import launch
@@ -45,21 +46,21 @@ class RequestError(Exception):
 class Init:
     """The server loop of a sandbox's PID 1."""
 
-    def __init__(self, sock: socket.socket, memory_bytes: Optional[int]) -> None:
+    def __init__(self, sock: socket.socket, watcher: Optional[MemoryWatcher]) -> None:
         self._sock = sock
         self._decoder = Decoder()
         self._fds: List[int] = []
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poller = select.poll()
         self._readers: Dict[int, Callable[[int], None]] = {}
-        self._watcher = accounting.MemoryWatcher(memory_bytes) if memory_bytes else None
+        self._watcher = watcher
         self._processes = Processes(self)
         self._files = Files()
         self._watches = Watches(self)
         self._verbs: Dict[str, Callable[..., Reply]] = {
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
-            "metrics": lambda: (accounting.metrics(), b""),
+            "metrics": self._metrics,
             **self._files.verbs(),
             **self._processes.verbs(),
             **self._watches.verbs(),
@@ -72,7 +73,7 @@ class Init:
         self.add_reader(self._wakeup_read, self._reap)
 
         while True:
-            timeout_ms = self._watcher.interval_ms() if self._watcher else None
+            timeout_ms = self._watcher.pause_ms() if self._watcher else None
 
             for fd, events in self._poller.poll(timeout_ms):
                 reader = self._readers.get(fd)
@@ -83,7 +84,7 @@ class Init:
             if self._watcher:
                 self._bound_memory(self._watcher)
 
-    def _bound_memory(self, watcher: accounting.MemoryWatcher) -> None:
+    def _bound_memory(self, watcher: MemoryWatcher) -> None:
         pid = watcher.over_limit()
 
         if pid is not None:
@@ -200,6 +201,10 @@ class Init:
             if self._processes.ended(pid, code):
                 self.send_event({"event": "process_exit", "pid": pid, **outcome})
 
+    def _metrics(self) -> Reply:
+        figures = accounting.metrics(self._watcher.weigh) if self._watcher else accounting.metrics()
+        return figures, b""
+
     # -- contexts
 
     def _signal_context(self, pid: int, signal: int) -> Reply:
@@ -238,9 +243,16 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     launch.furnish_sandbox(options)
     _furnish_home()
     _open_gate(gate)
-    abi = launch.confine(options, program, is_context=False)
+    watcher = _watcher(options["watch_memory_bytes"])
+    abi = launch.confine(
+        options, program, is_context=False, before_landlock=watcher.start if watcher else None
+    )
     sock.sendall(encode({"type": "hello", "landlock_abi": abi, **accounting.applied_restrictions()}))
-    Init(sock, options.get("watch_memory_bytes")).run()
+    Init(sock, watcher).run()
+
+
+def _watcher(limit_bytes: Optional[int]) -> Optional[MemoryWatcher]:
+    return MemoryWatcher(limit_bytes, accounting.processes) if limit_bytes else None
 
 
 def _open_gate(gate: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from typing import Any, Dict, List, NoReturn
+from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 from fumehood_jail import caps, counts, landlock, mounts, network, rlimits, seccomp, syscalls, users
 from fumehood_jail.errors import JailError
@@ -85,16 +85,27 @@ def furnish_sandbox(options: Dict[str, Any]) -> None:
     _step("bring up the loopback", network.loopback_up)
 
 
-def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
+def confine(
+    options: Dict[str, Any],
+    program: bytes,
+    is_context: bool,
+    before_landlock: Optional[Callable[[], None]] = None,
+) -> int:
     """Takes from a process of a furnished sandbox everything that guest code must not have.
 
     Init and each context do this for themselves; whatever they start is born confined. After: an ordinary
     user without capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
 
+    Where init watches the memory, contexts may be traced as far as credentials go, because only then does the
+    kernel tell how much they hold. The filter refuses tracing, and Landlock keeps every process of the
+    sandbox out of the memory of a context but those that the context has started itself; where there is no
+    Landlock contexts stay untraceable.
+
     Args:
         options: What is different from sandbox to sandbox.
         program: The system call filter.
         is_context: Whether user code will run here, which may then signal nobody but what it starts itself.
+        before_landlock: Starts the one thread of init that stands outside of Landlock, and of nothing else.
 
     Returns:
         The Landlock ABI that is enforced, 0 when the kernel has none.
@@ -105,9 +116,17 @@ def confine(options: Dict[str, Any], program: bytes, is_context: bool) -> int:
     _step("set resource limits", rlimits.apply, options["rlimits"])
     _step("drop every capability", caps.drop_all)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    abi = _step("enforce Landlock", _enforce_landlock, is_context)
     _step("load the system call filter", seccomp.load, program)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
+
+    if before_landlock is not None:
+        _step("start the watcher's thread", before_landlock)
+
+    abi = _step("enforce Landlock", _enforce_landlock, is_context)
+
+    if is_context and options["is_weighed"] and abi:
+        _step("let init see how much memory this is", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 1)
+
     return int(abi)
 
 

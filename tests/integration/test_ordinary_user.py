@@ -61,6 +61,9 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
     assert state == "degraded"
     assert "install newuidmap and list a range in /etc/subuid" in why
 
+    assert isolation["landlock"][0] == "on"
+    assert "one thread of init stands outside" in isolation["landlock"][1]
+
     for name, expected, words in (
         ("cgroup memory", "degraded", "a watcher inside instead"),
         ("cgroup pids", "degraded", "a resource limit instead"),
@@ -88,6 +91,26 @@ def test_bombs_end_without_cgroups() -> None:
     assert errno_value == 11
     assert 30 <= forked <= 40
     assert (seen["after"], seen["neighbour"]) == ("42", "'neighbour'")
+
+
+def test_memory_that_forks_share_counts_once() -> None:
+    """Twenty children of a context, of 85 MB each that they share with it, fit into 256 MiB."""
+    seen = run_scene("user_scenes.many_forked_children", ordinary=True)
+
+    assert (seen["forked"], seen["bomb"], seen["alive"]) == ("20", "-9", "20")
+    assert seen["more processes"] == 20
+    # What a fork writes to is its own: a few megabytes each.
+    assert 10 <= seen["alone"] <= 100
+    assert seen["alone"] <= seen["together"] <= 200
+
+
+def test_contexts_that_are_weighed_cannot_be_read() -> None:
+    """So that init may weigh a context it can be traced; Landlock leaves that to what it has started itself."""
+    seen = run_scene("user_scenes.reaching_for_memory", ordinary=True)
+
+    assert seen.pop("child") == ["ok"]
+    # Of init: the process, and each of its two threads.
+    assert seen == {"context": ["EACCES"], "command": ["EACCES"], "init": ["EACCES"] * 3}
 
 
 def test_bombs_end_for_root_in_the_same_way() -> None:

@@ -98,6 +98,83 @@ def memory_and_fork_bombs() -> dict[str, Any]:
         }
 
 
+def many_forked_children() -> dict[str, Any]:
+    """Holds twenty children that share nearly all of their memory, until the watcher has looked at them twice."""
+    limits = Limits(memory_bytes=256 << 20, processes=64, wall_seconds=60)
+
+    with Sandbox(limits=limits) as sandbox:
+        alone = sandbox.get_metrics()
+        forked = sandbox.run_code(
+            "import os, signal\n"
+            "pids = []\n"
+            "for _ in range(20):\n"
+            "    pid = os.fork()\n"
+            "    if pid == 0:\n"
+            "        signal.pause()\n"
+            "    pids.append(pid)\n"
+            "len(pids)"
+        )
+        together = sandbox.get_metrics()
+        # More than the watcher bears: it has looked when the child is gone, and has found no other to blame.
+        sandbox.run_code(
+            "import subprocess, sys\n"
+            "code = 'held = []\\nwhile True: held.append(bytearray(32 << 20))'\n"
+            "status = subprocess.run([sys.executable, '-c', code]).returncode"
+        )
+        return {
+            "forked": forked.text or str(forked.error),
+            "bomb": sandbox.run_code("status").text,
+            "alive": sandbox.run_code("sum(os.waitpid(pid, os.WNOHANG) == (0, 0) for pid in pids)").text,
+            "alone": alone.memory_bytes >> 20,
+            "together": together.memory_bytes >> 20,
+            "more processes": together.processes - alone.processes,
+        }
+
+
+_REACH = """
+import errno, os, sys
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(1)
+
+def reach(process):
+    said = set()
+    for look, name in ((read, "maps"), (read, "environ"), (os.readlink, "root"), (os.readlink, "ns/mnt")):
+        try:
+            said.add("ok" if look(f"/proc/{process}/{name}") else "empty")
+        except OSError as error:
+            said.add(errno.errorcode[error.errno])
+    return " ".join(sorted(said))
+
+for process in sys.argv[1:]:
+    print(reach(process))
+"""
+
+
+def reaching_for_memory() -> dict[str, list[str]]:
+    """Reads what only a tracer may read: of a context from its child, another context, a command; and of init."""
+    reach_init = (
+        "for name in ['', *os.listdir('/proc/1/task')]: print(reach(f'1/task/{name}' if name else 1))"
+    )
+
+    with Sandbox() as sandbox:
+        sandbox.files.write("reach.py", _REACH)
+        pid = sandbox.run_code(f"{_REACH}\nos.getpid()").text
+        other = sandbox.create_code_context()
+        sandbox.run_code(_REACH, context=other)
+        as_child = (
+            "import subprocess; subprocess.run([sys.executable, 'reach.py', str(os.getpid())]).returncode"
+        )
+        said = {
+            "child": str(sandbox.run_code(as_child).logs),
+            "context": str(sandbox.run_code(f"print(reach({pid}))", context=other).logs),
+            "command": sandbox.commands.run(f"python reach.py {pid}").stdout,
+            "init": str(sandbox.run_code(reach_init).logs),
+        }
+        return {name: text.split() for name, text in said.items()}
+
+
 def cells(*names: str) -> dict[str, str]:
     """Runs programs of the compatibility tests, each as a cell and as a script of a sandbox of its own."""
     shown = {}

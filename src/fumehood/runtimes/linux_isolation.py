@@ -26,9 +26,7 @@ def describe_isolation(
         _layer("capabilities", greeting["capabilities"] == 0, "all five sets are empty", "some are left"),
         _layer("no new privileges", greeting["no_new_privileges"], "", "the flag is not set"),
         _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
-        _layer(
-            "landlock", greeting["landlock_abi"] > 0, f"ABI {greeting['landlock_abi']}", "the kernel has none"
-        ),
+        _landlock(greeting["landlock_abi"], init_watches=driver is None),
         _layer("network", True, "a namespace of its own with a loopback and no route", ""),
     )
     stands = all(wall.state != "off" for wall in walls if wall.name != "landlock")
@@ -42,6 +40,15 @@ def _identity(ids: users.IdPlan) -> Layer:
 
     return Layer(name="identity", state="degraded", why="shares the uid of the user who runs the host process; "
                  "install newuidmap and list a range in /etc/subuid, or run as root")  # fmt: skip
+
+
+def _landlock(abi: int, init_watches: bool) -> Layer:
+    detail = f"ABI {abi}"
+
+    if init_watches:
+        detail += "; one thread of init stands outside, to read how much memory contexts hold"
+
+    return _layer("landlock", abi > 0, detail, "the kernel has none")
 
 
 def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer, ...]:

@@ -60,10 +60,11 @@ class LinuxSpawner(Spawner):
         self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count))
         # Where cgroups are made, or why nowhere.
         self._driver, self._cgroup_reason = cgroup_place
+        self._init_watches = self._driver is None
+        # Mounts and resource limits are made once; the watcher inside is told once.
+        self.fixed_limits = _FIXED_LIMITS | ({"memory_bytes"} if self._init_watches else frozenset())
         # By numbers that mean nothing to anybody else: what founder and zygote once read, their clones
         # inherit.
-        # Mounts and resource limits are made once; the watcher inside is told once.
-        self.fixed_limits = _FIXED_LIMITS | ({"memory_bytes"} if self._driver is None else frozenset())
         self._guests: dict[int, LinuxGuest] = {}
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
@@ -175,7 +176,7 @@ class LinuxSpawner(Spawner):
             "cwd": info.cwd,
             "envs": dict(birth.envs),
         }
-        file = _unread({"options": {"rlimits": _rlimits(limits)}, "context": context_fields})
+        file = _unread({"options": self._confinement(limits), "context": context_fields})
         try:
             self._zygote.send({"type": "start_context", "number": number}, [file, *fds])
         finally:
@@ -211,9 +212,13 @@ class LinuxSpawner(Spawner):
             "hostname": HOSTNAME,
             "disk_bytes": limits.disk_bytes,
             "inodes": limits.inodes,
-            "rlimits": _rlimits(limits),
-            "watch_memory_bytes": None if self._driver is not None else limits.memory_bytes,
+            "watch_memory_bytes": limits.memory_bytes if self._init_watches else None,
+            **self._confinement(limits),
         }
+
+    def _confinement(self, limits: Limits) -> dict[str, Any]:
+        """What `launch.confine` is told, in init and in contexts."""
+        return {"rlimits": _rlimits(limits, self._init_watches), "is_weighed": self._init_watches}
 
     def _founder_says(self, message: dict[str, Any]) -> None:
         number = int(message["sandbox"])
@@ -318,7 +323,7 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _rlimits(limits: Limits) -> dict[str, int]:
+def _rlimits(limits: Limits, init_watches: bool) -> dict[str, int]:
     """The second line behind the control groups, and the first where there are none."""
     return {
         "nofile": limits.open_files,
@@ -327,5 +332,6 @@ def _rlimits(limits: Limits) -> dict[str, int]:
         "sigpending": 1024,
         "nice": 0,
         "rtprio": 0,
-        "nproc": limits.processes + 1,
+        # Beside what is the guest's: init, and its watcher's thread.
+        "nproc": limits.processes + (2 if init_watches else 1),
     }

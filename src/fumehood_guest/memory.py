@@ -1,0 +1,123 @@
+"""Memory: how much of it the processes of a sandbox hold, and the watcher that bounds it where no cgroup does.
+
+Runs in init. A fork shares nearly all pages with its parent, and each must count once: the kernel divides them
+among those who share them, but tells only those who may trace a process. Contexts live behind Landlock domains
+that are no part of init's, so the watcher asks by a thread that was started before init entered its own. That
+thread is confined in every other way, and does nothing but read these files: whatever init does for the host it
+does behind Landlock. It must never follow anything but /proc entries of this PID namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from queue import SimpleQueue
+from typing import Callable, Dict, Iterable, List, Optional
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_GROWING_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 0.25
+# The watcher rests so many times as long as a look took, up to the longest pause.
+_REST_FACTOR = 8
+# The cheap count lags behind on machines with many processors: trusted for so long, and up to half of the limit.
+_TRUSTED_SECONDS = 1.0
+
+
+class MemoryWatcher:
+    """Bounds the memory of a sandbox: looks now and then, and names who must go.
+
+    Args:
+        limit_bytes: What all processes may hold together.
+        processes: Returns their pids.
+    """
+
+    def __init__(self, limit_bytes: int, processes: Callable[[], Iterable[int]]) -> None:
+        self._limit_bytes = limit_bytes
+        self._processes = processes
+        self._questions: SimpleQueue[List[int]] = SimpleQueue()
+        self._answers: SimpleQueue[Dict[int, int]] = SimpleQueue()
+        self._last_resident_bytes = 0
+        self._last_bytes = 0
+        self._next_look = 0.0
+        self._next_exact_look = 0.0
+
+    def start(self) -> None:
+        """Starts the thread, which keeps the rights that the caller has now."""
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def weigh(self, pids: Iterable[int]) -> Dict[int, int]:
+        """Returns what each process holds, as its thread may read it; waits for that, so the two never run at once."""
+        self._questions.put(list(pids))
+        return self._answers.get()
+
+    def pause_ms(self) -> int:
+        """How long init may sleep before it must look again."""
+        return max(1, round((self._next_look - time.monotonic()) * 1000))
+
+    def over_limit(self) -> Optional[int]:
+        """Looks if it is time to; returns the pid of the largest process when the limit is exceeded."""
+        started = time.monotonic()
+
+        if started < self._next_look:
+            return None
+
+        pids = list(self._processes())
+        resident_bytes = sum(map(_resident_bytes, pids))
+        is_growing = resident_bytes > self._last_resident_bytes
+        self._last_resident_bytes = resident_bytes
+        largest = None
+
+        # Shared pages count more than once there, so it is never less than what is held. Reading exactly takes a
+        # hundred times as long.
+        if 2 * resident_bytes > self._limit_bytes or started >= self._next_exact_look:
+            sizes = self.weigh(pids)
+            total_bytes = sum(sizes.values())
+            is_growing = is_growing or total_bytes > self._last_bytes
+            self._last_bytes = total_bytes
+            self._next_exact_look = started + _TRUSTED_SECONDS
+
+            if total_bytes > self._limit_bytes:
+                largest = max(sizes, key=lambda pid: sizes[pid])
+
+        now = time.monotonic()
+        rest_seconds = _REST_FACTOR * (now - started)
+        shortest_seconds = _GROWING_SECONDS if is_growing else _LONGEST_PAUSE_SECONDS
+        self._next_look = now + min(max(shortest_seconds, rest_seconds), _LONGEST_PAUSE_SECONDS)
+        return largest
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                self._answers.put(weigh(self._questions.get()))
+        finally:
+            # Nobody bounds the memory any more.
+            os._exit(1)
+
+
+def weigh(pids: Iterable[int]) -> Dict[int, int]:
+    """Returns what each process holds, as far as the calling thread may read it."""
+    return {pid: _held_bytes(pid) for pid in pids}
+
+
+def _held_bytes(pid: int) -> int:
+    """Memory that would be freed with this process: its share of anonymous and shared memory, not of files."""
+    total_kib = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                    total_kib += int(line.split()[1])
+    except OSError:
+        # A process may have made itself unreadable; then all that it has in memory counts.
+        return _resident_bytes(pid)
+
+    return total_kib * 1024
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0
