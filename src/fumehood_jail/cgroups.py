@@ -18,7 +18,7 @@ from fumehood_jail.cgroup_base import Cgroup, CgroupDriver, kill_members
 from fumehood_jail.cgroup_v1 import CgroupDriverV1
 from fumehood_jail.cgroup_v2 import CgroupDriverV2
 
-__all__ = ["Cgroup", "CgroupDriver", "cgroup_name", "detect", "owner_is_alive", "sweep"]
+__all__ = ["Cgroup", "CgroupDriver", "cgroup_name", "detect", "memory_folders", "owner_is_alive", "sweep"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +65,31 @@ def detect(proc: str = "/proc/self") -> tuple[CgroupDriver | None, list[str]]:
         reasons.append("no cgroup file system is mounted")
 
     return _detect_v2(mounts, paths, reasons) or _detect_v1(mounts, paths, reasons), reasons
+
+
+def memory_folders(proc: str = "/proc/self") -> list[tuple[int, str]]:
+    """Lists the cgroups that bound the memory of this process, its own first, each with its version.
+
+    Args:
+        proc: The folder with this process's `mountinfo` and `cgroup`.
+    """
+    paths = _own_paths(f"{proc}/cgroup")
+    found: list[tuple[int, str]] = []
+    for mount in _mounts(f"{proc}/mountinfo"):
+        if mount.version == 2 and "" in paths and "memory" in _words(f"{mount.folder}/cgroup.controllers"):
+            path = paths[""]
+        elif "memory" in mount.controllers and "memory" in paths:
+            path = paths["memory"]
+        else:
+            continue
+
+        folder = mount.folder_of(path)
+        found.append((mount.version, folder))
+        while folder != mount.folder:
+            folder = os.path.dirname(folder)
+            found.append((mount.version, folder))
+
+    return found
 
 
 def cgroup_name(prefix: str, label: str) -> str:

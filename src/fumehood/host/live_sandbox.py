@@ -10,27 +10,20 @@ import asyncio
 import errno
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fumehood.backends.requests import (
-    DEFAULT_CONTEXT_ID,
     ContextCall,
-    CreateContext,
     ExecuteRequest,
     InputAnswer,
-    ListContexts,
-    RemoveContext,
-    RestartContext,
     StatFile,
 )
 from fumehood.errors import (
-    ContextNotFoundError,
     EndReason,
     FileError,
     FumehoodError,
-    InvalidArgumentError,
     ProtocolViolationError,
     SandboxClosedError,
     SandboxStartError,
@@ -40,7 +33,7 @@ from fumehood.execution import Execution
 from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
-from fumehood.host.live_context import LiveContext
+from fumehood.host.live_contexts import DEFAULT_CONTEXT, HOME, LiveContexts
 from fumehood.host.live_files import LiveFiles
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
@@ -49,11 +42,9 @@ from fumehood.models import ContextInfo, FileChange, Metrics
 from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
 from fumehood_wire.frames import ProtocolError
 
-_HOME = "/home/user"
-_DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=_HOME)
-_BASH_CONTEXT_ID = "bash"
+_T = TypeVar("_T")
+
 _REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
-_MAX_CONTEXTS = 32
 _MAX_QUEUED_CHANGES = 10_000
 
 
@@ -75,7 +66,7 @@ class Birth:
     def first_context(self) -> ContextBirth:
         """Makes what the runtime starts the context with."""
         self.link = new_link(self.limits, lambda error: self.on_broken(error))
-        return ContextBirth(fds=self.link.guest_fds(), info=_DEFAULT_CONTEXT, envs=self.envs)
+        return ContextBirth(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
 
     def abandon(self) -> None:
         """No guest was made."""
@@ -109,16 +100,13 @@ class LiveSandbox:
         self._breach: ProtocolError | None = None
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
-        self._contexts: dict[str, LiveContext] = {}
-        self._next_context = 1
         self._watches: dict[int, asyncio.Queue[FileChange | None]] = {}
         self._init = InitClient(guest.socket, self._event, self._init_closed)
         self.meter = Meter(guest, self._asked_cpu_seconds)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs)
-        self._default = LiveContext(self, _DEFAULT_CONTEXT)
-        self._default.adopt(birth.link, guest.first_context)
-        self._contexts[DEFAULT_CONTEXT_ID] = self._default
+        self.contexts = LiveContexts(self, self._directory)
+        self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
 
     @property
@@ -129,7 +117,7 @@ class LiveSandbox:
     @property
     def busy(self) -> bool:
         """True while code runs in a context."""
-        return any(context.busy for context in self._contexts.values())
+        return self.contexts.busy
 
     def touch(self) -> None:
         """Somebody uses it."""
@@ -138,14 +126,14 @@ class LiveSandbox:
     async def prepare(self) -> None:
         """Waits until the default context is ready, so that the first call need not wait for it."""
         try:
-            await self._default.start()
+            await self.contexts.default.start()
         except (ContextStartError, InitError, InitGoneError) as error:
             self.end("died")
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
 
     async def rehearse(self) -> None:
         """Runs our own empty cell: the pages that every cell writes to are copied before a user waits."""
-        await self._default.execute(_REHEARSAL, lambda _: None)
+        await self.contexts.default.execute(_REHEARSAL, lambda _: None)
 
     async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
         """Hands a prepared sandbox to its user, with limits and environment of their own."""
@@ -156,7 +144,7 @@ class LiveSandbox:
 
         if envs != self._envs:
             self._envs = envs
-            await self._guarded(self._default.replace())
+            await self._guarded(self.contexts.default.replace())
 
     def end(self, reason: EndReason) -> None:
         """Begins its end; `guest.ended` tells when nothing is left."""
@@ -171,7 +159,7 @@ class LiveSandbox:
     async def execute(self, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
         """Runs code; see the port."""
         self._check_alive()
-        context = self._context_for(request)
+        context = self.contexts.for_request(request)
         self.touch()
         try:
             execution = await context.execute(request, emit)
@@ -196,37 +184,20 @@ class LiveSandbox:
         """Answers a question; see the port."""
         self._check_alive()
 
-        for context in self._contexts.values():
+        for context in self.contexts:
             context.answer_input(answer.execution_id, answer.request_id, answer.text)
 
     def interrupt(self, context_id: str | None) -> bool:
         """Interrupts what runs; see the port."""
         self._check_alive()
-        name = context_id or DEFAULT_CONTEXT_ID
-
-        if name not in self._contexts and name != DEFAULT_CONTEXT_ID:
-            raise ContextNotFoundError(context_id=name)
-
-        return name in self._contexts and self._contexts[name].interrupt()
+        return self.contexts.interrupt(context_id)
 
     async def context_call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Creates, lists, restarts or removes contexts; see the port."""
         self._check_alive()
         self.touch()
 
-        match call:
-            case ListContexts():
-                return tuple(context.info for context in self._contexts.values())
-            case CreateContext():
-                return (await self._create_context(call),)
-            case RestartContext():
-                context = self._existing(call.context_id)
-                await self._guarded(context.replace())
-                return (context.info,)
-            case RemoveContext():
-                await self._guarded(self._existing(call.context_id).kill())
-                self._contexts.pop(call.context_id, None)
-                return ()
+        return await self._guarded(self.contexts.call(call))
 
     async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; see the port."""
@@ -309,26 +280,10 @@ class LiveSandbox:
 
     # -- inside
 
-    async def _create_context(self, call: CreateContext) -> ContextInfo:
-        if len(self._contexts) >= _MAX_CONTEXTS:
-            raise InvalidArgumentError(
-                field="contexts",
-                value=len(self._contexts) + 1,
-                allowed=f"at most {_MAX_CONTEXTS} in a sandbox",
-            )
-
-        context_id = f"context-{self._next_context}"
-        self._next_context += 1
-        info = ContextInfo(id=context_id, language=call.language, cwd=await self._directory(call.cwd))
-        context = LiveContext(self, info)
-        await self._guarded(context.start())
-        self._contexts[context_id] = context
-        return info
-
     async def _directory(self, path: str | None) -> str:
         """Where a context is to start: an absolute path that is a directory."""
         if path is None:
-            return _HOME
+            return HOME
 
         (info,) = await self.files.call(StatFile(path=path))
 
@@ -337,39 +292,15 @@ class LiveSandbox:
 
         return info.path
 
-    async def _guarded(self, work: Any) -> None:
+    async def _guarded(self, work: Awaitable[_T]) -> _T:
         try:
-            await work
+            return await work
         except InitGoneError:
             self._check_alive(outcome_unknown=True)
             raise
         except ContextStartError as error:
             self._check_alive(outcome_unknown=True)
             raise SandboxStartError(step="start a context", reason=str(error)) from None
-
-    def _context_for(self, request: ExecuteRequest) -> LiveContext:
-        if request.context_id is None:
-            name = DEFAULT_CONTEXT_ID if request.language == "python" else _BASH_CONTEXT_ID
-            return self._context(name, request.language)
-
-        if request.context_id == DEFAULT_CONTEXT_ID:
-            return self._context(DEFAULT_CONTEXT_ID, "python")
-
-        return self._existing(request.context_id)
-
-    def _context(self, name: str, language: str) -> LiveContext:
-        if name not in self._contexts:
-            self._contexts[name] = LiveContext(self, ContextInfo(id=name, language=language, cwd=_HOME))
-
-        return self._contexts[name]
-
-    def _existing(self, context_id: str) -> LiveContext:
-        context = self._contexts.get(context_id)
-
-        if context is None:
-            raise ContextNotFoundError(context_id=context_id)
-
-        return context
 
     async def _changes(
         self, watch_id: int, queue: asyncio.Queue[FileChange | None]
@@ -425,7 +356,7 @@ class LiveSandbox:
         if self.end_reason is None:
             self.end_reason = "died"
 
-        for context in self._contexts.values():
+        for context in self.contexts:
             context.close()
 
         self.processes.close(self.epitaph(outcome_unknown=True))

@@ -42,6 +42,28 @@ class ContextBirth:
     envs: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a machine has, and what is left of it.
+
+    Attributes:
+        memory_available_bytes: Memory that can be had without pushing anything out.
+        memory_total_bytes: All memory.
+        cpu_cores: Processors.
+        load: Tasks that ran or waited to run, on average over the last minute.
+        runnable: Tasks that run or wait to run now.
+        cpu_pressure: Percentage of the last ten seconds in which a task waited for a processor; None where
+            nobody counts.
+    """
+
+    memory_available_bytes: int
+    memory_total_bytes: int
+    cpu_cores: float
+    load: float
+    runnable: int
+    cpu_pressure: float | None
+
+
 class GuestContext(ABC):
     """One context process, as its runtime sees it.
 
@@ -139,6 +161,10 @@ class Spawner(ABC):
 
 class Runtime(ABC):
     """A way to make sandboxes."""
+
+    @abstractmethod
+    def room(self) -> Room:
+        """Tells what the machine has left; cheap enough to be asked ten times a second."""
 
     @abstractmethod
     async def start(self, template: Template) -> Spawner:
