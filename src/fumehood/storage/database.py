@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from fumehood.errors import InvalidArgumentError
 from fumehood.service_errors import StorageError, StorageStartError
 from fumehood.storage.migrating import migrate
+from fumehood.storage.presence import Presence
 from fumehood.storage.sqlite_file import Quarantine, prepare_file, starting
 
 _LOG = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Database:
     Attributes:
         location: Its address without a password.
         quarantined: The broken database in whose place this one was made at the start, or None.
+        presence: This process among those that use the database.
     """
 
     def __init__(self, engine: AsyncEngine, location: str, quarantined: Quarantine | None) -> None:
@@ -81,6 +83,7 @@ class Database:
         self._is_sqlite = engine.dialect.name == "sqlite"
         # SQLite has one writer; who waits here does not hold a connection meanwhile, and is served in order.
         self._turn = asyncio.Lock()
+        self.presence = Presence(self)
 
     @contextlib.asynccontextmanager
     async def reading(self, operation: str) -> AsyncIterator[AsyncConnection]:
@@ -108,7 +111,8 @@ class Database:
         return sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Say goodbye to the other servers and close all connections."""
+        await self.presence.end()
         await self._engine.dispose()
 
     @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from sqlalchemy import bindparam, select, update
 from fumehood.limits import check_seconds
 from fumehood.service_errors import KeyNotFoundError, StorageError
 from fumehood.storage.database import Database
+from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy, as_json, check_scopes, from_json
 from fumehood.storage.tables import KEYS, check_text
 
@@ -30,6 +31,8 @@ _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _SECRET_BYTES = 32
 _REMEMBERED_KEYS = 10_000
 _NOTHING = bytes(32)
+# When a key was last used is for people: it may be a minute old.
+_FLUSH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,11 @@ class Keys:
         # Counts what makes answers under way old: one that was asked before is not remembered.
         self._changes = 0
         self._used: dict[str, float] = {}
+        self._later = Later(_FLUSH_SECONDS, self.flush)
+
+    async def close(self) -> None:
+        """Store what is still in memory."""
+        await self._later.close()
 
     async def create(
         self, name: str, *, scopes: Iterable[str] = ("execute", "sandboxes"), policy: KeyPolicy | None = None
@@ -144,6 +152,7 @@ class Keys:
             return None
 
         self._used[key_id] = now
+        self._later.ask()
         return known.record
 
     async def get(self, key_id: str) -> KeyRecord:

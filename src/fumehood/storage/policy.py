@@ -1,18 +1,20 @@
 """What a key may do and use: scopes and `KeyPolicy`, a value that is valid if it exists, and its form as JSON.
 
 Runs in the server's process. Nothing is enforced here but the bounds of the values themselves: who holds sandboxes
-asks `exceeded`, who counts asks the quotas.
+asks `check_limits`, who counts reads the quotas.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import BOUNDS, Bound, Limits
+from fumehood.service_errors import QuotaError
 
 SCOPES = frozenset({"execute", "sandboxes", "keys"})
 
@@ -61,16 +63,17 @@ class KeyPolicy:
 
         object.__setattr__(self, "max_limits", MappingProxyType(dict(self.max_limits)))
 
-    def exceeded(self, limits: Limits) -> str | None:
-        """Return the name of the first of `limits` that is above what this policy allows, or None."""
+    def check_limits(self, limits: Limits) -> None:
+        """Raise QuotaError for the first of `limits` that is above what this policy allows."""
         for name, maximum in self.max_limits.items():
             value = getattr(limits, name)
-
             # None is no limit at all, which is above any.
-            if value is None or value > maximum:
-                return name
+            asked = math.inf if value is None else value
 
-        return None
+            if asked > maximum:
+                raise QuotaError(
+                    quota=f"limits.{name}", used=asked, maximum=maximum, retry_after_seconds=None
+                )
 
 
 def check_scopes(scopes: Iterable[str]) -> frozenset[str]:

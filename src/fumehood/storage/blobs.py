@@ -1,0 +1,356 @@
+"""Bytes that outlive a sandbox: a local folder by default, or S3, Azure or Google storage by address.
+
+Runs in the server's process, on its loop; the work itself is done by obstore's own threads. Names are ours alone: they
+are made here, matched against one pattern, and a user's name is never part of one. A blob appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, from_url
+
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.service_errors import (
+    BlobNotFoundError,
+    RequestTooLargeError,
+    StorageError,
+    StorageStartError,
+)
+
+_LOG = logging.getLogger(__name__)
+_SCHEMES = ("s3://", "az://", "gs://")
+_ALLOWED = "a folder, s3://BUCKET[/PREFIX], az://CONTAINER[/PREFIX] or gs://BUCKET[/PREFIX]"
+_KIND = re.compile(r"[a-z]{1,16}", re.ASCII)
+_NAME = re.compile(r"[a-z]{1,16}/[0-9a-f]{2}/[0-9a-f]{32}", re.ASCII)
+# What S3 wants of a part at least; so much of each transfer is in memory, twice.
+_PART_BYTES = 5 * 1024 * 1024
+_PARTS_AT_ONCE = 2
+_READ_BYTES = 256 * 1024
+# Time of one request; a part or a chunk is one, and slow is better than broken off.
+_CLIENT = {"timeout": "300s", "connect_timeout": "10s"}
+_DELETES_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """What is known of a blob.
+
+    Attributes:
+        name: Its name.
+        size_bytes: Its size.
+        modified_at: When it was stored (UTC).
+        etag: The store's own mark of its content, or None.
+    """
+
+    name: str
+    size_bytes: int
+    modified_at: datetime
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlobReading:
+    """A blob, or a range of it, that is being read.
+
+    Attributes:
+        info: The whole blob.
+        start: First byte of the range.
+        end: The byte after its last.
+        chunks: The bytes of the range, to be read once.
+    """
+
+    info: BlobInfo
+    start: int
+    end: int
+    chunks: AsyncIterator[bytes]
+
+
+def open_blobs(location: str, *, options: Mapping[str, Any] | None = None) -> Blobs:
+    """Open a blob store.
+
+    Nothing is asked of a remote store yet: `Blobs.check` does.
+
+    Args:
+        location: A folder, which is made, or the address of a bucket or container.
+        options: Settings of a remote store as obstore names them. Without them its own environment variables count
+            (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AZURE_STORAGE_ACCOUNT_NAME`, `GOOGLE_SERVICE_ACCOUNT`, ...).
+
+    Raises:
+        InvalidArgumentError: The address is of no kind that is known here.
+        StorageStartError: The folder cannot be made, or the address or a setting is refused.
+    """
+    try:
+        if location.startswith(_SCHEMES):
+            settings: dict[str, Any] = {**(options or {})}
+            client = {**_CLIENT, **settings.pop("client_options", {})}
+            return Blobs(from_url(location, config=settings or None, client_options=client), location)  # type: ignore[call-overload]
+
+        if "://" in location or not location:
+            raise InvalidArgumentError(
+                field="blobs_url", value=location.partition("://")[0], allowed=_ALLOWED
+            )
+
+        folder = os.path.abspath(location)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return Blobs(LocalStore(prefix=folder), folder)
+    except (OSError, ValueError, BaseError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+
+        raise StorageStartError(location=location, reason=_said(error)) from error
+
+
+class Blobs:
+    """A blob store.
+
+    Attributes:
+        location: Its folder or address.
+    """
+
+    def __init__(self, store: Any, location: str) -> None:
+        self.location = location
+        self._store = store
+
+    async def check(self) -> None:
+        """Raise StorageStartError unless the store answers; called once at the start."""
+        try:
+            async for _ in obstore.list(self._store, prefix="check", chunk_size=1):
+                break
+        except (OSError, BaseError) as error:
+            raise StorageStartError(location=self.location, reason=_said(error)) from error
+
+    async def put(
+        self, data: bytes | AsyncIterable[bytes], *, kind: str = "files", max_bytes: int | None = None
+    ) -> BlobInfo:
+        """Store bytes under a new name.
+
+        Args:
+            data: All of them, or a stream; an error of the stream passes, and nothing is stored.
+            kind: First part of the name: letters.
+            max_bytes: A longer stream is refused.
+
+        Raises:
+            RequestTooLargeError: There are more than `max_bytes`. Nothing was stored.
+        """
+        name = _new_name(kind)
+        source = _Source(data, max_bytes)
+
+        try:
+            with self._failing("storing a file", name):
+                result = await self._put(name, source)
+        except Exception:
+            # A stream that failed for reasons of its own is not the store's failure, whatever its error looks like.
+            if source.failure is not None:
+                raise source.failure from None
+
+            raise
+
+        return BlobInfo(name, source.size_bytes, datetime.now(UTC), result["e_tag"])
+
+    async def head(self, name: str) -> BlobInfo:
+        """Return what is known of a blob; raise BlobNotFoundError if there is none."""
+        with self._failing("looking up a file", _checked(name)):
+            return _info(await obstore.head_async(self._store, name))
+
+    async def get(self, name: str, *, start: int = 0, end: int | None = None) -> BlobReading:
+        """Begin to read a blob.
+
+        Args:
+            name: Its name.
+            start: First byte.
+            end: The byte after the last; None, or one beyond the blob, is its end.
+
+        Raises:
+            InvalidArgumentError: No byte is in the range, and the blob is not empty.
+        """
+        if start < 0 or (end is not None and end < start):
+            raise InvalidArgumentError(field="range", value=(start, end), allowed="0 <= start <= end")
+
+        if start == 0 and end is None:
+            return await self._read(name, None)
+
+        # A store refuses a range outside, each in its own words; so we look first.
+        size_bytes = (await self.head(name)).size_bytes
+        end = size_bytes if end is None else min(end, size_bytes)
+
+        if start >= end:
+            raise InvalidArgumentError(
+                field="range", value=(start, end), allowed=f"bytes of a file that has {size_bytes}"
+            )
+
+        return await self._read(name, (start, end))
+
+    async def read(self, name: str, *, max_bytes: int) -> bytes:
+        """Return a whole blob; raise RequestTooLargeError if it has more than `max_bytes`."""
+        reading = await self.get(name)
+
+        if reading.info.size_bytes > max_bytes:
+            raise RequestTooLargeError(what="file", maximum=max_bytes)
+
+        return b"".join([chunk async for chunk in reading.chunks])
+
+    async def delete(self, name: str) -> None:
+        """Remove a blob; one that is not there is no error."""
+        with contextlib.suppress(BlobNotFoundError):
+            with self._failing("removing a file", _checked(name)):
+                await obstore.delete_async(self._store, name)
+
+    async def delete_many(self, names: Iterable[str]) -> None:
+        """Remove blobs, a few at a time."""
+        gate = asyncio.Semaphore(_DELETES_AT_ONCE)
+
+        async def delete_one(name: str) -> None:
+            async with gate:
+                await self.delete(name)
+
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(delete_one(name))
+
+    async def list(self, kind: str) -> AsyncGenerator[BlobInfo, None]:
+        """Yield the blobs of a kind, in no order."""
+        if not _KIND.fullmatch(kind):
+            raise InvalidArgumentError(field="kind", value=kind, allowed="1 to 16 letters a to z")
+
+        with self._failing("listing files", kind):
+            async for batch in obstore.list(self._store, prefix=kind):
+                for meta in batch:
+                    # What others have put beside ours is none of our business.
+                    if _NAME.fullmatch(meta["path"]):
+                        yield _info(meta)
+
+    async def _put(self, name: str, source: _Source) -> Any:
+        first = await source.first_part()
+
+        # What fits into one part is one request; an upload of parts is three at least, and cannot be empty.
+        if source.is_exhausted:
+            return await obstore.put_async(self._store, name, first, use_multipart=False)
+
+        return await obstore.put_async(
+            self._store, name, source.rest(first), chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+        )
+
+    async def _read(self, name: str, span: tuple[int, int] | None) -> BlobReading:
+        with self._failing("reading a file", _checked(name)):
+            result = await obstore.get_async(self._store, name, options={"range": span} if span else None)
+            start, end = result.range
+            return BlobReading(_info(result.meta), start, end, self._chunks(result, name))
+
+    async def _chunks(self, result: Any, name: str) -> AsyncGenerator[bytes, None]:
+        with self._failing("reading a file", name):
+            async for chunk in result.stream(min_chunk_size=_READ_BYTES):
+                yield bytes(chunk)
+
+    @contextlib.contextmanager
+    def _failing(self, operation: str, name: str) -> Iterator[None]:
+        """Turn what the store raises into errors of ours; its words go to the log, not to the caller."""
+        try:
+            yield
+        except FumehoodError:
+            # Some are OSErrors as well; what a caller's stream raised is not the store's.
+            raise
+        except FileNotFoundError as error:
+            raise BlobNotFoundError(name=name) from error
+        except (OSError, BaseError) as error:
+            _LOG.error("the blob store %s failed while %s: %s", self.location, operation, _said(error))
+            raise StorageError(operation=operation, reason=_said(error)) from error
+
+
+class _Source:
+    """The bytes of a caller, counted; too many are an error of the stream.
+
+    Attributes:
+        size_bytes: How many have passed.
+        is_exhausted: There are no more.
+        failure: What the stream raised, or None.
+    """
+
+    def __init__(self, data: bytes | AsyncIterable[bytes], max_bytes: int | None) -> None:
+        self.size_bytes = 0
+        self.is_exhausted = False
+        self.failure: Exception | None = None
+        self._stream = aiter(_stream_of(data))
+        self._max_bytes = max_bytes
+
+    async def first_part(self) -> bytes:
+        """Return the first bytes: all, or as many as a part has at least."""
+        gathered = bytearray()
+
+        while len(gathered) < _PART_BYTES and not self.is_exhausted:
+            gathered += await self._next()
+
+        return bytes(gathered)
+
+    async def rest(self, first: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield the first part and all that follows."""
+        yield first
+
+        while not self.is_exhausted:
+            chunk = await self._next()
+
+            if chunk:
+                yield chunk
+
+    async def _next(self) -> bytes:
+        try:
+            chunk = await anext(self._stream, None)
+
+            if chunk is None:
+                self.is_exhausted = True
+                return b""
+
+            self.size_bytes += len(chunk)
+
+            if self._max_bytes is not None and self.size_bytes > self._max_bytes:
+                raise RequestTooLargeError(what="file", maximum=self._max_bytes)
+        except Exception as error:
+            self.failure = error
+            raise
+
+        return chunk
+
+
+async def _stream_of(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    if isinstance(data, bytes):
+        yield data
+        return
+
+    async for chunk in data:
+        yield chunk
+
+
+def _new_name(kind: str) -> str:
+    if not _KIND.fullmatch(kind):
+        raise InvalidArgumentError(field="kind", value=kind, allowed="1 to 16 letters a to z")
+
+    stem = secrets.token_hex(16)
+    # A folder with a million entries is slow to list on some file systems.
+    return f"{kind}/{stem[:2]}/{stem}"
+
+
+def _checked(name: str) -> str:
+    """Return a name that this module made; for any other there is no blob."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BlobNotFoundError(name=str(name)[:200])
+
+    return name
+
+
+def _info(meta: Any) -> BlobInfo:
+    return BlobInfo(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
+
+
+def _said(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,168 @@
+"""What is known of the files that dialects with uploads keep: whose, in which session, from which other file.
+
+Runs in the server's process, on its loop. The bytes are in the blob store, under a name of ours; the name that the
+user gave is text in a column and is never part of a path.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import delete, select, update
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.storage.database import Database
+from fumehood.storage.tables import FILES, check_text
+
+_MAX_DETAILS_CHARACTERS = 4096
+_MAX_SIZE_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file that is kept for a session.
+
+    Attributes:
+        id: 32 random characters, which name it to clients; `new_file_id` makes one.
+        session_id: The storage session that it belongs to.
+        owner: The key that may see it.
+        name: What the user calls it; may hold slashes.
+        size_bytes: Its size.
+        content_type: Its media type, as it was given or guessed.
+        blob: Name of its bytes in the blob store.
+        created_at: Seconds since 1970; 0 stands for now when it is added.
+        modified_from: Id of the file that this one is a newer form of, or None.
+        modified_from_session: The session of that file, or None.
+        details: What the dialect wants to find again: short texts by name.
+        expires_at: When it may be removed, or None.
+    """
+
+    id: str
+    session_id: str
+    owner: str
+    name: str
+    size_bytes: int
+    content_type: str
+    blob: str
+    created_at: float = 0.0
+    modified_from: str | None = None
+    modified_from_session: str | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+    expires_at: float | None = None
+
+    def __post_init__(self) -> None:
+        widths = {"id": 64, "session_id": 128, "owner": 128, "name": 1024, "content_type": 255, "blob": 255}
+
+        for name, width in widths.items():
+            check_text(name, getattr(self, name), max_characters=width)
+
+        for name, width in {"modified_from": 64, "modified_from_session": 128}.items():
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name), max_characters=width)
+
+        if not 0 <= self.size_bytes <= _MAX_SIZE_BYTES:
+            raise InvalidArgumentError(
+                field="size_bytes", value=self.size_bytes, allowed="a number of bytes, 0 or more"
+            )
+
+        if len(json.dumps(dict(self.details))) > _MAX_DETAILS_CHARACTERS:
+            raise InvalidArgumentError(
+                field="details", value="...", allowed=f"up to {_MAX_DETAILS_CHARACTERS} characters as JSON"
+            )
+
+
+def new_file_id() -> str:
+    """Return an id that nobody can guess."""
+    return secrets.token_hex(16)
+
+
+class StoredFiles:
+    """The files of a database."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def add(self, file: StoredFile) -> StoredFile:
+        """Record a file whose bytes are stored; return it with its time."""
+        values = {name: getattr(file, name) for name in FILES.columns.keys()}  # noqa: SIM118 - a collection of columns, not a dict
+        values["details"] = json.dumps(dict(file.details))
+        values["created_at"] = file.created_at or self._clock()
+
+        async with self._database.writing("recording a file") as connection:
+            await connection.execute(FILES.insert().values(values))
+
+        return _file_of(values)
+
+    async def get(self, file_id: str, *, owner: str, session_id: str | None = None) -> StoredFile | None:
+        """Return a file of an owner, and of a session if one is given, or None if there is no such file."""
+        for value in (file_id, owner, session_id or "any"):
+            if "\x00" in value or not value.isprintable():
+                return None
+
+        statement = select(FILES).where(FILES.c.id == file_id, FILES.c.owner == owner, self._not_over())
+
+        if session_id is not None:
+            statement = statement.where(FILES.c.session_id == session_id)
+
+        async with self._database.reading("looking up a file") as connection:
+            row = (await connection.execute(statement)).mappings().one_or_none()
+
+        return None if row is None else _file_of(row)
+
+    async def list(self, session_id: str, *, owner: str, limit: int = 1000) -> Sequence[StoredFile]:
+        """Return the files of an owner in a session, oldest first."""
+        if "\x00" in session_id or not session_id.isprintable():
+            return []
+
+        statement = (
+            select(FILES)
+            .where(FILES.c.session_id == session_id, FILES.c.owner == owner, self._not_over())
+            .order_by(FILES.c.created_at, FILES.c.id)
+            .limit(limit)
+        )
+
+        async with self._database.reading("listing files") as connection:
+            rows = (await connection.execute(statement)).mappings().all()
+
+        return [_file_of(row) for row in rows]
+
+    async def keep_until(self, session_id: str, *, owner: str, expires_at: float | None) -> None:
+        """Set the end of all files of an owner in a session; a session that is used is kept for longer."""
+        statement = update(FILES).where(FILES.c.session_id == session_id, FILES.c.owner == owner)
+
+        async with self._database.writing("keeping files") as connection:
+            await connection.execute(statement.values(expires_at=expires_at))
+
+    async def remove(self, file: StoredFile) -> bool:
+        """Forget a file; return whether it was known. Its bytes are then the caller's to delete."""
+        async with self._database.writing("removing a file") as connection:
+            return (await connection.execute(delete(FILES).where(FILES.c.id == file.id))).rowcount == 1
+
+    async def expired(self, *, limit: int = 1000) -> Sequence[StoredFile]:
+        """Return files whose time is over, to be removed with their bytes; they are not shown to anybody else."""
+        statement = (
+            select(FILES).where(FILES.c.expires_at <= self._clock()).order_by(FILES.c.expires_at).limit(limit)
+        )
+
+        async with self._database.reading("looking for expired files") as connection:
+            rows = (await connection.execute(statement)).mappings().all()
+
+        return [_file_of(row) for row in rows]
+
+    async def uses_of(self, blob: str) -> int:
+        """Return how many files have their bytes in a blob: an inherited file shares them."""
+        async with self._database.reading("counting the uses of a blob") as connection:
+            return len((await connection.execute(select(FILES.c.id).where(FILES.c.blob == blob))).all())
+
+    def _not_over(self) -> Any:
+        return FILES.c.expires_at.is_(None) | (FILES.c.expires_at > self._clock())
+
+
+def _file_of(values: Any) -> StoredFile:
+    return StoredFile(**{**values, "details": json.loads(values["details"])})

@@ -1,0 +1,217 @@
+"""Idempotency keys: a request that is sent again gets the reply of the first, and is not done again.
+
+Runs in the server's process, on its loop. The database decides who was first, so it holds across servers. A request
+whose server died in the middle is neither done again nor waited for: whether it happened is unknown, and that is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, update
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.service_errors import StorageError
+from fumehood.storage.database import Database
+from fumehood.storage.presence import with_server
+from fumehood.storage.tables import IDEMPOTENCY
+
+_KEPT_SECONDS = 24 * 3600.0
+_PRUNE_SECONDS = 600.0
+_MAX_KEY_CHARACTERS = 1024
+_MAX_HEADER_BYTES = 64 * 1024
+# Between losing the insert and reading the winner's record it may have been withdrawn; then it is tried again.
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The request is new: do it, then `finish`, `withdraw` or `lose` with this."""
+
+    key_id: str
+    name_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StillRunning:
+    """The same request is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReply:
+    """The same request was answered.
+
+    Attributes:
+        status: Status of that answer.
+        headers: Its headers.
+        body: Its body, or None if it was too large to keep.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRequest:
+    """The idempotency key was used for another request."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeUnknown:
+    """The same request was begun, and nobody can say whether it was done."""
+
+
+Answer = Begun | StillRunning | StoredReply | OtherRequest | OutcomeUnknown
+
+
+def digest_of(parts: Iterable[bytes]) -> bytes:
+    """Return a digest of a request, given as its parts (method, path, body): equal only for equal parts."""
+    digest = hashlib.sha256()
+
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+
+    return digest.digest()
+
+
+class Idempotency:
+    """The requests with an idempotency key.
+
+    Args:
+        database: Where they are.
+        max_body_bytes: A larger reply is not kept; that it was given is.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self, database: Database, *, max_body_bytes: int = 1024 * 1024, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database = database
+        self._max_body_bytes = max_body_bytes
+        self._clock = clock
+        self._pruned_at = 0.0
+
+    async def begin(self, key_id: str, idempotency_key: str, request_digest: bytes) -> Answer:
+        """Say what is to be done about a request.
+
+        Args:
+            key_id: Of the caller: the same idempotency key of two callers is two keys.
+            idempotency_key: What the caller sent; any text.
+            request_digest: See `digest_of`.
+        """
+        name_hash = _name_hash(idempotency_key)
+
+        for _ in range(_ATTEMPTS):
+            if await self._enter(key_id, name_hash, request_digest):
+                return Begun(key_id, name_hash)
+
+            row = await self._row(key_id, name_hash)
+
+            if row is not None:
+                return self._judge(row, request_digest)
+
+        raise StorageError(
+            operation="looking up an idempotency key", reason="it came and went while it was looked at"
+        )
+
+    async def finish(self, begun: Begun, *, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Store the reply of a request that was done."""
+        # ASCII, with every other character written out: any database can hold it.
+        text = json.dumps(dict(headers))
+        is_kept = len(body) <= self._max_body_bytes and len(text) <= _MAX_HEADER_BYTES
+        values = {
+            "state": "done",
+            "status": status,
+            "headers": text if is_kept else None,
+            "body": body if is_kept else None,
+        }
+        now = self._clock()
+
+        async with self._database.writing("storing a reply", durable=True) as connection:
+            await connection.execute(await self._ours(update(IDEMPOTENCY).values(values), begun))
+
+            if now - self._pruned_at > _PRUNE_SECONDS:
+                self._pruned_at = now
+                await connection.execute(delete(IDEMPOTENCY).where(IDEMPOTENCY.c.expires_at <= now))
+
+    async def withdraw(self, begun: Begun) -> None:
+        """Forget a request that was refused before anything was done: it may be sent again."""
+        async with self._database.writing("forgetting a request") as connection:
+            await connection.execute(await self._ours(delete(IDEMPOTENCY), begun))
+
+    async def lose(self, begun: Begun) -> None:
+        """Record that nobody can say whether a request was done."""
+        async with self._database.writing("recording an unknown outcome") as connection:
+            await connection.execute(await self._ours(update(IDEMPOTENCY).values(state="unknown"), begun))
+
+    async def _enter(self, key_id: str, name_hash: bytes, request_digest: bytes) -> bool:
+        """Record a new request; return whether this was the first of its key."""
+        server_id = await self._database.presence.server_id()
+        now = self._clock()
+        values = {
+            "key_id": key_id,
+            "name_hash": name_hash,
+            "request_hash": request_digest,
+            "server_id": server_id,
+            "state": "running",
+            "created_at": now,
+            "expires_at": now + _KEPT_SECONDS,
+        }
+        expired = delete(IDEMPOTENCY).where(
+            IDEMPOTENCY.c.key_id == key_id,
+            IDEMPOTENCY.c.name_hash == name_hash,
+            IDEMPOTENCY.c.expires_at <= now,
+        )
+        insert = self._database.insert(IDEMPOTENCY).values(values).on_conflict_do_nothing()
+
+        async with self._database.writing("recording a request", durable=True) as connection:
+            await connection.execute(expired)
+            return (await connection.execute(insert)).rowcount == 1
+
+    async def _row(self, key_id: str, name_hash: bytes) -> Any:
+        statement = with_server(IDEMPOTENCY).where(
+            IDEMPOTENCY.c.key_id == key_id, IDEMPOTENCY.c.name_hash == name_hash
+        )
+
+        async with self._database.reading("looking up an idempotency key") as connection:
+            return (await connection.execute(statement)).one_or_none()
+
+    def _judge(self, row: Any, request_digest: bytes) -> Answer:
+        if row.request_hash != request_digest:
+            return OtherRequest()
+
+        if row.state == "done":
+            return StoredReply(row.status, json.loads(row.headers or "{}"), row.body)
+
+        if row.state == "running" and self._database.presence.is_alive(row):
+            return StillRunning()
+
+        return OutcomeUnknown()
+
+    async def _ours(self, statement: Any, begun: Begun) -> Any:
+        """Bound a statement to a record that this server began and has not ended."""
+        return statement.where(
+            IDEMPOTENCY.c.key_id == begun.key_id,
+            IDEMPOTENCY.c.name_hash == begun.name_hash,
+            IDEMPOTENCY.c.server_id == await self._database.presence.server_id(),
+            IDEMPOTENCY.c.state == "running",
+        )
+
+
+def _name_hash(idempotency_key: str) -> bytes:
+    """Return what is stored of an idempotency key: any text has one, and none can do harm in a column."""
+    if not isinstance(idempotency_key, str) or not 1 <= len(idempotency_key) <= _MAX_KEY_CHARACTERS:
+        raise InvalidArgumentError(
+            field="idempotency_key",
+            value=idempotency_key,
+            allowed=f"text of 1 to {_MAX_KEY_CHARACTERS} characters",
+        )
+
+    return hashlib.sha256(idempotency_key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,61 @@
+"""Work that is gathered for a while and then done in one go: counters, times of last use.
+
+Runs in the server's process, on its loop. While nobody asks, nothing happens; when the work fails it is tried again
+after the same pause, and the failure is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from fumehood.errors import FumehoodError
+
+_LOG = logging.getLogger(__name__)
+
+
+class Later:
+    """Does `act` once, `seconds` after it was first asked for.
+
+    Args:
+        seconds: How long to gather.
+        act: The work. When it fails with an error of ours, it must have kept what it could not do.
+    """
+
+    def __init__(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+        self._seconds = seconds
+        self._act = act
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Have the work done soon; asking again meanwhile changes nothing."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._begin)
+
+    async def close(self) -> None:
+        """Do now what was still to be done."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+        if self._task is not None:
+            await self._task
+
+        # What failed has asked anew.
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+        await self._act()
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.create_task(self._do())
+
+    async def _do(self) -> None:
+        try:
+            await self._act()
+        except FumehoodError as error:
+            _LOG.warning("%s; it is tried again in %g s", error.message, self._seconds)
+            self.ask()

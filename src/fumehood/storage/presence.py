@@ -1,0 +1,130 @@
+"""Which servers use a database, and which of those that once did are dead.
+
+Runs in the server's process. What a server has begun and not ended (a request, a sandbox) is lost with it; the others,
+and the same server after its restart, tell so by this. A dead process on the same machine is known at once, one on
+another machine by its silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Select, Table, delete, select, update
+
+from fumehood.service_errors import StorageError
+from fumehood.storage.tables import SERVERS
+
+if TYPE_CHECKING:
+    from fumehood.storage.database import Database
+
+_BEAT_SECONDS = 10.0
+# Several beats, and what clocks of different machines may be apart.
+_SILENCE_SECONDS = 60.0
+# Longer than anything that names a server is kept as unfinished.
+_KEPT_SECONDS = 7 * 86_400.0
+
+
+class Presence:
+    """This process among the servers of a database; others hear of it when it first asks for its id."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._id = secrets.token_hex(16)
+        self._place = _place()
+        self._announcing = asyncio.Lock()
+        self._beats: asyncio.Task[None] | None = None
+
+    async def server_id(self) -> str:
+        """Return the id of this process, which the database knows from now on."""
+        if self._beats is not None:
+            return self._id
+
+        async with self._announcing:
+            if self._beats is None:
+                await self._announce()
+                self._beats = asyncio.create_task(self._beat())
+
+        return self._id
+
+    def is_alive(self, row: Any) -> bool:
+        """Tell whether the server that `row` was joined with (`with_server`) still runs."""
+        if row.place is None:
+            return False
+
+        if row.place == self._place:
+            return bool(_started(row.pid) == row.pid_started)
+
+        return bool(time.time() - row.seen_at < _SILENCE_SECONDS)
+
+    async def end(self) -> None:
+        """Take this process out of the list: what it has not ended is lost."""
+        if self._beats is None:
+            return
+
+        self._beats.cancel()
+
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._beats
+
+        self._beats = None
+
+        # A database that cannot be reached hears of the end by silence.
+        with contextlib.suppress(StorageError):
+            async with self._database.writing("leaving the list of servers") as connection:
+                await connection.execute(delete(SERVERS).where(SERVERS.c.id == self._id))
+
+    async def _announce(self) -> None:
+        now = time.time()
+        values = {
+            "id": self._id,
+            "place": self._place,
+            "pid": os.getpid(),
+            "pid_started": _started(os.getpid()),
+            "started_at": now,
+            "seen_at": now,
+        }
+
+        async with self._database.writing("joining the list of servers") as connection:
+            await connection.execute(delete(SERVERS).where(SERVERS.c.seen_at < now - _KEPT_SECONDS))
+            await connection.execute(SERVERS.insert().values(values))
+
+    async def _beat(self) -> None:
+        statement = update(SERVERS).where(SERVERS.c.id == self._id)
+
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+
+            # The database logs its failure; the next beat comes.
+            with contextlib.suppress(StorageError):
+                async with self._database.writing("saying that this server lives") as connection:
+                    await connection.execute(statement.values(seen_at=time.time()))
+
+
+def with_server(table: Table) -> Select[Any]:
+    """Return a SELECT of the rows of a table, each with what `is_alive` reads of the server that it names."""
+    server = (SERVERS.c.place, SERVERS.c.pid, SERVERS.c.pid_started, SERVERS.c.seen_at)
+    return select(table, *server).outerjoin(SERVERS, SERVERS.c.id == table.c.server_id)
+
+
+def _place() -> str:
+    """Return a name for where pids of this process mean something: this boot, and this PID namespace."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return f"{file.read().strip()}:{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _started(pid: int) -> int:
+    """Return when a process started, in the kernel's ticks, or -1 if there is none; a pid alone is used again."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # proc(5): after the name, which may hold anything, come the state and 18 fields that do not matter.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return -1
+
+    # A zombie has ended; it only waits for somebody to ask.
+    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
