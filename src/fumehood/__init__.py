@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         SandboxPausedError,
         SandboxStartError,
         TemplateError,
+        TemplateStoreError,
         WrongProcessError,
     )
     from fumehood.events import (
@@ -117,7 +118,9 @@ if TYPE_CHECKING:
         ServiceError,
         UnauthenticatedError,
     )
+    from fumehood.templates.store import TemplateInfo
     from fumehood.templates.template import Template
+    from fumehood.templates.verbs import build_template, list_templates, remove_template
 
 __all__ = [
     "AsyncCommandHandle",
@@ -207,6 +210,8 @@ __all__ = [
     "SuperChart",
     "Template",
     "TemplateError",
+    "TemplateInfo",
+    "TemplateStoreError",
     "Truncation",
     "UnauthenticatedError",
     "UnknownChart",
@@ -215,6 +220,9 @@ __all__ = [
     "WriteEntry",
     "WrongProcessError",
     "arun_code",
+    "build_template",
+    "list_templates",
+    "remove_template",
     "run_code",
 ]
 
@@ -235,7 +243,7 @@ _HOMES = {
         PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
         PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
         SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError
-        WrongProcessError
+        TemplateStoreError WrongProcessError
     """,
     "events": """
         ClearOutputEvent CommEvent ErrorEvent Event ExecutionFinished ExecutionStarted
@@ -256,7 +264,9 @@ _HOMES = {
         ForbiddenError HostUnavailableError IdempotencyConflictError OverloadedError
         QueueTimeoutError QuotaError RequestTooLargeError ServiceError UnauthenticatedError
     """,
+    "templates.store": "TemplateInfo",
     "templates.template": "Template",
+    "templates.verbs": "build_template list_templates remove_template",
 }
 
 

@@ -6,6 +6,7 @@ never at import.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import threading
@@ -16,6 +17,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.host.supervisor import Supervisor
 from fumehood.portal import Portal, shared_portal
 from fumehood.runtimes.linux import LinuxRuntime
+from fumehood.templates.store import TemplateStore
 
 _DEFAULT_POOL_SIZE = 2
 _DEFAULT_MAX_SANDBOXES = 1000
@@ -50,13 +52,41 @@ def read_settings() -> Settings:
 
 def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
     """Makes a backend of its own on the loop of `portal`, which closes it at its end."""
-    _allow_open_files()
-    supervisor = Supervisor(
-        LinuxRuntime(), pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes
-    )
-    backend = LocalBackend(supervisor, portal.loop)
+    backend = backend_on_loop(settings, portal.loop)
     portal.on_close(backend.aclose)
     return backend
+
+
+def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> LocalBackend:
+    """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it."""
+    _allow_open_files()
+    supervisor = Supervisor(
+        LinuxRuntime(),
+        pool_size=settings.pool_size,
+        max_sandboxes=settings.max_sandboxes,
+        store=template_store(),
+    )
+    return LocalBackend(supervisor, loop)
+
+
+def template_store() -> TemplateStore:
+    """Returns the store of this user's templates: in FUMEHOOD_HOME, or where user data lies by XDG_DATA_HOME.
+
+    Raises:
+        InvalidArgumentError: FUMEHOOD_HOME is no absolute path.
+    """
+    home = os.environ.get("FUMEHOOD_HOME")
+
+    if home is None:
+        # Relative paths are to be ignored (XDG Base Directory Specification).
+        given = os.environ.get("XDG_DATA_HOME", "")
+        data = given if os.path.isabs(given) else os.path.expanduser("~/.local/share")
+        home = os.path.join(data, "fumehood")
+
+    if not os.path.isabs(home):
+        raise InvalidArgumentError(field="FUMEHOOD_HOME", value=home, allowed="the absolute path of a folder")
+
+    return TemplateStore(os.path.join(home, "templates"))
 
 
 def _allow_open_files() -> None:

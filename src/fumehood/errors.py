@@ -19,6 +19,7 @@ message only through `visible_line`.
     │   ├── ProtocolViolationError (RuntimeError)     the guest broke the wire and was killed for it
     │   ├── SandboxNotStartedError (RuntimeError)     an AsyncSandbox was used before it was entered
     │   └── WrongProcessError (RuntimeError)          held by a forked child of the process that made it
+    ├── TemplateStoreError                            a named template could not be built, read or removed
     ├── ContextNotFoundError (LookupError)
     ├── CommandError
     │   ├── CommandExitError                          a command ended with a code other than 0
@@ -141,6 +142,27 @@ class TemplateError(SandboxStartError):
             step=f"template {visible_line(template)!r}",
             reason=reason,
             hint=hint or "the template that is always there is 'default'",
+        )
+
+
+class TemplateStoreError(FumehoodError):
+    """A named template could not be built, read or removed; what was there before still is.
+
+    Attributes:
+        template: Its name.
+        operation: build, read or remove.
+        reason: What went wrong; of a program that failed, its last lines.
+    """
+
+    code = "template_store"
+
+    def __init__(self, *, template: str, operation: str, reason: str, hint: str = "") -> None:
+        self.template = template
+        self.operation = operation
+        self.reason = reason
+        super().__init__(
+            f"cannot {visible_line(operation)} template {visible_line(template)!r}: {reason.rstrip('.! ')}",
+            hint=hint or "`fumehood template list` names those that are there",
         )
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import init
+from fumehood_guest import home, init
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
 from fumehood_jail import mounts, namespaces, syscalls
@@ -40,6 +40,7 @@ class Founder:
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         mounts.find_maskable()
+        home.find_given()
         gc.collect()
         gc.freeze()
         self._service.run()

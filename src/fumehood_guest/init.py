@@ -13,11 +13,10 @@ import os
 import select
 import signal
 import socket
-import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-from fumehood_guest import accounting
-from fumehood_guest.files import HOME, Files
+from fumehood_guest import accounting, home
+from fumehood_guest.files import Files
 from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
 from fumehood_guest.watching import Watches
@@ -28,7 +27,6 @@ from fumehood_wire.frames import Decoder, ProtocolError, encode
 _MAX_FDS = 8
 # What an init says first, before any frame.
 BORN = b"!"
-_PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
 
@@ -241,7 +239,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
 
     launch.enter_control_groups(doors)
     launch.furnish_sandbox(options)
-    _furnish_home()
+    home.furnish()
     _open_gate(gate)
     watcher = _watcher(options["watch_memory_bytes"])
     abi = launch.confine(
@@ -263,20 +261,6 @@ def _open_gate(gate: int) -> None:
         pass
 
     os.close(gate)
-
-
-def _furnish_home() -> None:
-    """Makes the writable places where `pip install` puts packages and programs."""
-    os.chdir(HOME)
-
-    for folder in (
-        ".local",
-        ".local/bin",
-        ".local/lib",
-        f".local/lib/{_PYTHON}",
-        f".local/lib/{_PYTHON}/site-packages",
-    ):
-        os.mkdir(folder)
 
 
 def report_failure(fd: int, error: BaseException) -> None:

@@ -54,6 +54,9 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.base": _FLOOR | _PORT - {"fumehood.backends.base"},
     # What a template is, and how it is isolated, knows nothing of who keeps it.
     "fumehood.templates": _FLOOR,
+    # The verbs try what they have built with a sandbox of their own.
+    "fumehood.templates.verbs": _FLOOR
+    | {"fumehood.assemble", "fumehood.portal", "fumehood.sandbox", "fumehood.templates"},
     "fumehood.runtimes": _FLOOR | {"fumehood.templates"},
     "fumehood.runtimes.base": _FLOOR | {"fumehood.templates"},
     # The only part of the host that knows the jail. Its spawner hears the zygote through the wire, its plan
@@ -105,14 +108,24 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.aio",
         "fumehood.artifacts",
         "fumehood.cli.doctor",
+        "fumehood.cli.template",
         "fumehood.oneshot",
         "fumehood.sandbox",
         "fumehood.serialise",
     },
+    "fumehood.cli.template": {
+        "fumehood.cli",
+        "fumehood.serialise",
+        "fumehood.text",
+        "fumehood.templates.verbs",
+    },
     "fumehood.cli.doctor": {"fumehood.cli", "fumehood.text", "fumehood.runtimes.linux"},
     "fumehood.__main__": {"fumehood.cli"},
     # The facade names the public modules, for type checkers; at run time it imports none.
-    "fumehood": _FLOOR | _PORT | _FACADE | {"fumehood.oneshot"},
+    "fumehood": _FLOOR
+    | _PORT
+    | _FACADE
+    | {"fumehood.oneshot", "fumehood.templates", "fumehood.templates.verbs"},
 }
 
 # Packages of others, for each of ours; the rest is the standard library.

@@ -23,6 +23,7 @@ WIDE = {
     "fumehood.sandbox:Sandbox.__init__",
     "fumehood.sandbox:Sandbox.create",
     "fumehood.sandbox:Sandbox.run_code",
+    "fumehood.templates.verbs:build_template",
     # Facts that are read once and passed down once.
     "fumehood_guest.context:run_context",
     "fumehood_jail.users:IdPlan.__init__",

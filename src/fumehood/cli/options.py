@@ -23,7 +23,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what the sandbox should be."""
     group = parser.add_argument_group("sandbox")
-    group.add_argument("--template", default="default", help="what it starts from (default: %(default)s)")
+    group.add_argument(
+        "--template", default="default", help="what it starts from; see `fumehood template list`"
+    )
     group.add_argument("--timeout", type=float, metavar="SECONDS", help="time of one execution (default: 30)")
     group.add_argument(
         "--memory", type=_size, metavar="SIZE", help="memory, such as 512M or 2G (default: 1G)"
@@ -56,7 +58,7 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
 def open_sandbox(options: argparse.Namespace) -> Sandbox:
     """Start the sandbox that the options describe and upload the files that they name."""
     sandbox = Sandbox(
-        options.template, limits=_limits(options), envs=_envs(options.env), strict=options.strict
+        options.template, limits=_limits(options), envs=read_envs(options.env), strict=options.strict
     )
 
     try:
@@ -83,7 +85,8 @@ def _limits(options: argparse.Namespace) -> Limits:
     )
 
 
-def _envs(given: list[str]) -> dict[str, str]:
+def read_envs(given: list[str]) -> dict[str, str]:
+    """Read options of the form NAME=VALUE."""
     envs: dict[str, str] = {}
 
     for pair in given:

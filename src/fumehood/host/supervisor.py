@@ -32,6 +32,7 @@ from fumehood.host.pool import Pool
 from fumehood.limits import Limits
 from fumehood.models import Capacity, SandboxInfo
 from fumehood.runtimes.base import Runtime, Spawner
+from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.templates.template import Template
 
 _REMEMBERED = 10_000
@@ -68,12 +69,14 @@ class Supervisor:
         runtime: How isolation is made.
         pool_size: How many sandboxes of each template are kept ready.
         max_sandboxes: How many may live at once, those of the pool not counted.
+        store: Where templates are that nobody has defined here.
     """
 
-    def __init__(self, runtime: Runtime, *, pool_size: int, max_sandboxes: int) -> None:
+    def __init__(self, runtime: Runtime, *, pool_size: int, max_sandboxes: int, store: TemplateStore) -> None:
         self._runtime = runtime
         self._pool_size = pool_size
         self._max_sandboxes = max_sandboxes
+        self._store = store
         self._templates: dict[str, Template] = {"default": Template()}
         self._starting: dict[str, asyncio.Task[_Started]] = {}
         self._entries: dict[str, _Entry] = {}
@@ -201,6 +204,8 @@ class Supervisor:
             if isinstance(result, _Started):
                 await result.spawner.aclose()
 
+        self._store.close()
+
     # -- templates
 
     async def _obtain(self, spec: SandboxSpec) -> LiveSandbox:
@@ -251,7 +256,9 @@ class Supervisor:
         template = self._templates.get(name)
 
         if template is None:
-            raise TemplateError(template=name, reason="no template has this name")
+            # Once: what this process uses stays as it was found.
+            found = await asyncio.to_thread(_find, self._store, name, list(self._templates))
+            template = self._templates.setdefault(name, found)
 
         task = self._starting.get(name)
 
@@ -384,6 +391,16 @@ class Supervisor:
             return
 
         entry.idle_clock = asyncio.get_running_loop().call_later(left, self._arm_idle, entry)
+
+
+def _find(store: TemplateStore, name: str, known: list[str]) -> Template:
+    template = store.find(name)
+
+    if template is None:
+        hint = hint_of_names(name, [*known, *store.names()])
+        raise TemplateError(template=name, reason="no template has this name", hint=hint)
+
+    return template
 
 
 def _is_over(task: asyncio.Task[_Started]) -> bool:

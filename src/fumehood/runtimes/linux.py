@@ -51,7 +51,7 @@ class LinuxRuntime(Runtime):
         ids = users.plan_ids()
         founder, founder_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper = _Keeper(environment, founder_end, zygote_end, ids, self._program("zygote"))
+        keeper = _Keeper(template, environment, (founder_end, zygote_end), ids, self._program("zygote"))
         spawner: LinuxSpawner | None = None
         try:
             await keeper.launched()
@@ -61,7 +61,7 @@ class LinuxRuntime(Runtime):
                 keeper=keeper.process,
                 ids=ids,
                 cgroup_place=self._cgroup_place(),
-                guest_envs=guest_environment(environment),
+                guest_envs={**guest_environment(environment), **template.envs},
             )
             await asyncio.wait_for(spawner.begin(self._program("sandbox"), template.preload), _READY_SECONDS)
         except BaseException as error:
@@ -120,12 +120,13 @@ class _Keeper:
 
     def __init__(
         self,
+        template: Template,
         environment: Environment,
-        founder_end: socket.socket,
-        zygote_end: socket.socket,
+        ends: tuple[socket.socket, socket.socket],
         ids: users.IdPlan,
         program: bytes,
     ) -> None:
+        founder_end, zygote_end = ends
         report_read, report_write = os.pipe()
         host_pidfd = os.pidfd_open(os.getpid())
         self._stderr = os.memfd_create("fumehood-zygote-stderr")
@@ -133,6 +134,7 @@ class _Keeper:
             "argv": [guest_python(environment), "-B", "-c", _FOUNDER],
             "envs": {
                 **guest_environment(environment),
+                **template.envs,
                 "PYTHONPATH": GUEST_PACKAGES,
                 "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
             },
@@ -141,7 +143,7 @@ class _Keeper:
             "founder_fd": founder_end.fileno(),
             "zygote_fd": zygote_end.fileno(),
             "report_fd": report_write,
-            "root": root_plan(environment, BASE_UID),
+            "root": root_plan(environment, BASE_UID, template.files),
             "seccomp": program.hex(),
         }
         plan_fd = os.memfd_create("fumehood-plan")

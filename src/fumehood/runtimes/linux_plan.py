@@ -17,6 +17,8 @@ import fumehood_wire
 from fumehood.templates.environment import Environment
 
 GUEST_PACKAGES = "/opt/fumehood"
+# Where `fumehood_guest.home` looks for what it gives to each sandbox.
+GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
 _INTERPRETER_ROOT = "/opt/python"
 
@@ -51,8 +53,8 @@ _FONTS = """<?xml version="1.0"?>
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
-def root_plan(environment: Environment, uid: int) -> dict[str, Any]:
-    """Returns what `fumehood_jail.mounts.build_root` is to build for an environment."""
+def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str, Any]:
+    """Returns what `fumehood_jail.mounts.build_root` is to build for an environment, and the files of a template."""
     plan: dict[str, Any] = {
         "uid": uid,
         "directories": list(_DIRECTORIES),
@@ -76,6 +78,10 @@ def root_plan(environment: Environment, uid: int) -> dict[str, Any]:
     _add_system(plan)
     _add_interpreter(plan, environment)
     _add_guest_packages(plan)
+
+    if files is not None:
+        plan["binds"].append((files, GIVEN_FILES))
+
     return plan
 
 

@@ -1,13 +1,16 @@
 """A template: which Python environment a sandbox starts from, and what is already imported in it.
 
 Plain data of the host process. A template names an environment of the host (a virtual environment or an
-installation); nothing is copied or built: runtimes show it to the guest, read-only.
+installation); nothing is copied or built here: runtimes show it to the guest, read-only. Who makes
+environments and keeps them under names are the builder and the store of this folder.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fumehood.errors import InvalidArgumentError
 
@@ -24,13 +27,16 @@ class Template:
         name: How `Sandbox(template=...)` refers to it.
         python: Path of the environment's interpreter; None is the environment that this process runs in.
         preload: Modules that are imported once, before any sandbox is made. Names that the environment does
-        not have are
-            left out and reported.
+            not have are left out and reported.
+        files: A folder whose content each sandbox finds in its home; None gives nothing.
+        envs: Environment variables of everything that runs in its sandboxes, and of the preloading.
     """
 
     name: str = "default"
     python: str | None = None
     preload: tuple[str, ...] = DEFAULT_PRELOAD
+    files: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:
@@ -45,6 +51,25 @@ class Template:
         if not isinstance(self.preload, tuple) or not all(map(_is_module, self.preload)):
             raise InvalidArgumentError(field="preload", value=self.preload, allowed="a tuple of module names")
 
+        if self.files is not None and not (isinstance(self.files, str) and os.path.isabs(self.files)):
+            raise InvalidArgumentError(
+                field="files", value=self.files, allowed="the absolute path of a folder, or None"
+            )
+
+        if not isinstance(self.envs, Mapping) or not all(map(_is_variable, self.envs.items())):
+            raise InvalidArgumentError(
+                field="envs", value=self.envs, allowed="texts by names; no NUL, and no '=' in a name"
+            )
+
 
 def _is_module(name: object) -> bool:
     return isinstance(name, str) and _MODULE.fullmatch(name) is not None
+
+
+def _is_variable(item: tuple[object, object]) -> bool:
+    name, value = item
+
+    if not isinstance(name, str) or not isinstance(value, str):
+        return False
+
+    return bool(name) and "=" not in name and "\0" not in name + value

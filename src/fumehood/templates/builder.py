@@ -1,0 +1,128 @@
+"""The builder: makes a named template of a recipe, tries it, and only then lets it count.
+
+Runs in the host process. Whatever happens on the way, an error, Ctrl-C or a kill, the template that had the name
+before is untouched; what was begun is deleted, by us or by whoever next looks into the store.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+
+from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
+from fumehood.templates.environment import read_environment
+from fumehood.templates.given_files import copy_files, describe_files
+from fumehood.templates.recipe import Recipe
+from fumehood.templates.source import Say, Workshop
+from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
+from fumehood.templates.template import Template
+
+# Starts a real sandbox from a template, and raises what is wrong with it.
+Trial = Callable[[Template], None]
+
+
+def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, say: Say) -> TemplateInfo:
+    """Builds a template, unless what is in the store was made of the same inputs.
+
+    Args:
+        recipe: What it is made of.
+        store: Where it is kept.
+        trial: Tries it, before it counts.
+        force: Build it even if nothing has changed.
+        say: Hears of each step.
+
+    Raises:
+        TemplateStoreError: A step failed; the store is as it was.
+        InvalidArgumentError: The recipe's files cannot be given to sandboxes.
+    """
+    started = time.monotonic()
+    fingerprint = recipe.fingerprint()
+
+    with store.building(recipe.name, say):
+        known = None if force else store.record(recipe.name)
+
+        if known is not None and known.info.fingerprint == fingerprint and store.is_whole(known):
+            say(f"template {recipe.name!r} is up to date: nothing that it is made of has changed")
+            return known.info
+
+        with store.new_build(recipe.name) as place:
+            record = _make(recipe, place, trial, fingerprint, say)
+            store.publish(record)
+
+    size_mb, taken_seconds = record.info.size_bytes / 1e6, time.monotonic() - started
+    say(
+        f"template {recipe.name!r} is built: Python {record.info.python}, {size_mb:.0f} MB, {taken_seconds:.1f} s"
+    )
+    return record.info
+
+
+def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say) -> Record:
+    workshop = Workshop(template=recipe.name, folder=place.folder, lock_fd=place.lock_fd, say=say)
+    python = recipe.source.make(workshop)
+
+    if recipe.files is not None:
+        say("copying the files")
+        _copy_files(recipe.name, recipe.files, place.files)
+
+    template = Template(
+        name=recipe.name,
+        python=python,
+        preload=recipe.preload,
+        files=None if recipe.files is None else place.files,
+        envs=recipe.envs,
+    )
+    size_bytes = _make_readable(place.folder)
+    say("starting a sandbox from it")
+    try:
+        version = read_environment(template).version
+        trial(template)
+    except TemplateError as error:
+        raise TemplateStoreError(
+            template=recipe.name, operation="build", reason=error.reason, hint=error.hint
+        ) from None
+    except SandboxStartError as error:
+        raise TemplateStoreError(
+            template=recipe.name,
+            operation="build",
+            reason=f"no sandbox starts from it: {error.message}",
+            hint=error.hint,
+        ) from None
+
+    info = new_info(template, version=version, size_bytes=size_bytes, fingerprint=fingerprint)
+    return Record(info=info, build=place.name, interpreter=os.path.relpath(python, place.folder))
+
+
+def _copy_files(name: str, folder: str, target: str) -> None:
+    before = describe_files(folder)
+    copy_files(folder, target)
+
+    if describe_files(target) != before:
+        raise TemplateStoreError(
+            template=name,
+            operation="build",
+            reason=f"the files in {folder!r} were changed while they were copied",
+            hint="build it again when nobody writes there",
+        )
+
+
+def _make_readable(folder: str) -> int:
+    """Lets the guest, who is another user than we, read everything in a build; returns the size of it all."""
+    size_bytes = 0
+
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(root, name)
+            info = os.lstat(path)
+
+            if stat.S_ISLNK(info.st_mode):
+                continue
+
+            size_bytes += info.st_blocks * 512
+            wanted = info.st_mode | (0o555 if info.st_mode & 0o100 or stat.S_ISDIR(info.st_mode) else 0o444)
+
+            if wanted != info.st_mode:
+                os.chmod(path, stat.S_IMODE(wanted))
+
+    return size_bytes

@@ -1,0 +1,110 @@
+"""The files that a template gives to each of its sandboxes: looked at, bounded, and copied once.
+
+Runs in the host process, on a folder of the user. Each sandbox gets a copy of the small ones and links to the
+large ones (see `fumehood_guest.home`), so what a creation may cost is bounded here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+
+from fumehood.errors import InvalidArgumentError
+
+# A larger file is not copied into each sandbox but linked, read-only; `fumehood_guest.home` has the same number.
+LARGE_FILE_BYTES = 1 << 20
+MAX_ENTRIES = 2_000
+MAX_COPIED_BYTES = 32 << 20
+_CHUNK_BYTES = 1 << 20
+
+
+def describe_files(folder: str) -> list[list[str]]:
+    """Returns what lies in a folder: path, kind, and a digest or a link's target, in order.
+
+    Raises:
+        InvalidArgumentError: It is no folder, holds too much, or something that is neither file, folder nor link.
+    """
+    if not os.path.isdir(folder):
+        raise InvalidArgumentError(field="files", value=folder, allowed="a folder that exists")
+
+    described: list[list[str]] = []
+    copied_bytes = 0
+
+    for path in _walk(folder):
+        info = os.lstat(path)
+        name = os.path.relpath(path, folder)
+        described.append([name, *_describe_entry(folder, path, info)])
+
+        if stat.S_ISREG(info.st_mode) and info.st_size <= LARGE_FILE_BYTES:
+            copied_bytes += info.st_size
+
+        if len(described) > MAX_ENTRIES or copied_bytes > MAX_COPIED_BYTES:
+            raise InvalidArgumentError(
+                field="files",
+                value=folder,
+                allowed=f"at most {MAX_ENTRIES} entries, of which those of up to 1 MiB hold at most 32 MiB, because "
+                "each sandbox gets its own copy; put much data into few large files, which are shown read-only",
+            )
+
+    return described
+
+
+def copy_files(folder: str, target: str) -> None:
+    """Copies a folder that was described, readable for every guest."""
+    shutil.copytree(folder, target, symlinks=True)
+
+
+def _walk(folder: str) -> Iterator[str]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InvalidArgumentError(
+            field="files", value=folder, allowed=f"folders that can be read ({error.strerror})"
+        ) from None
+
+    for entry in entries:
+        yield entry.path
+
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path)
+
+
+def _describe_entry(folder: str, path: str, info: os.stat_result) -> tuple[str, str]:
+    if stat.S_ISDIR(info.st_mode):
+        return "dir", ""
+
+    if stat.S_ISLNK(info.st_mode):
+        inside = os.path.realpath(folder)
+
+        leads_out = os.path.commonpath([inside, os.path.realpath(path)]) != inside
+
+        if leads_out or os.path.isabs(os.readlink(path)):
+            raise InvalidArgumentError(
+                field="files",
+                value=path,
+                allowed="relative links that stay within the folder: no sandbox sees the rest",
+            )
+
+        return "link", os.readlink(path)
+
+    if not stat.S_ISREG(info.st_mode):
+        raise InvalidArgumentError(field="files", value=path, allowed="files, folders and links only")
+
+    return "program" if info.st_mode & 0o100 else "file", _digest(path)
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise InvalidArgumentError(
+            field="files", value=path, allowed=f"files that can be read ({error.strerror})"
+        ) from None
+
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""A recipe: everything that a named template is made of, checked, and one digest of it all.
+
+Plain data of the host process. A template is built again when the digest of its recipe has changed, and only
+then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.templates.given_files import describe_files
+from fumehood.templates.source import Source
+from fumehood.templates.template import Template
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# What a build makes of the same inputs; a higher number lets every template be built anew.
+_FORMAT = 1
+RESERVED = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a named template is made of.
+
+    Attributes:
+        name: Letters, digits, '.', '_' and '-', at most 64.
+        source: Where its environment comes from.
+        preload: Modules that are imported once.
+        files: A folder to be copied, or None.
+        envs: Environment of its sandboxes.
+    """
+
+    name: str
+    source: Source
+    preload: tuple[str, ...] = ()
+    files: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not is_store_name(self.name) or self.name == RESERVED:
+            raise InvalidArgumentError(
+                field="template name",
+                value=self.name,
+                allowed="1 to 64 letters, digits, '.', '_' and '-', of which the first is a letter or a digit; "
+                "'default' is the environment that fumehood is installed in",
+            )
+
+        # What every template checks is said of this one too, before anything is built.
+        Template(name=self.name, preload=self.preload, envs=self.envs)
+
+    def fingerprint(self) -> str:
+        """Returns a digest of all inputs.
+
+        Raises:
+            InvalidArgumentError: The folder of `files` cannot be given to sandboxes.
+        """
+        inputs = {
+            "format": _FORMAT,
+            "source": self.source.describe(),
+            "preload": list(self.preload),
+            "files": None if self.files is None else describe_files(self.files),
+            "envs": dict(self.envs),
+            "guest": metadata.version("fumehood"),
+        }
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def is_store_name(name: object) -> bool:
+    """Tells whether a template of this name can be on disk; other names never become a path."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None

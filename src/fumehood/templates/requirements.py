@@ -1,0 +1,219 @@
+"""The first source of named templates: a Python, and requirements that are installed for it.
+
+Runs in the host process. The environment is a virtual one, made and filled by uv or by pip; none of its code is
+imported here. IPython, which the guest needs, is one more requirement: the installer chooses the release that
+fits the template's Python and the user's own requirements.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.templates.programs import run_program
+from fumehood.templates.pythons import Interpreter, find_python, find_uv
+from fumehood.templates.source import Say, Source, Workshop
+
+GUEST_REQUIREMENT = "ipython>=8.18"
+_ENVIRONMENT = "python"
+_WRITTEN = "requirements.txt"
+_MAX_FILE_BYTES = 1 << 20
+_MAX_FILES = 50
+_INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s+|=)\s*(\S+)")
+_EDITABLE = re.compile(r"\s*(?:-e|--editable)\b")
+_TOLD_BY_PIP = ("Collecting", "Downloading", "Building wheel", "Installing collected")
+_TOLD_BY_UV = ("Resolved", "Prepared", "Downloading", "Building", "Built", "Installed")
+# Settings of pip that lead to another index than the public one; uv reads none of them.
+_OWN_INDEX = ("index-url", "extra-index-url", "find-links", "no-index")
+_ASK_SECONDS = 30
+_PIP_OPTIONS = (
+    "--no-input",
+    "--disable-pip-version-check",
+    "--no-warn-script-location",
+    "--progress-bar",
+    "off",
+)
+
+
+class RequirementsSource(Source):
+    """Requirements, and the Python that they are installed for.
+
+    Args:
+        requirements: The path of a requirements file, or the requirements themselves.
+        python: A version, a path, or None for the Python of this process.
+        say: Hears it when a Python is fetched.
+
+    Raises:
+        InvalidArgumentError: The file cannot be read, a line cannot work, or there is no such Python.
+    """
+
+    def __init__(self, requirements: str | Sequence[str], python: str | None, say: Say) -> None:
+        if isinstance(requirements, str):
+            self._file: str | None = os.path.abspath(requirements)
+            self._texts = _read_with_includes(self._file)
+        else:
+            self._file = None
+            self._texts = {_WRITTEN: _joined(requirements)}
+
+        for text in self._texts.values():
+            _refuse_editable(text)
+
+        self._python = find_python(python, say)
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """The Python that the environment is made with."""
+        return self._python
+
+    def describe(self) -> dict[str, object]:
+        """Returns what the environment depends on; see the port."""
+        return {
+            "kind": "requirements",
+            "requirements": list(self._texts.values()),
+            "guest": GUEST_REQUIREMENT,
+            "python": [os.path.realpath(self._python.path), self._python.text],
+        }
+
+    def make(self, workshop: Workshop) -> str:
+        """Makes a virtual environment and installs the requirements; see the port."""
+        file, cwd = self._file, os.path.dirname(self._file or "") or os.getcwd()
+
+        if file is None:
+            file = os.path.join(workshop.folder, _WRITTEN)
+
+            with open(file, "w", encoding="utf-8") as written:
+                written.write(self._texts[_WRITTEN])
+
+        folder = os.path.join(workshop.folder, _ENVIRONMENT)
+        uv = find_uv()
+
+        if uv is not None and not _pip_has_an_index_of_its_own():
+            self._make_with_uv(uv, workshop, folder, file, cwd)
+        else:
+            self._make_with_pip(workshop, folder, file, cwd)
+
+        return os.path.join(folder, "bin", "python")
+
+    def _make_with_uv(self, uv: str, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
+        quiet = ["--color", "never", "--no-progress"]
+        run_program(
+            f"making an environment of Python {self._python.text} with uv",
+            # Seeded with pip: guests install with it.
+            [uv, "venv", *quiet, "--seed", "--python", self._python.path, folder],
+            workshop,
+            cwd=cwd,
+        )
+        options = ["--compile-bytecode", "--python", os.path.join(folder, "bin", "python")]
+        run_program(
+            "installing the requirements with uv",
+            [uv, "pip", "install", *quiet, *options, "-r", file, GUEST_REQUIREMENT],
+            workshop,
+            cwd=cwd,
+            told=_TOLD_BY_UV,
+            hint=_INSTALL_HINT,
+        )
+
+    def _make_with_pip(self, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
+        run_program(
+            f"making an environment of Python {self._python.text} with venv",
+            [self._python.path, "-I", "-m", "venv", folder],
+            workshop,
+            cwd=cwd,
+            hint="install the venv module of this Python (python3-venv on Debian and Ubuntu), or uv",
+        )
+        pip = [os.path.join(folder, "bin", "python"), "-I", "-m", "pip"]
+        run_program(
+            "installing the requirements with pip",
+            [*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT],
+            workshop,
+            cwd=cwd,
+            told=_TOLD_BY_PIP,
+            hint=_INSTALL_HINT,
+        )
+
+
+_INSTALL_HINT = (
+    "check the names and versions of the requirements, that they have a release for this Python, "
+    "and that the package index can be reached"
+)
+
+
+def _read_with_includes(path: str) -> dict[str, str]:
+    """Returns the text of a requirements file and of those that it includes, by path."""
+    texts: dict[str, str] = {}
+    waiting = [path]
+
+    while waiting:
+        current = waiting.pop(0)
+
+        if current in texts:
+            continue
+
+        if len(texts) == _MAX_FILES:
+            allowed = f"a file that includes fewer than {_MAX_FILES} others"
+            raise InvalidArgumentError(field="requirements", value=path, allowed=allowed)
+
+        texts[current] = _read(current)
+        includes = (match[1] for match in map(_INCLUDE.match, texts[current].splitlines()) if match)
+        waiting += [os.path.join(os.path.dirname(current), name) for name in includes if "://" not in name]
+
+    return texts
+
+
+def _read(path: str) -> str:
+    allowed = "a readable requirements file in UTF-8, of at most 1 MiB"
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+
+        if len(content) <= _MAX_FILE_BYTES:
+            return content.decode()
+    except OSError as error:
+        allowed = f"{allowed} ({error.strerror})"
+    except UnicodeDecodeError:
+        allowed = f"{allowed} (it is not UTF-8)"
+
+    raise InvalidArgumentError(field="requirements", value=path, allowed=allowed)
+
+
+def _joined(requirements: Sequence[str]) -> str:
+    for line in requirements:
+        if not isinstance(line, str) or "\n" in line or "\0" in line:
+            raise InvalidArgumentError(
+                field="requirements", value=line, allowed="a path, or a list of lines such as 'polars>=1'"
+            )
+
+    return "".join(f"{line}\n" for line in requirements)
+
+
+def _refuse_editable(text: str) -> None:
+    for line in text.splitlines():
+        if _EDITABLE.match(line):
+            raise InvalidArgumentError(
+                field="requirements",
+                value=line.strip(),
+                allowed="packages that are copied into the template; an editable one stays outside, where no "
+                "sandbox sees it (leave `-e` away)",
+            )
+
+
+def _pip_has_an_index_of_its_own() -> bool:
+    """Whether pip is told to look elsewhere than in the public index, which uv would not know."""
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-m", "pip", "config", "list"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=_ASK_SECONDS,
+            text=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+    names = (line.partition("=")[0].rpartition(".")[2] for line in answer.stdout.splitlines())
+    return any(name in _OWN_INDEX for name in names)

@@ -1,0 +1,414 @@
+"""The store: named templates on disk, found by name from every process of the user.
+
+Runs in the host process. Its folder belongs to the user alone:
+
+    NAME.json             what is known of a template; replacing this file is what makes a build count
+    NAME.lock             held while somebody builds or removes NAME
+    builds/NAME.random/   one build: it never moves, so that the paths in it stay true
+    .mutex                held for the moments in which records and builds must fit together
+
+Each build has a lock of its own, which is held by its builder and by every process that makes sandboxes from
+it. A build that no record names and nobody holds is swept away: that of a builder that was killed, or one that
+was replaced or removed while sandboxes still lived from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from fumehood.errors import TemplateStoreError
+from fumehood.templates.recipe import is_store_name
+from fumehood.templates.source import Say
+from fumehood.templates.template import Template
+
+_BUILDS = "builds"
+_FILES = "files"
+_LOCK = ".lock"
+_SUFFIX = ".json"
+_SHOWN_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateInfo:
+    """A named template, as the store knows it.
+
+    Attributes:
+        name: Its name.
+        python: The version of its Python.
+        preload: Modules that are imported once.
+        envs: Environment of its sandboxes.
+        has_files: Whether it gives files to its sandboxes.
+        size_bytes: What it takes on disk.
+        built_at: When it was built.
+        fingerprint: Digest of everything that it was made of.
+    """
+
+    name: str
+    python: str
+    preload: tuple[str, ...]
+    envs: dict[str, str]
+    has_files: bool
+    size_bytes: int
+    built_at: datetime
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is written down of a template.
+
+    Attributes:
+        info: What everybody may know.
+        build: Name of its build's folder.
+        interpreter: Path of its interpreter within that folder.
+    """
+
+    info: TemplateInfo
+    build: str
+    interpreter: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """The folder of a build that is being made.
+
+    Attributes:
+        folder: Its absolute path.
+        lock_fd: What keeps it from being swept away.
+    """
+
+    folder: str
+    lock_fd: int
+
+    @property
+    def name(self) -> str:
+        """Its name among the builds."""
+        return os.path.basename(self.folder)
+
+    @property
+    def files(self) -> str:
+        """Where the files for the sandboxes lie, if there are some."""
+        return os.path.join(self.folder, _FILES)
+
+
+class TemplateStore:
+    """The named templates of one folder.
+
+    Args:
+        folder: Its absolute path; made when something is built.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of all templates, sorted."""
+        try:
+            entries = os.listdir(self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+        names = (entry.removesuffix(_SUFFIX) for entry in entries if entry.endswith(_SUFFIX))
+        return tuple(sorted(name for name in names if is_store_name(name)))
+
+    def record(self, name: str) -> Record | None:
+        """Returns what is written down of a template, or None if there is none of this name."""
+        if not is_store_name(name):
+            return None
+
+        try:
+            with open(self._path(name + _SUFFIX), encoding="utf-8") as file:
+                fields: dict[str, Any] = json.load(file)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise _damaged(name, str(error)) from None
+
+        try:
+            return _read_record(name, fields)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(name, f"{type(error).__name__}: {error}") from None
+
+    def is_whole(self, record: Record) -> bool:
+        """Tells whether the build of a record is still there."""
+        return os.path.exists(self._path(_BUILDS, record.build, record.interpreter))
+
+    def find(self, name: str) -> Template | None:
+        """Returns a template for use, which keeps its build from being deleted until `close`; None if unknown."""
+        if self.record(name) is None:
+            return None
+
+        with self._mutex():
+            record = self.record(name)
+
+            if record is None:
+                return None
+
+            folder = self._path(_BUILDS, record.build)
+
+            if record.build not in self._held:
+                self._held[record.build] = _shared_lock(name, folder)
+
+        return Template(
+            name=name,
+            python=os.path.join(folder, record.interpreter),
+            preload=record.info.preload,
+            files=os.path.join(folder, _FILES) if record.info.has_files else None,
+            envs=record.info.envs,
+        )
+
+    def remove(self, name: str) -> bool:
+        """Forgets a template; returns false if it is in use, and its files stay until nobody uses it.
+
+        Raises:
+            TemplateStoreError: It is being built.
+        """
+        with self._held_by_name(name) as lock:
+            if lock is None:
+                raise TemplateStoreError(
+                    template=name,
+                    operation="remove",
+                    reason="it is being built or removed at this moment",
+                    hint="wait for that, or end it",
+                )
+
+            record = self.record(name)
+
+            with self._mutex():
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path(name + _SUFFIX))
+
+                # Whoever waits for the lock sees that its file has gone, and makes another.
+                os.unlink(self._path(name + ".lock"))
+
+        self.sweep()
+        return record is None or not os.path.exists(self._path(_BUILDS, record.build))
+
+    @contextmanager
+    def building(self, name: str, say: Say) -> Iterator[None]:
+        """Lets one builder of a name at a time into the block; the others wait, and are told so."""
+        self._prepare()
+
+        with self._held_by_name(name) as lock:
+            if lock is not None:
+                yield
+                return
+
+        say(f"waiting for another build of {name!r}")
+
+        with self._held_by_name(name, wait=True):
+            yield
+
+    @contextmanager
+    def new_build(self, name: str) -> Iterator[Build]:
+        """Makes a folder to build in, which disappears at the end unless a record names it by then."""
+        with self._mutex():
+            folder = self._path(_BUILDS, f"{name}.{secrets.token_hex(4)}")
+            os.mkdir(folder, 0o700)
+            fd = _open_lock(os.path.join(folder, _LOCK))
+            fcntl.flock(fd, fcntl.LOCK_EX)
+
+        try:
+            yield Build(folder=folder, lock_fd=fd)
+        finally:
+            if self._build_of(name) != os.path.basename(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+            os.close(fd)
+            self.sweep()
+
+    def publish(self, record: Record) -> None:
+        """Makes a build the one that its name stands for, in one step."""
+        name = record.info.name
+        part = self._path(f".{name}.part")
+        fields = {**asdict(record), "format": 1}
+        fields["info"]["built_at"] = record.info.built_at.isoformat()
+
+        with self._mutex():
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(fields, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+
+            os.replace(part, self._path(name + _SUFFIX))
+
+    def sweep(self) -> None:
+        """Deletes the builds that no record names and nobody holds."""
+        if not os.path.isdir(self._path(_BUILDS)):
+            return
+
+        orphans: list[tuple[str, int]] = []
+
+        with self._mutex():
+            named = {self._build_of(name) for name in self.names()}
+
+            # A record that cannot be read may name any of them.
+            if None in named:
+                return
+
+            for entry in set(os.listdir(self._path(_BUILDS))) - named:
+                folder = self._path(_BUILDS, entry)
+                fd = _open_lock(os.path.join(folder, _LOCK))
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(fd)
+                else:
+                    orphans.append((folder, fd))
+
+        for folder, fd in orphans:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Lets go of the builds that were found for use."""
+        while self._held:
+            _, fd = self._held.popitem()
+            os.close(fd)
+
+    # -- inside
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self._folder, *names)
+
+    def _build_of(self, name: str) -> str | None:
+        try:
+            record = self.record(name)
+        except TemplateStoreError:
+            return None
+
+        return record.build if record is not None else ""
+
+    def _prepare(self) -> None:
+        """Makes the folder of the store, for its user alone: what lies in it runs in every sandbox of a template."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        info = os.stat(self._folder)
+
+        if info.st_uid != os.geteuid():
+            raise TemplateStoreError(
+                template="*",
+                operation="build",
+                reason=f"the folder {self._folder!r} belongs to user {info.st_uid}, and you are {os.geteuid()}",
+                hint="name a folder of your own in FUMEHOOD_HOME",
+            )
+
+        os.chmod(self._folder, 0o700)
+        os.makedirs(self._path(_BUILDS), mode=0o700, exist_ok=True)
+
+    @contextmanager
+    def _mutex(self) -> Iterator[None]:
+        fd = _open_lock(self._path(".mutex"))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _held_by_name(self, name: str, *, wait: bool = False) -> Iterator[int | None]:
+        """Holds the lock of a name; gives None if another holds it."""
+        path = self._path(f"{name}.lock")
+
+        while True:
+            fd = _open_lock(path)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(fd)
+                yield None
+                return
+            except BaseException:
+                os.close(fd)
+                raise
+
+            if _is_at(fd, path):
+                break
+
+            # It was removed while we waited: a lock on it excludes nobody.
+            os.close(fd)
+
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def new_info(
+    template: Template, *, version: tuple[int, int, int], size_bytes: int, fingerprint: str
+) -> TemplateInfo:
+    """Describes a template that has just been built."""
+    return TemplateInfo(
+        name=template.name,
+        python=".".join(map(str, version)),
+        preload=template.preload,
+        envs=dict(template.envs),
+        has_files=template.files is not None,
+        size_bytes=size_bytes,
+        built_at=datetime.now(UTC),
+        fingerprint=fingerprint,
+    )
+
+
+def hint_of_names(name: str, known: Iterable[str]) -> str:
+    """Says which templates there are, those first whose names are like `name`."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(name, names, n=3)
+
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+
+    shown = ", ".join(map(repr, names[:_SHOWN_NAMES]))
+    return f"there {'is' if len(names) == 1 else 'are'} {shown}; `fumehood template build` makes others"
+
+
+def _read_record(name: str, fields: dict[str, Any]) -> Record:
+    info = dict(fields["info"])
+    info["preload"] = tuple(info["preload"])
+    info["built_at"] = datetime.fromisoformat(info["built_at"])
+    record = Record(info=TemplateInfo(**info), build=fields["build"], interpreter=fields["interpreter"])
+
+    if os.sep in record.build or record.build.rpartition(".")[0] != name:
+        raise ValueError(f"its build is {record.build!r}")
+
+    return replace(record, info=replace(record.info, name=name))
+
+
+def _shared_lock(name: str, folder: str) -> int:
+    try:
+        fd = os.open(os.path.join(folder, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _damaged(name, str(error)) from None
+
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def _open_lock(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _damaged(name: str, detail: str) -> TemplateStoreError:
+    return TemplateStoreError(
+        template=name,
+        operation="read",
+        reason=f"what the store has of it is damaged: {detail}",
+        hint=f"build it again with `--force`, or `fumehood template remove {name}`",
+    )

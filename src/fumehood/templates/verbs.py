@@ -1,0 +1,128 @@
+"""The verbs on named templates: build, list, remove.
+
+Runs in the process of the user, over the parts of this folder and the store that the settings name. A template
+that is built is tried by a real sandbox, in an engine of its own that ends with the trial.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from fumehood.assemble import Settings, make_backend, template_store
+from fumehood.errors import TemplateError, TemplateStoreError
+from fumehood.portal import Portal
+from fumehood.sandbox import Sandbox
+from fumehood.templates.builder import build
+from fumehood.templates.recipe import Recipe
+from fumehood.templates.requirements import RequirementsSource
+from fumehood.templates.source import Say
+from fumehood.templates.store import TemplateInfo, hint_of_names
+from fumehood.templates.template import Template
+
+
+def build_template(
+    name: str,
+    *,
+    requirements: str | Sequence[str] = (),
+    python: str | None = None,
+    preload: Sequence[str] = (),
+    files: str | None = None,
+    envs: Mapping[str, str] | None = None,
+    force: bool = False,
+    on_progress: Say | None = None,
+) -> TemplateInfo:
+    """Build a named template, from which `Sandbox(name)` starts in every process of this user.
+
+    Built once and built again only when something that it is made of has changed. The environment is made by uv
+    where it is installed, and by pip otherwise. Before the template counts, a sandbox is started from it; when
+    anything fails, a template that had the name before stays as it is.
+
+    Args:
+        name: Letters, digits, '.', '_' and '-'.
+        requirements: The path of a requirements file, or a list of requirements.
+        python: A version such as 3.12, or the path of an interpreter; None is the Python of this process.
+        preload: Modules that are imported once for all sandboxes.
+        files: A folder whose content each sandbox finds in its home directory.
+        envs: Environment variables of its sandboxes.
+        force: Build it even if nothing has changed.
+        on_progress: Called with a line of text for each step.
+
+    Raises:
+        InvalidArgumentError: An argument cannot work; nothing was done.
+        TemplateStoreError: A step of the build failed.
+    """
+    say = on_progress or _say_nothing
+    # A string is a path to `RequirementsSource`; here it would be a list of letters.
+    modules = (preload,) if isinstance(preload, str) else tuple(preload)
+    recipe = Recipe(
+        name=name,
+        source=RequirementsSource(requirements, python, say),
+        preload=modules,
+        files=None if files is None else os.path.abspath(files),
+        envs=dict(envs or {}),
+    )
+    return build(recipe, template_store(), _try_out, force=force, say=say)
+
+
+def list_templates() -> tuple[TemplateInfo, ...]:
+    """Describe the named templates of this user, sorted by name."""
+    store = template_store()
+    store.sweep()
+    records = (store.record(name) for name in store.names())
+    return tuple(record.info for record in records if record is not None)
+
+
+def remove_template(name: str) -> bool:
+    """Remove a named template. Sandboxes that live from it are not disturbed.
+
+    Returns:
+        Whether its files are gone; false while processes use it: they are deleted when a later verb on templates
+        finds them unused.
+
+    Raises:
+        TemplateStoreError: There is none of this name, or it is being built.
+    """
+    store = template_store()
+
+    if name not in store.names():
+        raise TemplateStoreError(
+            template=str(name),
+            operation="remove",
+            reason="no template has this name",
+            hint=hint_of_names(str(name), store.names()),
+        )
+
+    return store.remove(name)
+
+
+def _say_nothing(_text: str) -> None:
+    return
+
+
+def _try_out(template: Template) -> None:
+    """Starts a sandbox, and sees whether what should be imported in it is."""
+    portal = Portal()
+    try:
+        backend = make_backend(Settings(pool_size=0, max_sandboxes=1), portal)
+
+        with Sandbox(template, backend=backend) as sandbox:
+            names = ", ".join(map(repr, template.preload))
+            execution = sandbox.run_code(
+                f"import sys; print(*[name for name in [{names}] if name not in sys.modules])"
+            )
+    finally:
+        portal.close()
+
+    missing = str(execution.logs).strip()
+
+    if execution.error is not None:
+        reason = f"the first code in a sandbox of it failed: {execution.error}"
+        raise TemplateError(template=template.name, reason=reason, hint="see what its requirements install")
+
+    if missing:
+        raise TemplateError(
+            template=template.name,
+            reason=f"the preload module {missing.split()[0]!r} is not in its environment",
+            hint="add the package that has it to the requirements, or take it off the preload list",
+        )
