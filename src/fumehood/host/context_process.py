@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.measuring import Meter
 from fumehood.limits import MIB, Limits
@@ -28,6 +29,7 @@ _EXIT_SECONDS = 1.0
 class ContextHost(Protocol):
     """What a context needs of its sandbox."""
 
+    clock: SandboxClock
     limits: Limits
     meter: Meter
     isolation_level: str
@@ -108,8 +110,7 @@ class ContextProcess:
         Raises:
             ContextStartError: It ended before, or took too long; it is gone.
         """
-        waited: list[asyncio.Future[Any]] = [self.link.ready, self.exited]
-        await asyncio.wait(waited, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await self._host.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
 
         if not self.link.is_ready:
             self.forget()
@@ -127,7 +128,7 @@ class ContextProcess:
                 return
 
             asking = keep(kill())
-            await asyncio.wait([self.exited], timeout=_EXIT_SECONDS)
+            await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
             asking.cancel()
 
     def forget(self) -> None:
@@ -152,7 +153,7 @@ class ContextProcess:
             keep(self._end_if_it_stays())
 
     async def _end_if_it_stays(self) -> None:
-        await asyncio.wait([self.exited], timeout=_EXIT_SECONDS)
+        await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
         await self.end()
 
     async def _kill_tree(self) -> None:

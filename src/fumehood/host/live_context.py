@@ -59,6 +59,11 @@ class LiveContext:
         """Starts the process unless it lives; returns when it is ready."""
         await self._living_process()
 
+    async def settled(self) -> None:
+        """Returns when no process of it is about to start."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+
     async def execute(self, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
         """Runs code after what was asked before; emits what happens, and returns everything once more."""
         async with self._turn:
@@ -106,6 +111,8 @@ class LiveContext:
         if self._process is not None and self._process.lives:
             return self._process
 
+        # A paused sandbox starts nothing: what comes into it now would run.
+        await self._host.clock.going()
         return await asyncio.shield(self._start())
 
     def _start(self) -> asyncio.Task[ContextProcess]:
@@ -149,7 +156,7 @@ class LiveContext:
         emit(ExecutionStarted(execution_id=running.id, context_id=self.info.id))
         link.report_background(record)
         wall_seconds = request.wall_seconds or limits.wall_seconds
-        stop = Stop(process, limits.grace_seconds)
+        stop = Stop(process, limits.grace_seconds, host.clock)
         reply = await self._reply(process, running, reading, stop, wall_seconds)
         stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits)
         execution = transcript.finish(
@@ -163,7 +170,7 @@ class LiveContext:
         if stopped is not None:
             emit(ErrorEvent(error=stopped, at_seconds=execution.usage.wall_seconds))
 
-        if reply is None and not self._closed:
+        if reply is None and not self._closed and not host.clock.is_stopped:
             # The next execution should not have to wait for the replacement.
             self._start()
 
@@ -192,7 +199,7 @@ class LiveContext:
                 watch.cancel()
 
         if reply is None and process.lives:
-            await asyncio.wait([process.exited], timeout=_EXIT_SECONDS)
+            await self._host.clock.wait(process.exited, seconds=_EXIT_SECONDS)
 
         return reply
 

@@ -26,6 +26,7 @@ from fumehood.backends.requests import (
     SignalProcess,
 )
 from fumehood.errors import CommandStartError, FumehoodError, ProcessNotFoundError
+from fumehood.host.clock import SandboxClock, Timer
 from fumehood.host.init_client import InitError
 from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
@@ -52,10 +53,12 @@ class LiveProcesses:
         ask: Asks init.
         limits: What is kept of each command's output.
         envs: Environment of every command.
+        clock: The sandbox's.
     """
 
-    def __init__(self, ask: Ask, limits: Limits, envs: dict[str, str]) -> None:
+    def __init__(self, ask: Ask, limits: Limits, envs: dict[str, str], clock: SandboxClock) -> None:
         self._ask = ask
+        self._clock = clock
         self._limits = limits
         self._envs = envs
         self._all: dict[int, _Process] = {}
@@ -99,8 +102,7 @@ class LiveProcesses:
             return process.info
 
         if spec.timeout_seconds is not None:
-            loop = asyncio.get_running_loop()
-            process.clock = loop.call_later(spec.timeout_seconds, self._time_over, process)
+            process.timer = self._clock.call_later(spec.timeout_seconds, self._time_over, process)
 
         return process.info
 
@@ -189,7 +191,7 @@ class _Process:
 
     def __init__(self, spec: ProcessSpec, limits: Limits) -> None:
         self.timed_out = False
-        self.clock: asyncio.TimerHandle | None = None
+        self.timer: Timer | None = None
         self.kill_task: asyncio.Task[None] | None = None
         self.info = ProcessInfo(
             pid=0, argv=spec.argv, cwd=spec.cwd or _DEFAULT_CWD, envs=spec.envs, is_pty=spec.pty is not None
@@ -244,8 +246,8 @@ class _Process:
             while fd in self._read_ends and room > 0 and self._readable(fd):
                 room -= _READ_BYTES
 
-        if self.clock is not None:
-            self.clock.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
     async def follow(self) -> AsyncGenerator[ProcessEvent, None]:
         """Yields everything from the beginning, as it comes, up to the exit."""

@@ -30,11 +30,13 @@ from fumehood.errors import (
 )
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
+from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
 from fumehood.host.live_contexts import DEFAULT_CONTEXT, HOME, LiveContexts
 from fumehood.host.live_files import LiveFiles
+from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
 from fumehood.limits import Limits
@@ -101,10 +103,12 @@ class LiveSandbox:
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
         self._watches: dict[int, asyncio.Queue[FileChange | None]] = {}
+        self.clock = SandboxClock()
         self._init = InitClient(guest.socket, self._event, self._init_closed)
-        self.meter = Meter(guest, self._asked_cpu_seconds)
+        self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
-        self.processes = LiveProcesses(self.ask, limits, envs)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
+        self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.contexts = LiveContexts(self, self._directory)
         self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
@@ -139,7 +143,7 @@ class LiveSandbox:
         """Hands a prepared sandbox to its user, with limits and environment of their own."""
         self.limits = limits
         self.guest.apply(limits)
-        self.processes = LiveProcesses(self.ask, limits, envs)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
         self.started = self.last_used = time.monotonic()
 
         if envs != self._envs:
@@ -360,6 +364,7 @@ class LiveSandbox:
             context.close()
 
         self.processes.close(self.epitaph(outcome_unknown=True))
+        self.ports.close(self.epitaph(outcome_unknown=True))
         self._init.close()
 
         for queue in self._watches.values():
@@ -367,6 +372,11 @@ class LiveSandbox:
                 queue.put_nowait(None)
 
         self._on_end(self)
+
+    def _check_now(self) -> None:
+        """Raises when it has ended, although init may have had no chance to say so yet."""
+        self._init.catch_up()
+        self._check_alive(outcome_unknown=True)
 
     def _check_alive(self, *, outcome_unknown: bool = False) -> None:
         if self.end_reason is None:

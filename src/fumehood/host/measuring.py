@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.backends.requests import ExecuteRequest
+from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import Running
 from fumehood.limits import Usage
 from fumehood.runtimes.base import CpuTime, Guest
@@ -21,7 +22,7 @@ from fumehood.runtimes.base import CpuTime, Guest
 class Reading:
     """The counters at the start of an execution."""
 
-    started: float
+    stood_still_seconds: float
     cpu: CpuTime | None
 
 
@@ -31,10 +32,14 @@ class Meter:
     Args:
         guest: The sandbox.
         ask_cpu_seconds: Asks init for the CPU time so far, where the host has no count of its own.
+        clock: The sandbox's: a pause is nobody's wall time.
     """
 
-    def __init__(self, guest: Guest, ask_cpu_seconds: Callable[[], Awaitable[float]]) -> None:
+    def __init__(
+        self, guest: Guest, ask_cpu_seconds: Callable[[], Awaitable[float]], clock: SandboxClock
+    ) -> None:
         self._guest = guest
+        self._clock = clock
         self._ask_cpu_seconds = ask_cpu_seconds
         self._asked_at_start: float | None = None
 
@@ -42,7 +47,7 @@ class Meter:
         """Reads the counters, and restarts the count of peak memory."""
         self._guest.peak_memory_bytes(restart=True)
         self._asked_at_start = None
-        return Reading(time.monotonic(), self._guest.cpu_time())
+        return Reading(self._clock.stood_still_seconds, self._guest.cpu_time())
 
     async def cpu_seconds_since(self, reading: Reading) -> float:
         """CPU time of the sandbox since the reading."""
@@ -72,8 +77,9 @@ class Meter:
             system_seconds = max(0.0, cpu.system_seconds - reading.cpu.system_seconds)
 
         peak = self._guest.peak_memory_bytes()
+        paused_seconds = self._clock.stood_still_seconds - reading.stood_still_seconds
         return Usage(
-            wall_seconds=time.monotonic() - running.started,
+            wall_seconds=max(0.0, time.monotonic() - running.started - paused_seconds),
             user_cpu_seconds=user_seconds,
             system_cpu_seconds=system_seconds,
             peak_memory_bytes=told["peak_memory_bytes"] if peak is None else peak,

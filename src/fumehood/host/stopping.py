@@ -11,6 +11,7 @@ import signal
 from typing import Any, Literal
 
 from fumehood.execution import ExecutionError
+from fumehood.host.clock import SandboxClock, Timer
 from fumehood.host.context_process import ContextProcess, Exit, keep
 from fumehood.limits import Limits
 
@@ -27,21 +28,22 @@ class Stop:
     Args:
         process: What runs it.
         grace_seconds: How long after the interrupt the kill comes.
+        clock: The sandbox's.
     """
 
-    def __init__(self, process: ContextProcess, grace_seconds: float) -> None:
+    def __init__(self, process: ContextProcess, grace_seconds: float, clock: SandboxClock) -> None:
         self.kind: StopKind | None = None
         self._process = process
         self._grace_seconds = grace_seconds
-        self._loop = asyncio.get_running_loop()
-        self._limit_clock: asyncio.TimerHandle | None = None
-        self._signal_clock: asyncio.TimerHandle | None = None
-        self._kill_clock: asyncio.TimerHandle | None = None
+        self._clock = clock
+        self._limit_timer: Timer | None = None
+        self._signal_timer: Timer | None = None
+        self._kill_timer: Timer | None = None
         self._signals: list[asyncio.Task[None]] = []
 
     def after(self, seconds: float, kind: StopKind) -> None:
         """Begins after a time."""
-        self._limit_clock = self._loop.call_later(seconds, self.begin, kind)
+        self._limit_timer = self._clock.call_later(seconds, self.begin, kind)
 
     def begin(self, kind: StopKind) -> None:
         """Sends the interrupt; the first reason counts."""
@@ -49,14 +51,14 @@ class Stop:
             return
 
         self.kind = kind
-        self._kill_clock = self._loop.call_later(self._grace_seconds, lambda: keep(self._process.end()))
+        self._kill_timer = self._clock.call_later(self._grace_seconds, lambda: keep(self._process.end()))
         self._interrupt()
 
     async def over(self) -> None:
         """The execution is over; returns when no interrupt is on its way any more that could hit the next."""
-        for clock in (self._limit_clock, self._signal_clock, self._kill_clock):
-            if clock is not None:
-                clock.cancel()
+        for timer in (self._limit_timer, self._signal_timer, self._kill_timer):
+            if timer is not None:
+                timer.cancel()
 
         if self._signals:
             await asyncio.wait(self._signals)
@@ -64,7 +66,7 @@ class Stop:
     def _interrupt(self) -> None:
         """Interrupts, and again: CPython can miss a signal that comes just before a call that blocks."""
         self._signals.append(keep(self._process.send_signal(signal.SIGINT)))
-        self._signal_clock = self._loop.call_later(_REPEAT_SECONDS, self._interrupt)
+        self._signal_timer = self._clock.call_later(_REPEAT_SECONDS, self._interrupt)
 
 
 def why_stopped(

@@ -1,0 +1,118 @@
+"""The clock of one sandbox: it stands still while the sandbox is paused, and all its timers with it.
+
+Runs in the host process, on the engine's loop. Everything that gives a sandbox, or something in it, a certain
+time asks this clock and no other, so that a pause takes no time from anybody. It follows the monotonic clock
+of the machine: nobody who sets the time of day moves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Timer:
+    """Something that is to be done at a time of a sandbox's clock."""
+
+    def __init__(self, clock: SandboxClock, due_at: float, action: Callable[[], object]) -> None:
+        self.due_at = due_at
+        self.handle: asyncio.TimerHandle | None = None
+        self._clock = clock
+        self._action = action
+
+    def cancel(self) -> None:
+        """Nothing is to be done any more."""
+        if self.handle is not None:
+            self.handle.cancel()
+
+        self._clock.forget(self)
+
+    def fire(self) -> None:
+        """The time has come."""
+        self._clock.forget(self)
+        self._action()
+
+
+class SandboxClock:
+    """A clock that can be stopped."""
+
+    def __init__(self) -> None:
+        self._behind_seconds = 0.0
+        self._stopped_at: float | None = None
+        self._timers: set[Timer] = set()
+        self._going = asyncio.Event()
+        self._going.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while the sandbox is paused."""
+        return self._stopped_at is not None
+
+    @property
+    def stood_still_seconds(self) -> float:
+        """How long it has been stopped so far, all times together."""
+        return time.monotonic() - self.time()
+
+    def time(self) -> float:
+        """Seconds, which do not pass while the clock is stopped."""
+        if self._stopped_at is not None:
+            return self._stopped_at
+
+        return time.monotonic() - self._behind_seconds
+
+    def call_later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> Timer:
+        """Does something after a time by this clock."""
+        timer = Timer(self, self.time() + seconds, lambda: action(*arguments))
+        self._timers.add(timer)
+
+        if not self.is_stopped:
+            self._arm(timer)
+
+        return timer
+
+    async def wait(self, *futures: asyncio.Future[Any], seconds: float) -> None:
+        """Returns when one of the futures is done, or after a time by this clock."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.call_later(seconds, over.set_result, None)
+        try:
+            await asyncio.wait([*futures, over], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+
+    async def going(self) -> None:
+        """Returns when the clock is not stopped."""
+        await self._going.wait()
+
+    def stop(self) -> None:
+        """Stands still from now on."""
+        if self._stopped_at is not None:
+            return
+
+        self._stopped_at = self.time()
+        self._going.clear()
+
+        for timer in self._timers:
+            if timer.handle is not None:
+                timer.handle.cancel()
+
+    def start(self) -> None:
+        """Goes on where it was stopped."""
+        if self._stopped_at is None:
+            return
+
+        self._behind_seconds = time.monotonic() - self._stopped_at
+        self._stopped_at = None
+        self._going.set()
+
+        for timer in self._timers:
+            self._arm(timer)
+
+    def forget(self, timer: Timer) -> None:
+        """A timer is done with."""
+        self._timers.discard(timer)
+
+    def _arm(self, timer: Timer) -> None:
+        loop = asyncio.get_running_loop()
+        timer.handle = loop.call_later(max(0.0, timer.due_at - self.time()), timer.fire)
