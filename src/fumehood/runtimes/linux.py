@@ -19,8 +19,9 @@ from typing import Any
 
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
-from fumehood.runtimes.base import Runtime
+from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
+from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, LinuxSpawner, wait_for_exit
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.template import Template
@@ -44,6 +45,14 @@ class LinuxRuntime(Runtime):
     def __init__(self) -> None:
         self._programs: dict[str, bytes] = {}
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
+        self._room: LinuxRoom | None = None
+
+    def room(self) -> Room:
+        """Tells what the machine has left; see the port."""
+        if self._room is None:
+            self._room = LinuxRoom()
+
+        return self._room.read()
 
     async def start(self, template: Template) -> LinuxSpawner:
         """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
