@@ -13,12 +13,13 @@ import os
 import select
 import signal
 import socket
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Set, Tuple
 
 from fumehood_guest import accounting, home
 from fumehood_guest.files import Files
 from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
+from fumehood_guest.relays import Relays
 from fumehood_guest.watching import Watches
 from fumehood_jail import launch
 from fumehood_jail.errors import JailError
@@ -51,10 +52,12 @@ class Init:
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poller = select.poll()
         self._readers: Dict[int, Callable[[int], None]] = {}
+        self._just_removed: Set[int] = set()
         self._watcher = watcher
         self._processes = Processes(self)
         self._files = Files()
         self._watches = Watches(self)
+        self._relays = Relays(self)
         self._verbs: Dict[str, Callable[..., Reply]] = {
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
@@ -62,6 +65,7 @@ class Init:
             **self._files.verbs(),
             **self._processes.verbs(),
             **self._watches.verbs(),
+            **self._relays.verbs(),
         }
 
     def run(self) -> NoReturn:
@@ -73,10 +77,14 @@ class Init:
         while True:
             timeout_ms = self._watcher.pause_ms() if self._watcher else None
 
-            for fd, events in self._poller.poll(timeout_ms):
+            ready = self._poller.poll(timeout_ms)
+            self._just_removed.clear()
+
+            for fd, events in ready:
                 reader = self._readers.get(fd)
 
-                if reader is not None:
+                # A descriptor that was closed a moment ago may have come back as another one.
+                if reader is not None and fd not in self._just_removed:
                     reader(events)
 
             if self._watcher:
@@ -101,6 +109,7 @@ class Init:
         """Stops watching `fd`."""
         if self._readers.pop(fd, None) is not None:
             self._poller.unregister(fd)
+            self._just_removed.add(fd)
 
     def send_event(self, fields: Dict[str, Any], payload: bytes = b"") -> None:
         """Tells the host something that it did not ask for."""

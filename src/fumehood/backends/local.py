@@ -183,7 +183,7 @@ class LocalBackend(Backend):
         opened: list[ByteStream] = []
 
         async def connect() -> ByteStream:
-            opened.append(await self._supervisor.find(sandbox_id).open_port(port))
+            opened.append(await self._supervisor.find(sandbox_id).ports.open(port))
             return opened[0]
 
         async def give_up() -> None:
