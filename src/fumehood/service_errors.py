@@ -121,6 +121,20 @@ class IdempotencyConflictError(ServiceError):
         )
 
 
+class BadGatewayError(ServiceError, ConnectionError):
+    """What listens inside the sandbox does not speak the protocol that was asked for."""
+
+    code = "bad_gateway"
+
+    def __init__(self, *, port: int, reason: str) -> None:
+        self.port = port
+        self.reason = visible_line(reason)
+        super().__init__(
+            f"what listens on port {port} did not answer as a web server does: {self.reason}",
+            hint="check the server inside; what it printed may say why",
+        )
+
+
 class HostUnavailableError(ServiceError, ConnectionError):
     """The host that keeps the sandbox cannot be reached, or was lost in the middle of a call."""
 
@@ -133,4 +147,84 @@ class HostUnavailableError(ServiceError, ConnectionError):
             f"{visible_line(host)} does not answer: {visible_line(reason)}",
             hint="check that it runs and that its address is right",
             outcome_unknown=outcome_unknown,
+        )
+
+
+class StorageStartError(ServiceError):
+    """The database or the blob store could not be opened; read by who starts the server."""
+
+    code = "storage_start"
+
+    def __init__(self, *, location: str, reason: str, hint: str = "") -> None:
+        self.location = location
+        self.reason = reason
+        super().__init__(
+            f"cannot open {visible_line(location)}: {visible_line(reason)}",
+            hint=hint or "check the address, the rights and that the service behind it runs",
+        )
+
+
+class StorageVersionError(StorageStartError):
+    """The database was made by a newer fumehood; it was left as it is.
+
+    Attributes:
+        found: The revision that it has.
+        known: The newest revision that this version knows.
+    """
+
+    code = "storage_version"
+
+    def __init__(self, *, location: str, found: str, known: str) -> None:
+        self.found = found
+        self.known = known
+        super().__init__(
+            location=location,
+            reason=f"its revision {found!r} is newer than {known!r}, the newest that this version knows",
+            hint="start the newer fumehood again, or name another database; this one was left untouched",
+        )
+
+
+class StorageError(ServiceError):
+    """The database or the blob store failed in the middle of its work.
+
+    Attributes:
+        operation: What was being done.
+        reason: What the store said. Not part of the message, which a server shows to its callers: the reason may
+            name machines and paths, and belongs into the server's log.
+    """
+
+    code = "storage"
+
+    def __init__(self, *, operation: str, reason: str, outcome_unknown: bool = False) -> None:
+        self.operation = operation
+        self.reason = reason
+        super().__init__(
+            f"the storage failed while {visible_line(operation)}",
+            hint="try again; the server's log says why",
+            outcome_unknown=outcome_unknown,
+        )
+
+
+class BlobNotFoundError(ServiceError, LookupError):
+    """No stored content has this name."""
+
+    code = "blob_not_found"
+
+    def __init__(self, *, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"no stored content has the name {visible_line(name)!r}",
+            hint="it was removed, or its time was over; upload it again",
+        )
+
+
+class KeyNotFoundError(ServiceError, LookupError):
+    """No key has this id."""
+
+    code = "key_not_found"
+
+    def __init__(self, *, key_id: str) -> None:
+        self.key_id = key_id
+        super().__init__(
+            f"no key has the id {visible_line(key_id)!r}", hint="`GET /v1/keys` lists those there are"
         )

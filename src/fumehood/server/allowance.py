@@ -108,7 +108,7 @@ class Allowance:
                 retry_after_seconds=_RETRY_SECONDS,
             )
 
-        self.spending.ledger.check(key_id, policy)
+        self.spending.ledger.begin_execution(key_id, policy)
         running[key_id] = now + 1
         try:
             yield self._count
@@ -123,7 +123,6 @@ class Allowance:
         self.spending.metrics.cpu_seconds.inc(max(0.0, cpu_seconds))
         self.spending.ledger.add(
             self.principal.key_id,
-            executions=1,
             errors=int(execution.error is not None),
             cpu_seconds=max(0.0, cpu_seconds),
             wall_seconds=usage.wall_seconds,

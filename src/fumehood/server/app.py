@@ -20,6 +20,8 @@ from fumehood.server import problems
 from fumehood.server.gate import Gate
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.routes import ROUTERS
+from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
+from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
 
@@ -61,10 +63,15 @@ def create_app(settings: ServerSettings, open_services: Opener) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
 
+    app.router.routes.extend(PORT_ROUTES)
+
     app.add_exception_handler(FumehoodError, problems.answer_error)
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
-    app.add_exception_handler(Exception, problems.answer_fault)
+
+    if settings.domain:
+        app.add_middleware(HostNames, domain=settings.domain)
+
     app.add_middleware(Gate, settings=settings, observe=metrics.observe, is_upload=_is_upload)
     return app
 

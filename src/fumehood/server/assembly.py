@@ -19,11 +19,13 @@ from fumehood.backends.base import Backend
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.authenticator import Authenticator, owner_token
 from fumehood.server.metrics import ServerMetrics
+from fumehood.server.port_access import PortSigner
 from fumehood.server.queue import FairQueue
+from fumehood.server.secret import derive, server_secret
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.blobs import open_blobs
-from fumehood.storage.database import open_database
+from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
@@ -53,16 +55,19 @@ async def open_services(settings: ServerSettings, metrics: ServerMetrics) -> Asy
 
     async with AsyncExitStack() as stack:
         stack.callback(os.close, _lock(state))
-        database = await open_database(settings.database_url or f"sqlite:///{state / 'fumehood.db'}")
+        database = await open_database(settings.database_url or default_url(str(state)))
         stack.push_async_callback(database.close)
         ledger = UsageLedger(database)
+        await ledger.refresh()
         stack.push_async_callback(ledger.close)
         keys = Keys(database)
         stack.push_async_callback(keys.close)
         blobs = open_blobs(settings.blobs_url or str(state / "blobs"))
+        await blobs.check()
         backend = await _open_backend(settings)
         stack.push_async_callback(backend.aclose)
         token, _ = owner_token(state, settings.token)
+        secret = server_secret(state)
         yield Services(
             settings=settings,
             state=state,
@@ -74,6 +79,7 @@ async def open_services(settings: ServerSettings, metrics: ServerMetrics) -> Asy
             idempotency=Idempotency(database),
             stored_files=StoredFiles(database),
             blobs=blobs,
+            port_signer=PortSigner(derive(secret, "ports")),
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),
             metrics=metrics,
         )

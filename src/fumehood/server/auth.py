@@ -48,27 +48,37 @@ async def principal_of(connection: HTTPConnection) -> Principal:
     return known
 
 
-def _requiring(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
-    async def check(connection: HTTPConnection) -> Principal:
-        principal = await principal_of(connection)
+async def _described(
+    bearer: Annotated[object, Security(_BEARER)], header: Annotated[object, Security(_HEADER)]
+) -> None:
+    """Does nothing but stand in the OpenAPI description of each route that asks who calls."""
+
+
+async def _caller(connection: HTTPConnection, described: Annotated[None, Depends(_described)]) -> Principal:
+    return await principal_of(connection)
+
+
+# What a route asks for that any known caller may use. One `Depends` each: of several only the last would count.
+AnyCaller = Annotated[Principal, Depends(_caller)]
+
+
+def _requiring(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:
+    async def check(principal: AnyCaller) -> Principal:
         principal.require(scope)
         return principal
 
     return check
 
 
-# What a route asks for that needs the scope of that name.
-ExecuteCaller = Annotated[Principal, Depends(_requiring("execute")), Security(_BEARER), Security(_HEADER)]
-KeysCaller = Annotated[Principal, Depends(_requiring("keys")), Security(_BEARER), Security(_HEADER)]
-AnyCaller = Annotated[Principal, Depends(principal_of), Security(_BEARER), Security(_HEADER)]
+ExecuteCaller = Annotated[Principal, Depends(_requiring("execute"))]
+SandboxesCaller = Annotated[Principal, Depends(_requiring("sandboxes"))]
+KeysCaller = Annotated[Principal, Depends(_requiring("keys"))]
 
 
-async def _sandboxes(connection: HTTPConnection) -> Backend:
-    principal = await principal_of(connection)
-    principal.require("sandboxes")
+async def _sandboxes(connection: HTTPConnection, principal: SandboxesCaller) -> Backend:
     return services_of(connection).backend_for(principal)
 
 
 # What a route asks for to speak to the caller's sandboxes.
-CallersBackend = Annotated[Backend, Depends(_sandboxes), Security(_BEARER), Security(_HEADER)]
+CallersBackend = Annotated[Backend, Depends(_sandboxes)]
 ServicesOf = Annotated[Services, Depends(services_of)]

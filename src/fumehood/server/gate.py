@@ -8,6 +8,7 @@ and puts the headers on answers that keep browsers from guessing. It never reads
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
 import time
@@ -18,6 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fumehood.server.problems import MEDIA_TYPE, plain_problem
 from fumehood.server.settings import ServerSettings
 
+_LOG = logging.getLogger("fumehood.server")
+_FAULT = "the server failed; its log says more under this request's id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = (
@@ -25,6 +28,7 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+_SIGNED_PORTS = "/p/"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Called with the method, the route's own path, the status and the seconds it took.
 Observer = Callable[[str, str, int, float], None]
@@ -106,6 +110,15 @@ class Gate:
             if status == 0:
                 status = 413
                 await _refuse(scope, send, 413, "request_too_large", _too_large(bounded.maximum), request_id)
+        except Exception:
+            _LOG.exception("request %s failed", request_id)
+
+            if status:
+                # The client must not take what it has for the whole.
+                raise
+
+            status = 500
+            await _refuse(scope, send, 500, "internal", _FAULT, request_id)
         finally:
             route = getattr(scope.get("route"), "path", "")
             self._observe(scope["method"], route, status, time.monotonic() - begun)
@@ -125,7 +138,7 @@ class Gate:
         origin = headers.get(b"origin")
         is_unsafe = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
 
-        if origin is not None and is_unsafe and not self._is_same_origin(origin, given[0]):
+        if is_unsafe and origin is not None and not self._may_come(origin, given[0], scope["path"]):
             return 403, "forbidden", "a browser of another origin may not do that"
 
         length = headers.get(b"content-length", b"")
@@ -144,8 +157,13 @@ class Gate:
         domain = self._settings.domain.lower().partition(":")[0]
         return name in self._hosts or bool(domain and (name == domain or name.endswith(f".{domain}")))
 
-    def _is_same_origin(self, origin: bytes, host: bytes) -> bool:
+    def _may_come(self, origin: bytes, host: bytes, path: str) -> bool:
         text = origin.decode("latin-1").lower()
+
+        if text == "null" and path.startswith(_SIGNED_PORTS):
+            # A guest's page, in the origin of its own that its answer was given: the address is what lets it in.
+            return True
+
         return text in self._origins or text.partition("://")[2] == host.decode("latin-1").lower()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fumehood.service_errors import ForbiddenError
-from fumehood.storage.keys import KeyPolicy
+from fumehood.storage.policy import KeyPolicy
 
 Scope = Literal["execute", "sandboxes", "keys"]
 SCOPES: tuple[Scope, ...] = ("execute", "sandboxes", "keys")

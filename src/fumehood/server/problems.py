@@ -2,12 +2,11 @@
 
 Runs in the server process. A body says what the error says: code, message, hint, the typed fields, whether the
 outcome is unknown. It never holds a path, a stack or a secret of the host: what is not in the tree becomes
-`internal` and a line in the log under the request's id.
+`internal` and a line in the log under the request's id, which the gate sees to.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -15,7 +14,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 
 from fumehood.errors import FumehoodError
@@ -23,7 +22,6 @@ from fumehood.serialise import as_data
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:fumehood:problem:"
-_LOG = logging.getLogger("fumehood.server")
 
 # By stable code; what is not here is the server's own fault.
 STATUS_BY_CODE: Mapping[str, int] = {
@@ -44,6 +42,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "sandbox_closed": 410,
     "sandbox_paused": 409,
     "port_closed": 502,
+    "bad_gateway": 502,
     "protocol_violation": 502,
     "context_not_found": 404,
     "command_start": 422,
@@ -107,13 +106,13 @@ def plain_problem(status: int, code: str, detail: str, request_id: str) -> dict[
         "detail": detail,
         "code": code,
         "hint": "",
-        "outcome_unknown": False,
+        "outcome_unknown": status == 500,
         "request_id": request_id,
         "fields": {},
     }
 
 
-def request_id_of(request: Request) -> str:
+def request_id_of(request: HTTPConnection) -> str:
     """Returns the id that the gate gave to this request."""
     return str(request.scope.get("state", {}).get("request_id", ""))
 
@@ -142,14 +141,6 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
     detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
     body = plain_problem(422, "invalid_argument", detail, request_id_of(request))
     return _response({**body, "fields": {"faults": faults}}, {})
-
-
-async def answer_fault(request: Request, error: Exception) -> JSONResponse:
-    """Answers a fault of ours, without a word about the inside."""
-    request_id = request_id_of(request)
-    _LOG.error("request %s failed", request_id, exc_info=error)
-    body = plain_problem(500, "internal", "the server failed; its log says more", request_id)
-    return _response({**body, "outcome_unknown": True}, {})
 
 
 def _response(body: dict[str, Any], headers: Mapping[str, str]) -> JSONResponse:

@@ -91,4 +91,5 @@ def _greet(settings: ServerSettings, listener: socket.socket, token_file: str) -
         lines.append(f"its token is in {token_file}")
 
     lines.append(f"dialects: {', '.join(settings.dialects) or 'none'}")
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    sys.stderr.write("\n".join([*lines, ""]))
+    sys.stderr.flush()

@@ -20,6 +20,7 @@ from fumehood.limits import MIB
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit")
 SECRET_FIELDS = ("token",)
 _PREFIX = "FUMEHOOD_"
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def _told(help_text: str, default: Any, low: float | None = None, high: float | None = None) -> Any:
@@ -37,6 +38,7 @@ class ServerSettings:
     database_url: str = _told("database; empty: SQLite in the state folder", "")
     blobs_url: str = _told("where uploaded files lie (folder, s3://, az://, gs://); empty: state folder", "")
     domain: str = _told("domain under which ports are reached as {port}-{id}.DOMAIN; empty: by path only", "")
+    public_ports: bool = _told("whether a host name {port}-{id}.DOMAIN needs no token", False)
     public_url: str = _told("address by which clients reach this server; empty: that of the request", "")
     allowed_hosts: tuple[str, ...] = _told("names a request may give as its Host, besides loopback", ())
     allowed_origins: tuple[str, ...] = _told("web origins that may call from a browser", ())
@@ -155,18 +157,21 @@ def _read_file(path: str) -> dict[str, Any]:
 
 def _typed(name: str, value: Any) -> Any:
     """A value of the environment or the file, in the type of its field."""
-    default = next(item.default for item in fields(ServerSettings) if item.name == name)
+    default: Any = next(item.default for item in fields(ServerSettings) if item.name == name)
 
     try:
         if isinstance(default, tuple):
             parts = value.split(",") if isinstance(value, str) else value
             return tuple(part.strip() for part in parts if part.strip())
 
+        if isinstance(default, bool):
+            return _BOOLEANS[str(value).strip().lower()]
+
         if isinstance(default, str) and not isinstance(value, str):
             raise ValueError
 
         return type(default)(value)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         raise InvalidArgumentError(
             field=name, value=value, allowed=f"a value like {default!r} ({type(default).__name__})"
         ) from None
@@ -180,6 +185,9 @@ def _check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
 

@@ -1,0 +1,200 @@
+"""Carries one WebSocket connection between a client and a server inside a sandbox.
+
+Runs in the server process, over a byte stream of the port. Both sides are parsed by the websockets library, with
+bounds on every message; neither sees the other's bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake, ProtocolError
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from fumehood.backends.streams import ByteStream
+from fumehood.errors import SandboxError
+from fumehood.service_errors import BadGatewayError
+
+_MAX_MESSAGE_BYTES = 16 << 20
+_GOING_AWAY = 1001
+# Made by the library for the connection inside; those of the client were for the outer one.
+_HANDSHAKE = ("sec-websocket-", "host", "origin", "upgrade", "connection", "content-length")
+
+
+async def carry_websocket(
+    stream: ByteStream,
+    port: int,
+    path: str,
+    headers: Iterable[tuple[str, str]],
+    websocket: WebSocket,
+) -> None:
+    """Shakes hands with both sides and carries messages until one of them ends.
+
+    Args:
+        stream: The connection into the sandbox.
+        port: The port that it leads to.
+        path: Path and query for the server inside.
+        headers: Headers for it.
+        websocket: The client's side, not accepted yet.
+
+    Raises:
+        BadGatewayError: The server inside refused, or does not speak WebSocket.
+    """
+    inner = _Inner(stream, port, path, list(websocket.scope.get("subprotocols", ())))
+    await inner.shake_hands(headers)
+    await websocket.accept(subprotocol=inner.subprotocol)
+    tasks = [
+        asyncio.create_task(_outward(inner, websocket)),
+        asyncio.create_task(_inward(inner, websocket)),
+    ]
+
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Inner:
+    """The connection to the server inside."""
+
+    def __init__(self, stream: ByteStream, port: int, path: str, subprotocols: list[str]) -> None:
+        self._stream = stream
+        self._port = port
+        self._protocol = ClientProtocol(
+            parse_uri(f"ws://localhost:{port}{path}"),
+            subprotocols=subprotocols or None,  # type: ignore[arg-type]
+            max_size=_MAX_MESSAGE_BYTES,
+        )
+        self._parts: list[bytes] = []
+        self._is_text = False
+
+    @property
+    def subprotocol(self) -> str | None:
+        """What the server inside has chosen."""
+        return self._protocol.subprotocol
+
+    async def shake_hands(self, headers: Iterable[tuple[str, str]]) -> None:
+        """Asks for the upgrade, and returns when it was granted."""
+        request = self._protocol.connect()
+
+        for name, value in headers:
+            if not name.lower().startswith(_HANDSHAKE):
+                request.headers[name] = value
+
+        self._protocol.send_request(request)
+        await self._flush()
+
+        while self._protocol.state is State.CONNECTING:
+            if self._protocol.handshake_exc is not None or not await self._receive():
+                break
+
+            if any(isinstance(event, Response) for event in self._protocol.events_received()):
+                break
+
+        if self._protocol.state is not State.OPEN:
+            error = self._protocol.handshake_exc
+            reason = str(error) if isinstance(error, InvalidHandshake | ProtocolError) else "no handshake"
+            raise BadGatewayError(port=self._port, reason=reason)
+
+    async def messages(self, frames: list[Frame]) -> list[str | bytes]:
+        """Returns the whole messages among frames that came, and keeps the part of one that is not whole."""
+        whole: list[str | bytes] = []
+
+        for frame in frames:
+            if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
+                self._is_text = frame.opcode is Opcode.TEXT
+                self._parts = []
+
+            if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                continue
+
+            self._parts.append(bytes(frame.data))
+
+            if frame.fin:
+                data = b"".join(self._parts)
+                self._parts = []
+                whole.append(data.decode("utf-8", "replace") if self._is_text else data)
+
+        return whole
+
+    async def receive(self) -> list[str | bytes] | None:
+        """Waits for messages; None when the connection has ended."""
+        while True:
+            frames = [event for event in self._protocol.events_received() if isinstance(event, Frame)]
+
+            if whole := await self.messages(frames):
+                return whole
+
+            if self._protocol.state is not State.OPEN or not await self._receive():
+                return None
+
+    async def send(self, message: str | bytes) -> None:
+        """Sends one message."""
+        if isinstance(message, str):
+            self._protocol.send_text(message.encode())
+        else:
+            self._protocol.send_binary(message)
+
+        await self._flush()
+
+    async def end(self, code: int) -> None:
+        """Says goodbye."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(code if 1000 <= code < 5000 and code not in (1005, 1006) else 1000)
+            await self._flush()
+
+    def closing_code(self) -> int:
+        """The code with which the server inside ended, to be handed on."""
+        code = self._protocol.close_code
+        return code if code is not None and code not in (1005, 1006, 1015) else _GOING_AWAY
+
+    async def _receive(self) -> bool:
+        data = await self._stream.read()
+
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+
+        await self._flush()
+        return bool(data)
+
+    async def _flush(self) -> None:
+        data = b"".join(self._protocol.data_to_send())
+
+        if data:
+            await self._stream.write(data)
+
+
+async def _outward(inner: _Inner, websocket: WebSocket) -> None:
+    try:
+        while (messages := await inner.receive()) is not None:
+            for message in messages:
+                if isinstance(message, str):
+                    await websocket.send_text(message)
+                else:
+                    await websocket.send_bytes(message)
+
+        await websocket.close(inner.closing_code())
+    except SandboxError:
+        await websocket.close(_GOING_AWAY)
+
+
+async def _inward(inner: _Inner, websocket: WebSocket) -> None:
+    try:
+        while (event := await websocket.receive())["type"] == "websocket.receive":
+            text = event.get("text")
+            await inner.send(text if text is not None else event["bytes"])
+
+        await inner.end(event.get("code", 1000))
+    except (BrokenPipeError, SandboxError, WebSocketDisconnect):
+        return

@@ -1,0 +1,270 @@
+"""Web servers inside sandboxes: reached by path with a token, by a signed address, or by a host name of their own.
+
+Runs in the server process. What a guest serves in the server's own origin is put into an origin of its own by a
+sandbox policy; with a domain each sandbox has its own origin anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from fumehood.backends.base import Backend
+from fumehood.backends.streams import ByteStream
+from fumehood.errors import FumehoodError, SandboxError
+from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
+from fumehood.server.port_access import MAX_PORT, PortAddress, address_of_host, check_port
+from fumehood.server.port_proxy import PortTarget, proxy_http, proxy_websocket
+from fumehood.server.problems import (
+    MEDIA_TYPE,
+    answer_error,
+    headers_of,
+    problem_data,
+    request_id_of,
+    status_of,
+)
+from fumehood.server.schemas.ports import PortUrl, SignPort
+from fumehood.server.schemas.problems import PROBLEMS
+from fumehood.server.services import services_of
+
+router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/ports", tags=["ports"], responses=PROBLEMS)
+Port = Annotated[int, Path(ge=1, le=MAX_PORT, description="A port on which something inside listens.")]
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_POLICY_VIOLATION = 1008
+# Ports of E2B's own services, which its dialect answers.
+_E2B_PORTS = (49983, 49999)
+
+
+@router.post("/{port}/sign", summary="Make an address for a browser")
+async def sign_port(
+    sandbox_id: str, port: Port, wanted: SignPort, backend: CallersBackend, services: ServicesOf
+) -> PortUrl:
+    """Gives addresses of a port: one that is signed and needs no token until it expires, and its host name."""
+    await backend.info(sandbox_id)
+    signed = services.port_signer.sign(PortAddress(sandbox_id, port), wanted.expires_in_seconds)
+    domain = services.settings.domain
+    host = f"{port}-{sandbox_id}.{domain}" if domain else None
+    return PortUrl(path=f"/p/{signed}/{sandbox_id}/{port}/", host=host)
+
+
+def _query(connection: HTTPConnection) -> str:
+    query = connection.scope.get("query_string", b"").decode("latin-1")
+    return f"?{query}" if query else ""
+
+
+def _target(connection: HTTPConnection, prefix: str, *, keep_credentials: bool) -> PortTarget:
+    values = connection.path_params
+    # As it was sent: what is escaped in it must reach the server inside escaped.
+    raw = connection.scope.get("raw_path", connection.scope["path"].encode()).decode("latin-1")
+    path = raw.partition("?")[0].split("/", prefix.count("/") + 1)[-1]
+    return PortTarget(
+        sandbox_id=values["sandbox_id"],
+        port=check_port(int(values["port"])),
+        path=f"/{path}{_query(connection)}",
+        prefix=prefix,
+        keep_credentials=keep_credentials,
+    )
+
+
+async def _by_token(connection: HTTPConnection) -> tuple[Backend, PortTarget]:
+    principal = await principal_of(connection)
+    principal.require("sandboxes")
+    values = connection.path_params
+    prefix = f"/v1/sandboxes/{values['sandbox_id']}/ports/{values['port']}"
+    return services_of(connection).backend_for(principal), _target(connection, prefix, keep_credentials=False)
+
+
+async def _by_signature(connection: HTTPConnection) -> tuple[Backend, PortTarget]:
+    values = connection.path_params
+    services = services_of(connection)
+    address = PortAddress(values["sandbox_id"], check_port(int(values["port"])))
+    services.port_signer.check(address, values["signed"])
+    prefix = f"/p/{values['signed']}/{address.sandbox_id}/{address.port}"
+    return services.backend, _target(connection, prefix, keep_credentials=True)
+
+
+async def _by_host(connection: HTTPConnection, address: PortAddress) -> tuple[Backend, PortTarget]:
+    services = services_of(connection)
+
+    if services.settings.public_ports:
+        backend = services.backend
+    else:
+        principal = await principal_of(connection)
+        principal.require("sandboxes")
+        backend = services.backend_for(principal)
+
+    raw = connection.scope.get("raw_path", connection.scope["path"].encode()).decode("latin-1")
+    return backend, PortTarget(
+        sandbox_id=address.sandbox_id,
+        port=address.port,
+        path=f"{raw.partition('?')[0]}{_query(connection)}",
+        own_origin=True,
+        keep_credentials=services.settings.public_ports,
+    )
+
+
+async def _token_http(request: Request) -> Response:
+    return await proxy_http(*await _by_token(request), request)
+
+
+async def _signed_http(request: Request) -> Response:
+    if request.method == "OPTIONS" and request.headers.get("origin") == "null":
+        # A page under this very policy asks whether it may call its own server.
+        return PlainTextResponse(
+            "",
+            headers={
+                "access-control-allow-origin": "null",
+                "access-control-allow-methods": ", ".join(_METHODS),
+                "access-control-allow-headers": request.headers.get("access-control-request-headers", ""),
+            },
+        )
+
+    return await proxy_http(*await _by_signature(request), request)
+
+
+async def _token_websocket(websocket: WebSocket) -> None:
+    await _carry(websocket, _by_token(websocket))
+
+
+async def _signed_websocket(websocket: WebSocket) -> None:
+    await _carry(websocket, _by_signature(websocket))
+
+
+async def _carry(websocket: WebSocket, way: Awaitable[tuple[Backend, PortTarget]]) -> None:
+    """Carries a WebSocket connection; what goes wrong before it was accepted is said in the refusal."""
+    try:
+        backend, target = await way
+        await proxy_websocket(backend, target, websocket)
+    except FumehoodError as error:
+        await refuse_websocket(websocket, error)
+
+
+async def refuse_websocket(websocket: WebSocket, error: FumehoodError) -> None:
+    """Ends a connection because of an error: by an HTTP answer before it was accepted, else by a close code."""
+    try:
+        if websocket.application_state is WebSocketState.CONNECTING:
+            body = problem_data(error, request_id_of(websocket))
+            answer = JSONResponse(body, status_of(error), headers_of(error), MEDIA_TYPE)
+            await websocket.send_denial_response(answer)
+        else:
+            await websocket.close(_POLICY_VIOLATION, error.code)
+    except (WebSocketDisconnect, RuntimeError):
+        # The client was faster.
+        return
+
+
+async def _tunnel(websocket: WebSocket) -> None:
+    """Carries the bytes of one connection to a port; an empty message is the end of what the client sends."""
+    try:
+        principal = await principal_of(websocket)
+        principal.require("sandboxes")
+        values = websocket.path_params
+        backend = services_of(websocket).backend_for(principal)
+        stream = await backend.open_port(values["sandbox_id"], check_port(int(values["port"])))
+    except FumehoodError as error:
+        await refuse_websocket(websocket, error)
+        return
+
+    async with stream:
+        await websocket.accept()
+        tasks = [
+            asyncio.create_task(_out_of(stream, websocket)),
+            asyncio.create_task(_into(stream, websocket)),
+        ]
+        try:
+            # What comes out ends the tunnel; the client may have ended its own side long before.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _out_of(stream: ByteStream, websocket: WebSocket) -> None:
+    try:
+        while data := await stream.read():
+            await websocket.send_bytes(data)
+
+        await websocket.close()
+    except SandboxError as error:
+        await refuse_websocket(websocket, error)
+
+
+async def _into(stream: ByteStream, websocket: WebSocket) -> None:
+    try:
+        while (event := await websocket.receive())["type"] == "websocket.receive":
+            data = event.get("bytes")
+
+            if data:
+                await stream.write(data)
+            else:
+                await stream.end()
+                # Only the other side can end it now, or the client by leaving.
+    except (BrokenPipeError, SandboxError):
+        # What comes out says why.
+        await asyncio.Event().wait()
+
+
+_BY_TOKEN = "/v1/sandboxes/{sandbox_id}/ports/{port}/{path:path}"
+_SIGNED = "/p/{signed}/{sandbox_id}/{port}/{path:path}"
+# They take every method and body, and are what the guest makes of them: not described in OpenAPI.
+ROUTES: tuple[BaseRoute, ...] = (
+    WebSocketRoute("/v1/sandboxes/{sandbox_id}/tunnels/{port}", _tunnel),
+    Route(_BY_TOKEN, _token_http, methods=_METHODS),
+    WebSocketRoute(_BY_TOKEN, _token_websocket),
+    Route(_SIGNED, _signed_http, methods=_METHODS),
+    WebSocketRoute(_SIGNED, _signed_websocket),
+)
+
+
+class HostNames:
+    """Answers requests to host names of sandboxes, before any route is looked at.
+
+    Args:
+        app: What answers all others.
+        domain: The domain under which sandboxes have their names.
+    """
+
+    def __init__(self, app: ASGIApp, domain: str) -> None:
+        self._app = app
+        self._domain = domain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request, or passes it on."""
+        address = self._address(scope)
+
+        if address is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            websocket = WebSocket(scope, receive, send)
+            await _carry(websocket, _by_host(websocket, address))
+        else:
+            await self._answer(Request(scope, receive, send), address, scope, receive, send)
+
+    async def _answer(
+        self, request: Request, address: PortAddress, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        try:
+            backend, target = await _by_host(request, address)
+            answer = await proxy_http(backend, target, request)
+        except FumehoodError as error:
+            answer = await answer_error(request, error)
+
+        await answer(scope, receive, send)
+
+    def _address(self, scope: Scope) -> PortAddress | None:
+        if scope["type"] not in ("http", "websocket"):
+            return None
+
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        address = address_of_host(host.decode("latin-1"), self._domain)
+        return None if address is None or address.port in _E2B_PORTS else address

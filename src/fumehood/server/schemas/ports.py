@@ -1,0 +1,20 @@
+"""What the routes of ports take and give."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SignPort(BaseModel):
+    """How long an address should open a port."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    expires_in_seconds: float = Field(default=3600, gt=0, le=86_400 * 30)
+
+
+class PortUrl(BaseModel):
+    """Where a port of a sandbox is reached."""
+
+    path: str = Field(description="Path on this server; it needs no token until it expires.")
+    host: str | None = Field(description="Host name of the port, when the server has a domain.")
