@@ -108,14 +108,19 @@ if TYPE_CHECKING:
     from fumehood.results import Result
     from fumehood.sandbox import Sandbox
     from fumehood.service_errors import (
+        BlobNotFoundError,
         ForbiddenError,
         HostUnavailableError,
         IdempotencyConflictError,
+        KeyNotFoundError,
         OverloadedError,
         QueueTimeoutError,
         QuotaError,
         RequestTooLargeError,
         ServiceError,
+        StorageError,
+        StorageStartError,
+        StorageVersionError,
         UnauthenticatedError,
     )
     from fumehood.templates.store import TemplateInfo
@@ -133,6 +138,7 @@ __all__ = [
     "Backend",
     "Bar",
     "BarChart",
+    "BlobNotFoundError",
     "Box",
     "BoxAndWhiskerChart",
     "CapacityError",
@@ -168,6 +174,7 @@ __all__ = [
     "InvalidArgumentError",
     "Isolation",
     "IsolationUnavailableError",
+    "KeyNotFoundError",
     "Layer",
     "Limits",
     "LineChart",
@@ -207,6 +214,9 @@ __all__ = [
     "ServiceError",
     "StderrEvent",
     "StdoutEvent",
+    "StorageError",
+    "StorageStartError",
+    "StorageVersionError",
     "SuperChart",
     "Template",
     "TemplateError",
@@ -261,8 +271,9 @@ _HOMES = {
     "results": "Result",
     "sandbox": "Sandbox",
     "service_errors": """
-        ForbiddenError HostUnavailableError IdempotencyConflictError OverloadedError
-        QueueTimeoutError QuotaError RequestTooLargeError ServiceError UnauthenticatedError
+        BlobNotFoundError ForbiddenError HostUnavailableError IdempotencyConflictError
+        KeyNotFoundError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError
+        ServiceError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
     "templates.store": "TemplateInfo",
     "templates.template": "Template",

@@ -11,6 +11,11 @@ from fumehood import errors, service_errors
 from fumehood.errors import FumehoodError
 
 VALUES = {
+    "key_id": "abc",
+    "name": "files/ab/cd",
+    "known": "0001",
+    "found": "0009",
+    "location": "sqlite:///x",
     "field": "limits.memory_bytes",
     "value": 0,
     "allowed": "a whole number",
