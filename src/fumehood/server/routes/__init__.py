@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from fumehood.server.routes import meta
+from fumehood.server.routes import keys, meta, ports
 
 # In the order in which the description lists them.
-ROUTERS: tuple[APIRouter, ...] = (meta.router,)
+ROUTERS: tuple[APIRouter, ...] = (keys.router, ports.router, meta.router)

@@ -214,13 +214,13 @@ async def _into(stream: ByteStream, websocket: WebSocket) -> None:
         await asyncio.Event().wait()
 
 
-_BY_TOKEN = "/v1/sandboxes/{sandbox_id}/ports/{port}/{path:path}"
+_DIRECT = "/v1/sandboxes/{sandbox_id}/ports/{port}/{path:path}"
 _SIGNED = "/p/{signed}/{sandbox_id}/{port}/{path:path}"
 # They take every method and body, and are what the guest makes of them: not described in OpenAPI.
 ROUTES: tuple[BaseRoute, ...] = (
     WebSocketRoute("/v1/sandboxes/{sandbox_id}/tunnels/{port}", _tunnel),
-    Route(_BY_TOKEN, _token_http, methods=_METHODS),
-    WebSocketRoute(_BY_TOKEN, _token_websocket),
+    Route(_DIRECT, _token_http, methods=_METHODS),
+    WebSocketRoute(_DIRECT, _token_websocket),
     Route(_SIGNED, _signed_http, methods=_METHODS),
     WebSocketRoute(_SIGNED, _signed_websocket),
 )

@@ -1,0 +1,81 @@
+"""Keys: who may use the server, for what, and how much; and what each has used.
+
+Runs in the server process. A token is in the answer that makes it and nowhere else.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
+from fumehood.server.schemas.keys import (
+    CreateKey,
+    Key,
+    KeyList,
+    KeyWithToken,
+    RotateKey,
+    UsageItem,
+    UsageList,
+)
+from fumehood.server.schemas.problems import PROBLEMS
+
+router = APIRouter(prefix="/v1", tags=["keys"], responses=PROBLEMS)
+KeyId = Annotated[str, Path(min_length=1, max_length=64, description="The key's id.")]
+_DAYS = 30
+
+
+@router.post("/keys", status_code=201, summary="Make a key")
+async def create_key(wanted: CreateKey, principal: KeysCaller, services: ServicesOf) -> KeyWithToken:
+    """Makes a key; its token is shown in this answer only."""
+    made = await services.keys.create(wanted.name, scopes=wanted.scopes, policy=wanted.policy.policy())
+    return KeyWithToken.of(made)
+
+
+@router.get("/keys", summary="List the keys")
+async def list_keys(principal: KeysCaller, services: ServicesOf) -> KeyList:
+    """Lists all keys, the revoked ones as well."""
+    return KeyList(items=[Key.of(record) for record in await services.keys.list()])
+
+
+@router.get("/keys/{key_id}", summary="Describe a key")
+async def get_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf) -> Key:
+    """Describes one key."""
+    return Key.of(await services.keys.get(key_id))
+
+
+@router.post("/keys/{key_id}/rotate", summary="Give a key a new token")
+async def rotate_key(
+    key_id: KeyId, wanted: RotateKey, principal: KeysCaller, services: ServicesOf
+) -> KeyWithToken:
+    """Gives a key a new token; the old one may be valid for a while."""
+    return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
+
+
+@router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key")
+async def revoke_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf) -> None:
+    """Ends a key at once. Its sandboxes live until their time is over; its usage stays."""
+    await services.keys.revoke(key_id)
+
+
+@router.get("/usage", summary="What keys have used")
+async def get_usage(
+    principal: AnyCaller,
+    services: ServicesOf,
+    since: Annotated[datetime | None, Query(description="From when on; default: 30 days ago.")] = None,
+    until: Annotated[datetime | None, Query(description="Up to when; default: now.")] = None,
+    by: Literal["hour", "day"] = "day",
+    key_id: Annotated[
+        str | None, Query(max_length=64, description="Of which key; for its own, none.")
+    ] = None,
+) -> UsageList:
+    """Sums what was used by hour or day. A key sees its own; with the scope `keys` one sees everybody's."""
+    end = until or datetime.now(UTC)
+    begin = since or end - timedelta(days=_DAYS)
+    whose = key_id if "keys" in principal.scopes else principal.key_id
+    periods = await services.ledger.read(
+        since=max(0.0, begin.timestamp()), until=max(0.0, end.timestamp()), key_id=whose, by=by
+    )
+    return UsageList(items=[UsageItem.of(period) for period in periods])

@@ -1,0 +1,151 @@
+"""What the routes of keys and usage take and give."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fumehood.storage.keys import KeyRecord, NewKey
+from fumehood.storage.policy import KeyPolicy
+from fumehood.storage.usage import UsagePeriod
+
+ScopeName = Literal["execute", "sandboxes", "keys"]
+
+
+class Policy(BaseModel):
+    """What a key may use; null is no bound."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_sandboxes: int | None = Field(default=None, ge=0, le=1_000_000, description="Living at once.")
+    max_concurrent_executions: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="Under way at once."
+    )
+    executions_per_day: int | None = Field(default=None, ge=0, le=10**12, description="Begun in a day (UTC).")
+    cpu_seconds_per_day: float | None = Field(
+        default=None, ge=0, le=1e12, description="Spent in a day (UTC)."
+    )
+    max_limits: dict[str, float] = Field(
+        default_factory=dict, max_length=32, description="Upper bounds of a sandbox's limits, by their names."
+    )
+    expires_at: datetime | None = Field(default=None, description="When the key ends.")
+
+    def policy(self) -> KeyPolicy:
+        """Returns it as the storage knows it."""
+        given = self.model_dump(exclude={"expires_at"})
+        return KeyPolicy(**given, expires_at=self.expires_at.timestamp() if self.expires_at else None)
+
+
+class CreateKey(BaseModel):
+    """A key to be made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=200, description="What you call it.")
+    scopes: list[ScopeName] = Field(default=["execute", "sandboxes"], min_length=1, max_length=3)
+    policy: Policy = Field(default_factory=Policy)
+
+
+class RotateKey(BaseModel):
+    """How a key gets a new token."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    grace_seconds: float = Field(
+        default=0, ge=0, le=86_400 * 30, description="How long the old token is valid beside the new one."
+    )
+
+
+class Key(BaseModel):
+    """A key, without its token."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    policy: Policy
+    created_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    previous_until: datetime | None = Field(description="Until when the token before the last one is valid.")
+
+    @classmethod
+    def of(cls, record: KeyRecord) -> Key:
+        """Makes it from the stored one."""
+        policy = record.policy
+        return cls(
+            id=record.id,
+            name=record.name,
+            scopes=sorted(record.scopes),
+            policy=Policy(
+                max_sandboxes=policy.max_sandboxes,
+                max_concurrent_executions=policy.max_concurrent_executions,
+                executions_per_day=policy.executions_per_day,
+                cpu_seconds_per_day=policy.cpu_seconds_per_day,
+                max_limits=dict(policy.max_limits),
+                expires_at=_time(policy.expires_at),
+            ),
+            created_at=datetime.fromtimestamp(record.created_at, UTC),
+            revoked_at=_time(record.revoked_at),
+            last_used_at=_time(record.last_used_at),
+            previous_until=_time(record.previous_until),
+        )
+
+
+class KeyWithToken(BaseModel):
+    """A key and its token, which is shown this once."""
+
+    key: Key
+    token: str
+
+    @classmethod
+    def of(cls, made: NewKey) -> KeyWithToken:
+        """Makes it from a new key."""
+        return cls(key=Key.of(made.record), token=made.token)
+
+
+class KeyList(BaseModel):
+    """All keys, the oldest first."""
+
+    items: list[Key]
+
+
+class UsageItem(BaseModel):
+    """What one key used in one period."""
+
+    key_id: str
+    start: datetime
+    executions: int
+    sandboxes: int
+    cpu_seconds: float
+    wall_seconds: float
+    bytes_in: int
+    bytes_out: int
+    errors: int
+
+    @classmethod
+    def of(cls, period: UsagePeriod) -> UsageItem:
+        """Makes it from the ledger's line."""
+        counts = period.counts
+        return cls(
+            key_id=period.key_id,
+            start=datetime.fromtimestamp(period.start, UTC),
+            executions=counts.executions,
+            sandboxes=counts.sandboxes,
+            cpu_seconds=counts.cpu_seconds,
+            wall_seconds=counts.wall_seconds,
+            bytes_in=counts.bytes_in,
+            bytes_out=counts.bytes_out,
+            errors=counts.errors,
+        )
+
+
+class UsageList(BaseModel):
+    """Usage by period, the earliest first; periods without any are left out."""
+
+    items: list[UsageItem]
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
