@@ -45,7 +45,7 @@ def _session_members(leader: int) -> List[int]:
     parents: Dict[int, Tuple[int, int]] = {}
 
     for pid in processes():
-        fields = _stat_fields(pid)
+        fields = stat_fields(pid)
 
         if fields:
             parents[pid] = (int(fields[1]), int(fields[3]))
@@ -72,7 +72,7 @@ def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> 
     count = 0
 
     for pid in pids:
-        fields = _stat_fields(pid)
+        fields = stat_fields(pid)
 
         if fields:
             count += int(fields[17])
@@ -112,7 +112,7 @@ def applied_restrictions() -> Dict[str, Any]:
     return {**found, "capabilities": capabilities}
 
 
-def _stat_fields(pid: int) -> List[str]:
+def stat_fields(pid: int) -> List[str]:
     """Fields of /proc/PID/stat after the name, which may hold anything: state, ppid, pgrp, session, ..."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

@@ -20,6 +20,7 @@ from fumehood_guest.files import Files
 from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
 from fumehood_guest.relays import Relays
+from fumehood_guest.standstill import Standstill
 from fumehood_guest.watching import Watches
 from fumehood_jail import launch
 from fumehood_jail.errors import JailError
@@ -58,7 +59,10 @@ class Init:
         self._files = Files()
         self._watches = Watches(self)
         self._relays = Relays(self)
+        self._standstill = Standstill()
         self._verbs: Dict[str, Callable[..., Reply]] = {
+            "stop_all": self._standstill.stop_all,
+            "continue_all": self._standstill.continue_all,
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
             "metrics": self._metrics,
@@ -75,7 +79,7 @@ class Init:
         self.add_reader(self._wakeup_read, self._reap)
 
         while True:
-            timeout_ms = self._watcher.pause_ms() if self._watcher else None
+            timeout_ms = self._watcher.pause_ms() if self._watcher and not self._standstill.is_on else None
 
             ready = self._poller.poll(timeout_ms)
             self._just_removed.clear()
@@ -87,7 +91,7 @@ class Init:
                 if reader is not None and fd not in self._just_removed:
                     reader(events)
 
-            if self._watcher:
+            if self._watcher and not self._standstill.is_on:
                 self._bound_memory(self._watcher)
 
     def _bound_memory(self, watcher: MemoryWatcher) -> None:

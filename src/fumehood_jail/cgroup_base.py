@@ -21,11 +21,12 @@ _SHORTEST_QUOTA_MICROSECONDS = 1000
 class Cgroup(ABC):
     """One sandbox's cgroup."""
 
-    __slots__ = ("_fds", "name")
+    __slots__ = ("_fds", "is_frozen", "name")
     _door = "cgroup.procs"
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.is_frozen = False
         self._fds: dict[str, int] = {}
 
     @property
@@ -57,6 +58,23 @@ class Cgroup(ABC):
     def oom_kills(self) -> int:
         """Returns how many processes were killed for exceeding the memory limit."""
 
+    @property
+    @abstractmethod
+    def can_freeze(self) -> bool:
+        """Whether `freeze` is there."""
+
+    @abstractmethod
+    def freeze(self) -> bool:
+        """Lets no process run any more, not those either that come later.
+
+        Returns:
+            False while some of them have not stopped yet: to be called again.
+        """
+
+    @abstractmethod
+    def thaw(self) -> None:
+        """Lets all processes go on."""
+
     def add(self, pid: int) -> None:
         """Moves a process into the cgroup; what it starts later is born there."""
         for folder in self.folders:
@@ -78,8 +96,13 @@ class Cgroup(ABC):
         return _members(self.folders[0])
 
     def kill(self) -> None:
-        """Kills every process in the cgroup, however fast they fork. Does not wait for their end."""
+        """Kills every process in the cgroup, however fast they fork. Does not wait for their end.
+
+        Frozen ones too: they wake up only to die.
+        """
         kill_members(self.folders[0])
+        if self.is_frozen:
+            self.thaw()
 
     def remove(self) -> bool:
         """Removes the cgroup and closes its files.
@@ -123,7 +146,7 @@ class CgroupDriver(ABC):
 
     Attributes:
         version: 1 or 2.
-        controllers: Which of memory, pids, cpu and cpuacct are there; the first two always are.
+        controllers: Which of memory, pids, cpu, cpuacct and freezer are there; the first two always are.
     """
 
     __slots__ = ("controllers",)
@@ -141,6 +164,11 @@ class CgroupDriver(ABC):
     @abstractmethod
     def parents(self) -> list[str]:
         """The folder in which cgroups are made, or one for each hierarchy of version 1."""
+
+    @property
+    def freezer_parent(self) -> str | None:
+        """Where cgroups lie that must be thawed before they die, or None where none must."""
+        return None
 
     @abstractmethod
     def open(self, name: str) -> Cgroup:

@@ -80,6 +80,24 @@ class CgroupV1(Cgroup):
         """Returns how many processes were killed for exceeding the memory limit (Linux 4.13)."""
         return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
 
+    @property
+    def can_freeze(self) -> bool:
+        """Whether the freezer's hierarchy is there."""
+        return "freezer" in self._folders
+
+    def freeze(self) -> bool:
+        """Lets no process run any more; false while some of them have not stopped yet."""
+        self.is_frozen = True
+        state = self._path("freezer", "freezer.state")
+        # A process that could not be stopped at the first attempt is stopped by another.
+        write_file(state, "FROZEN")
+        return read_file(state).strip() == b"FROZEN"
+
+    def thaw(self) -> None:
+        """Lets all processes go on."""
+        write_file(self._path("freezer", "freezer.state"), "THAWED")
+        self.is_frozen = False
+
     def _path(self, controller: str, file: str) -> str:
         return f"{self._folders[controller]}/{file}"
 
@@ -103,6 +121,11 @@ class CgroupDriverV1(CgroupDriver):
     def parents(self) -> list[str]:
         """The places in all hierarchies; controllers that are mounted together share one."""
         return list(dict.fromkeys(self._parents.values()))
+
+    @property
+    def freezer_parent(self) -> str | None:
+        """The place in the hierarchy of the freezer."""
+        return self._parents.get("freezer")
 
     def open(self, name: str) -> CgroupV1:
         """Returns the cgroup called `name`, whether it exists or not."""

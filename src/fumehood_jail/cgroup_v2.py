@@ -70,6 +70,24 @@ class CgroupV2(Cgroup):
         """Returns how many processes were killed for exceeding the memory limit."""
         return read_field(self._read(f"{self._folder}/memory.events"), b"oom_kill")
 
+    @property
+    def can_freeze(self) -> bool:
+        """True of every cgroup of version 2, since Linux 5.2."""
+        return True
+
+    def freeze(self) -> bool:
+        """Lets no process run any more; false while some of them have not stopped yet."""
+        if not self.is_frozen:
+            self.is_frozen = True
+            write_file(f"{self._folder}/cgroup.freeze", "1")
+
+        return read_field(self._read(f"{self._folder}/cgroup.events"), b"frozen") == 1
+
+    def thaw(self) -> None:
+        """Lets all processes go on."""
+        write_file(f"{self._folder}/cgroup.freeze", "0")
+        self.is_frozen = False
+
     def _peak_flags(self, path: str) -> int:
         """Tells how memory.peak can be opened: a kernel that can reset it makes it writable."""
         if self._peak_open_flags is None:
@@ -86,7 +104,7 @@ class CgroupDriverV2(CgroupDriver):
     version = 2
 
     def __init__(self, parent: str, controllers: frozenset[str]) -> None:
-        super().__init__(controllers | {"cpuacct"})
+        super().__init__(controllers | {"cpuacct", "freezer"})
         self._parent = parent
 
     @property

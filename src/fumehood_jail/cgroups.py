@@ -15,10 +15,20 @@ import os
 import time
 
 from fumehood_jail.cgroup_base import Cgroup, CgroupDriver, kill_members
+from fumehood_jail.cgroup_freezer import thaw_folder
 from fumehood_jail.cgroup_v1 import CgroupDriverV1
 from fumehood_jail.cgroup_v2 import CgroupDriverV2
 
-__all__ = ["Cgroup", "CgroupDriver", "cgroup_name", "detect", "memory_folders", "owner_is_alive", "sweep"]
+__all__ = [
+    "Cgroup",
+    "CgroupDriver",
+    "cgroup_family",
+    "cgroup_name",
+    "detect",
+    "memory_folders",
+    "owner_is_alive",
+    "sweep",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("memory", "pids")
 _NEEDED_V1 = ("memory", "pids", "cpuacct")
-_WANTED = ("memory", "pids", "cpu", "cpuacct")
+_WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer")
 _SWEEP_SECONDS = 5.0
 _SWEEP_PAUSE_SECONDS = 0.005
 
@@ -99,7 +109,12 @@ def cgroup_name(prefix: str, label: str) -> str:
         prefix: The same for all of a program's cgroups, without a hyphen.
         label: What it is for, unique within this process.
     """
-    return f"{prefix}-{_pid_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-{label}"
+    return f"{cgroup_family(prefix)}{label}"
+
+
+def cgroup_family(prefix: str) -> str:
+    """Returns what the names of all cgroups of this process begin with."""
+    return f"{prefix}-{_pid_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def owner_is_alive(pid: int, start_time: int) -> bool:
@@ -175,6 +190,9 @@ def _clear_away(folders: list[str]) -> bool:
     """Kills what is in the folders of one cgroup and removes them; false while something is still ending."""
     for folder in folders:
         kill_members(folder)
+
+    for folder in folders:
+        thaw_folder(folder)
 
     for folder in folders:
         try:

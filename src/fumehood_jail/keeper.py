@@ -3,7 +3,7 @@
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is
 the only process that acts with the host user's rights: it writes the id maps, then waits. It never reads
 anything that comes from the template or the guest. If the host dies, however it dies, the keeper kills the
-founder, and with it (PID 1 of its namespace) every sandbox.
+founder, and with it (PID 1 of its namespace) every sandbox, paused ones too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import os
 import select
 import signal
 import sys
-from typing import Any, Dict, NoReturn
+import time
+from typing import Any, Dict, NoReturn, Optional
 
-from fumehood_jail import launch, namespaces, syscalls, users
+from fumehood_jail import cgroup_freezer, launch, namespaces, syscalls, users
 from fumehood_jail.errors import JailError
 
 EXIT_HOST_GONE = 3
 EXIT_LAUNCH_FAILED = 4
+_THAW_PAUSE_SECONDS = 0.01
 
 
 def main(plan_fd: int) -> NoReturn:
@@ -42,7 +44,7 @@ def main(plan_fd: int) -> NoReturn:
         os._exit(EXIT_LAUNCH_FAILED)
 
     os.close(report_fd)
-    _watch(pid, int(plan["host_pidfd"]))
+    _watch(pid, int(plan["host_pidfd"]), plan["freezer"])
 
 
 def _clone_founder(plan: Dict[str, Any]) -> int:
@@ -92,7 +94,7 @@ def _report(report_fd: int, error: JailError) -> None:
     os.write(report_fd, json.dumps(fields).encode())
 
 
-def _watch(pid: int, host_pidfd: int) -> NoReturn:
+def _watch(pid: int, host_pidfd: int, freezer: Optional[Dict[str, str]]) -> NoReturn:
     founder_pidfd = os.pidfd_open(pid)
     _close_all_but(founder_pidfd, host_pidfd)
     poller = select.poll()
@@ -102,11 +104,22 @@ def _watch(pid: int, host_pidfd: int) -> NoReturn:
 
     if founder_pidfd not in ready:
         signal.pidfd_send_signal(founder_pidfd, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        _wait_for_all(pid, freezer)
         os._exit(EXIT_HOST_GONE)
 
     _, status = os.waitpid(pid, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
+    """Waits for the founder, which ends after all others in its namespace; what is frozen is thawed to die."""
+    if freezer is None:
+        os.waitpid(pid, 0)
+        return
+
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        cgroup_freezer.thaw_family(freezer["parent"], freezer["family"])
+        time.sleep(_THAW_PAUSE_SECONDS)
 
 
 def _close_all_but(*kept: int) -> None:

@@ -256,6 +256,8 @@ HOST_TO_INIT: Table = {
         {
             "signal_context": _request({"pid": _PID, "signal": _SIGNAL}),
             "kill_context": _request({"pid": _PID}),
+            "stop_all": _request(),
+            "continue_all": _request(),
             "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
             "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_CHUNK_BYTES)}),
             "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
@@ -356,6 +358,8 @@ _PROCESS = record(
 _VALUES: Mapping[str, Rule] = {
     "signal_context": nothing,
     "kill_context": nothing,
+    "stop_all": record({"stopped": flag()}),
+    "continue_all": nothing,
     "open": record({"handle": _COUNT, "size": _COUNT}),
     "read": nothing,
     "write": nothing,

@@ -97,6 +97,19 @@ class Guest(ABC):
     def kill(self) -> None:
         """Ends every process of the sandbox, at once and without asking it; killing twice is no error."""
 
+    @property
+    @abstractmethod
+    def can_freeze(self) -> bool:
+        """Whether the host can freeze it; where it cannot, init stops what runs beside it."""
+
+    @abstractmethod
+    def freeze(self) -> bool:
+        """Lets no process of the sandbox run any more; false while some have not stopped: to be called again."""
+
+    @abstractmethod
+    def thaw(self) -> None:
+        """Lets all processes go on; one that runs is left alone."""
+
     @abstractmethod
     def start_context(self, birth: ContextBirth) -> GuestContext:
         """Starts another context; that it is ready, it says itself on its channel."""

@@ -57,10 +57,13 @@ class LinuxRuntime(Runtime):
     async def start(self, template: Template) -> LinuxSpawner:
         """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
         environment = await asyncio.to_thread(read_environment, template)
+        freezer = self._freezer()
         ids = users.plan_ids()
         founder, founder_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper = _Keeper(template, environment, (founder_end, zygote_end), ids, self._program("zygote"))
+        keeper = _Keeper(
+            template, environment, (founder_end, zygote_end), ids, self._program("zygote"), freezer
+        )
         spawner: LinuxSpawner | None = None
         try:
             await keeper.launched()
@@ -123,6 +126,15 @@ class LinuxRuntime(Runtime):
 
         return self._cgroups
 
+    def _freezer(self) -> dict[str, str] | None:
+        """Where the keeper finds what it must thaw when this process has died."""
+        driver, _ = self._cgroup_place()
+
+        if driver is None or driver.freezer_parent is None:
+            return None
+
+        return {"parent": driver.freezer_parent, "family": cgroups.cgroup_family(CGROUP_PREFIX)}
+
 
 class _Keeper:
     """A started keeper, as long as its launch is not reported."""
@@ -134,6 +146,7 @@ class _Keeper:
         ends: tuple[socket.socket, socket.socket],
         ids: users.IdPlan,
         program: bytes,
+        freezer: dict[str, str] | None,
     ) -> None:
         founder_end, zygote_end = ends
         report_read, report_write = os.pipe()
@@ -147,6 +160,7 @@ class _Keeper:
                 "PYTHONPATH": GUEST_PACKAGES,
                 "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
             },
+            "freezer": freezer,
             "host_pidfd": host_pidfd,
             "ids": ids.to_dict(),
             "founder_fd": founder_end.fileno(),

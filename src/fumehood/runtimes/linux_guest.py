@@ -172,6 +172,22 @@ class LinuxGuest(Guest):
         except PermissionError:
             self._spawner.ask_to_kill(self._number)
 
+        self._kill_frozen()
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether its control group can; see the port."""
+        return self._cgroup is not None and self._cgroup.can_freeze
+
+    def freeze(self) -> bool:
+        """Freezes its control group; see the port."""
+        return self._cgroup is None or self._cgroup.freeze()
+
+    def thaw(self) -> None:
+        """Thaws its control group; see the port."""
+        if self._cgroup is not None and self._cgroup.is_frozen:
+            self._cgroup.thaw()
+
     def abandon(self) -> None:
         """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
         self.kill()
@@ -232,6 +248,8 @@ class LinuxGuest(Guest):
             os.close(self._gate)
             self._gate = None
 
+        self._kill_frozen()
+
         if self._cgroup is not None:
             self._last_oom_kills = self._cgroup.oom_kills()
             self._spawner.remove_cgroup(self._cgroup)
@@ -241,6 +259,11 @@ class LinuxGuest(Guest):
             self.ended.set_result(None)
 
     # -- inside
+
+    def _kill_frozen(self) -> None:
+        """Wakes what is frozen, to die: each process has its signal before any of them can run."""
+        if self._cgroup is not None and self._cgroup.is_frozen:
+            self._cgroup.kill()
 
     def _doors(self) -> list[int]:
         return self._cgroup.open_doors() if self._cgroup is not None else []

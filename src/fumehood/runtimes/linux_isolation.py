@@ -57,13 +57,14 @@ def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer,
             Layer(name="cgroup memory", state="degraded", why=f"a watcher inside instead: {reason}"),
             Layer(name="cgroup pids", state="degraded", why=f"a resource limit instead: {reason}"),
             Layer(name="cgroup cpu", state="off", why=f"nothing holds cpu_cores: {reason}"),
+            Layer(name="cgroup freezer", state="degraded", why=f"signals stop what is paused: {reason}"),
         )
 
     return tuple(
         Layer(name=f"cgroup {name}", state="on", why=f"version {driver.version}")
         if name in driver.controllers
         else Layer(name=f"cgroup {name}", state="degraded", why="its controller cannot be written")
-        for name in ("memory", "pids", "cpu")
+        for name in ("memory", "pids", "cpu", "freezer")
     )
 
 

@@ -255,7 +255,7 @@ def test_v2_takes_the_nearest_place_that_hands_down(tmp_path):
 
     assert isinstance(driver, CgroupDriverV2)
     assert driver.parent == str(tmp_path / "cg" / DELEGATED)
-    assert driver.controllers == {"memory", "pids", "cpuacct"}
+    assert driver.controllers == {"memory", "pids", "cpuacct", "freezer"}
     assert "run-1.scope" in reasons[0]
 
 

@@ -171,6 +171,8 @@ def _from_context() -> list[Sample]:
 REQUESTS: dict[str, dict[str, Any]] = {
     "signal_context": {"pid": 7, "signal": 2},
     "kill_context": {"pid": 7},
+    "stop_all": {},
+    "continue_all": {},
     "open": {"path": "notes.txt", "mode": "r"},
     "read": {"handle": 1, "offset": 0, "length": 1 << 20},
     "write": {"handle": 1},
@@ -193,6 +195,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
 VALUES: dict[str, Any] = {
     "signal_context": None,
     "kill_context": None,
+    "stop_all": {"stopped": True},
+    "continue_all": None,
     "open": {"handle": 1, "size": 0},
     "read": None,
     "write": None,
