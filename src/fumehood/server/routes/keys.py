@@ -20,9 +20,9 @@ from fumehood.server.schemas.keys import (
     UsageItem,
     UsageList,
 )
-from fumehood.server.schemas.problems import PROBLEMS
+from fumehood.server.schemas.problem import problems
 
-router = APIRouter(prefix="/v1", tags=["keys"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1", tags=["keys"], responses=problems(401, 403, 404, 422))
 KeyId = Annotated[str, Path(min_length=1, max_length=64, description="The key's id.")]
 _DAYS = 30
 

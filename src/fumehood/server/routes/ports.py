@@ -32,10 +32,12 @@ from fumehood.server.problems import (
     status_of,
 )
 from fumehood.server.schemas.ports import PortUrl, SignPort
-from fumehood.server.schemas.problems import PROBLEMS
+from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
 
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/ports", tags=["ports"], responses=PROBLEMS)
+router = APIRouter(
+    prefix="/v1/sandboxes/{sandbox_id}/ports", tags=["ports"], responses=problems(401, 403, 404, 410, 422)
+)
 Port = Annotated[int, Path(ge=1, le=MAX_PORT, description="A port on which something inside listens.")]
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _POLICY_VIOLATION = 1008

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from fumehood.server.schemas.fields import Body
 from fumehood.storage.keys import KeyRecord, NewKey
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsagePeriod
@@ -14,10 +15,8 @@ from fumehood.storage.usage import UsagePeriod
 ScopeName = Literal["execute", "sandboxes", "keys"]
 
 
-class Policy(BaseModel):
+class Policy(Body):
     """What a key may use; null is no bound."""
-
-    model_config = ConfigDict(extra="forbid")
 
     max_sandboxes: int | None = Field(default=None, ge=0, le=1_000_000, description="Living at once.")
     max_concurrent_executions: int | None = Field(
@@ -38,20 +37,16 @@ class Policy(BaseModel):
         return KeyPolicy(**given, expires_at=self.expires_at.timestamp() if self.expires_at else None)
 
 
-class CreateKey(BaseModel):
+class CreateKey(Body):
     """A key to be made."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200, description="What you call it.")
     scopes: list[ScopeName] = Field(default=["execute", "sandboxes"], min_length=1, max_length=3)
     policy: Policy = Field(default_factory=Policy)
 
 
-class RotateKey(BaseModel):
+class RotateKey(Body):
     """How a key gets a new token."""
-
-    model_config = ConfigDict(extra="forbid")
 
     grace_seconds: float = Field(
         default=0, ge=0, le=86_400 * 30, description="How long the old token is valid beside the new one."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from fumehood.server.schemas.fields import Body
 
 
-class SignPort(BaseModel):
+class SignPort(Body):
     """How long an address should open a port."""
-
-    model_config = ConfigDict(extra="forbid")
 
     expires_in_seconds: float = Field(default=3600, gt=0, le=86_400 * 30)
 
