@@ -8,12 +8,14 @@ place as the record.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import overload
 
 from fumehood.events import (
     ClearOutputEvent,
+    CommEvent,
     ErrorEvent,
     Event,
     InputRequestEvent,
@@ -30,6 +32,7 @@ from fumehood.text import visible_line
 # Bounds that are no limits of the caller: they keep a hostile guest from making the record itself expensive.
 MAX_TOTAL_RESULT_BYTES = 64 * MIB
 MAX_LOG_ENTRIES = 20_000
+MAX_COMM_EVENTS = 20_000
 MAX_ERROR_NAME_CHARACTERS = 200
 MAX_ERROR_VALUE_CHARACTERS = 64 * 1024
 MAX_TRACEBACK_CHARACTERS = 256 * 1024
@@ -77,6 +80,8 @@ class Transcript:
         self._results: list[Result] = []
         self._result_bytes = 0
         self._results_dropped = 0
+        self._comm_events = 0
+        self._comm_bytes = 0
         self._clear_before_next = False
         self._error: ExecutionError | None = None
 
@@ -100,6 +105,8 @@ class Transcript:
                 return self._add_error(event)
             case InputRequestEvent():
                 return replace(event, prompt=event.prompt[:MAX_PROMPT_CHARACTERS])
+            case CommEvent():
+                return self._add_comm(event)
             case _:
                 return event
 
@@ -205,6 +212,16 @@ class Transcript:
 
         places = range(len(self._results))
         return next((place for place in places if self._results[place].display_id == result.display_id), None)
+
+    def _add_comm(self, event: CommEvent) -> CommEvent | None:
+        self._comm_events += 1
+        self._comm_bytes += sum(map(len, event.buffers)) + len(json.dumps((event.data, event.metadata)))
+
+        if self._comm_events <= MAX_COMM_EVENTS and self._comm_bytes <= MAX_TOTAL_RESULT_BYTES:
+            return event
+
+        self._results_dropped += 1
+        return None
 
     def _clear(self, event: ClearOutputEvent) -> ClearOutputEvent:
         """Take the results away, as a notebook does; the logs stay, as the record of what happened."""

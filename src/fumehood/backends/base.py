@@ -241,7 +241,7 @@ class Backend(ABC):
 
         Raises:
             PortClosedError: Nothing listens there.
-            CapacityError: The sandbox has as many connections open as it may.
+            OverloadedError: The sandbox has 128 connections open, and takes no more.
         """
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:

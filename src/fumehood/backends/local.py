@@ -172,10 +172,9 @@ class LocalBackend(Backend):
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
         """Give a comm message to a context; see the port."""
+        request = ExecuteRequest(code="", context_id=context_id, silent=True)
         return self._stream(
-            lambda: _followed(
-                lambda emit: self._supervisor.find(sandbox_id).deliver_comm(message, context_id, emit)
-            )
+            lambda: _followed(lambda emit: self._supervisor.find(sandbox_id).execute(request, emit, message))
         )
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:

@@ -6,6 +6,7 @@ through `fumehood.text.visible`, never render it as markup.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -16,6 +17,9 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
 
 _MAX_CODE_BYTES = 1 * MIB
+_MAX_SAID_BYTES = 4 * MIB
+_MAX_BUFFERS = 256
+_MAX_BUFFERS_BYTES = 8 * MIB
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
 
 
@@ -124,8 +128,33 @@ class CommMessage:
     def __post_init__(self) -> None:
         check_text("comm_id", self.comm_id, max_bytes=255)
         check_text("target_name", self.target_name, max_bytes=255, empty=True)
+        _check_said("data", self.data)
+        _check_said("metadata", self.metadata)
+        _check_buffers(self.buffers)
 
         if self.kind not in ("comm_open", "comm_msg", "comm_close"):
             raise InvalidArgumentError(
                 field="kind", value=self.kind, allowed="comm_open, comm_msg or comm_close"
             )
+
+
+def _check_said(field: str, value: object) -> None:
+    allowed = f"an object of JSON, of at most {_MAX_SAID_BYTES} bytes"
+    try:
+        size = len(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else _MAX_SAID_BYTES + 1
+    except (TypeError, ValueError, RecursionError):
+        size = _MAX_SAID_BYTES + 1
+
+    if size > _MAX_SAID_BYTES:
+        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
+
+
+def _check_buffers(buffers: object) -> None:
+    if (
+        not isinstance(buffers, tuple)
+        or len(buffers) > _MAX_BUFFERS
+        or not all(isinstance(one, bytes) for one in buffers)
+        or sum(map(len, buffers)) > _MAX_BUFFERS_BYTES
+    ):
+        allowed = f"at most {_MAX_BUFFERS} bytes objects, together of at most {_MAX_BUFFERS_BYTES} bytes"
+        raise InvalidArgumentError(field="buffers", value=type(buffers).__name__, allowed=allowed)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fumehood.backends.questions import Answer, Question
 from fumehood.events import (
     ClearOutputEvent,
     ErrorEvent,
@@ -29,7 +30,10 @@ from fumehood.events import (
     StdoutEvent,
 )
 from fumehood.execution import ExecutionError, StreamName
+from fumehood.host.asking import Asked, question_header
 from fumehood.host.channel import Channel
+from fumehood.host.comms import KINDS as COMM_KINDS
+from fumehood.host.comms import comm_event
 from fumehood.host.pipes import open_pipe
 from fumehood.results import Result
 from fumehood_wire import messages
@@ -85,6 +89,7 @@ class ContextLink:
         # The process's number inside; it tells it when it is ready, before any user code runs.
         self.pid: int | None = None
         self._running: Running | None = None
+        self._asked: Asked | None = None
         self._background: list[Event] = []
         self._background_bytes = 0
         self._held: _Held | None = None
@@ -122,8 +127,8 @@ class ContextLink:
         """True once the context has said that it is ready."""
         return self.ready.done() and not self.ready.cancelled()
 
-    def execute(self, code: str, fields: Header, on_event: Callable[[Event], None]) -> Running:
-        """Sends code; the reply's header, or None when the context is gone, becomes `Running.reply`.
+    def execute(self, fields: Header, payload: bytes, on_event: Callable[[Event], None]) -> Running:
+        """Sends code or a comm message; the reply's header, or None when the context is gone, becomes `reply`.
 
         Nothing is handed to `on_event` before the loop runs again: the caller may make what it needs while the
         guest is at work already.
@@ -140,10 +145,24 @@ class ContextLink:
             return running
 
         self._running = running
-        header = {"type": "execute_request", "id": running.id, **fields}
+        header = {"id": running.id, **fields}
         self._conversation.sent(header)
-        self._channel.send(header, code.encode("utf-8", "surrogatepass"))
+        self._channel.send(header, payload)
         return running
+
+    def ask(self, question: Question, fields: Header) -> asyncio.Future[Answer | None]:
+        """Sends a question; None when the context is gone."""
+        answer: asyncio.Future[Answer | None] = self._loop.create_future()
+
+        if self.gone.done():
+            answer.set_result(None)
+            return answer
+
+        self._asked = Asked(question, answer)
+        header = {"id": self._conversation.next_id, **question_header(question), **fields}
+        self._conversation.sent(header)
+        self._channel.send(header, question.code.encode())
+        return answer
 
     def report_background(self, on_event: Callable[[Event], None]) -> None:
         """Hands on what came while nothing ran."""
@@ -213,6 +232,14 @@ class ContextLink:
 
             return
 
+        if kind is Kind.ANSWER:
+            asked, self._asked = self._asked, None
+
+            if asked is not None:
+                asked.finish(header, payload)
+
+            return
+
         # A frame that says so was sent after all that lay in the pipes, and nothing of an execution may
         # follow its reply.
         follows_pipes = header.get("after_fd", False) or message_type == "execute_reply"
@@ -245,6 +272,9 @@ class ContextLink:
                 kind="exception", name=header["ename"], value=header["evalue"], traceback="\n".join(lines)
             )
             return ErrorEvent(error=error, at_seconds=at_seconds)
+
+        if message_type in COMM_KINDS:
+            return comm_event(header, payload, at_seconds)
 
         if message_type == "input_request":
             return self._input_request(header, payload, at_seconds)
@@ -366,3 +396,8 @@ class ContextLink:
 
         if running is not None and not running.reply.done():
             running.reply.set_result(None)
+
+        asked, self._asked = self._asked, None
+
+        if asked is not None:
+            asked.lose()

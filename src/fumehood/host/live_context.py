@@ -11,11 +11,14 @@ import asyncio
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.execution import Execution
+from fumehood.host.asking import empty_answer
+from fumehood.host.comms import comm_request
 from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.context_process import ContextHost, ContextProcess, Exit, new_link
 from fumehood.host.measuring import Reading
@@ -28,6 +31,10 @@ from fumehood.transcript import Transcript
 # How long an execution whose context is gone waits to hear how it ended.
 _EXIT_SECONDS = 1.0
 _CPU_LOOK_SECONDS = 0.02
+# A front end does not wait longer for a completion; code that a name leads to may never answer.
+_ANSWER_SECONDS = 5.0
+
+_T = TypeVar("_T")
 
 
 class LiveContext:
@@ -64,10 +71,27 @@ class LiveContext:
         if self._starting is not None:
             await asyncio.wait([self._starting])
 
-    async def execute(self, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
-        """Runs code after what was asked before; emits what happens, and returns everything once more."""
+    async def execute(
+        self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
+    ) -> Execution:
+        """Runs code after what was asked before; emits what happens, and returns everything once more.
+
+        With a comm message it is the handlers of that message that run, as the request says.
+        """
+        fields, payload = _wire_request(request, comm, self._host.limits)
+
         async with self._turn:
-            return await self._run(await self._living_process(), request, emit)
+            return await self._run(await self._living_process(), request, (fields, payload), emit)
+
+    async def answer(self, question: Question) -> Answer:
+        """Asks the process after what was asked before; without an answer in time it is the empty one."""
+        async with self._turn:
+            process = await self._living_process()
+            stop = Stop(process, self._host.limits.grace_seconds, self._host.clock)
+            asked = process.link.ask(question, self._after_interrupt())
+            stop.after(_ANSWER_SECONDS, "time_limit")
+            answer = await self._stoppable(asked, stop)
+            return answer if answer is not None and stop.kind is None else empty_answer(question)
 
     def interrupt(self) -> bool:
         """Interrupts what runs; false if nothing does."""
@@ -128,16 +152,17 @@ class LiveContext:
     # -- one execution
 
     async def _run(
-        self, process: ContextProcess, request: ExecuteRequest, emit: Callable[[Event], None]
+        self,
+        process: ContextProcess,
+        request: ExecuteRequest,
+        message: tuple[dict[str, Any], bytes],
+        emit: Callable[[Event], None],
     ) -> Execution:
         host, limits, link = self._host, self._host.limits, process.link
-        fields = _request_fields(request, limits)
-
-        if self._was_interrupted:
-            fields["after_interrupt"] = True
+        fields, payload = message
 
         # First of all, so that the guest works while the rest is made ready.
-        running = link.execute(request.code, fields, lambda event: record(event))
+        running = link.execute({**fields, **self._after_interrupt()}, payload, lambda event: record(event))
         reading = host.meter.begin()
         transcript = Transcript(
             execution_id=running.id,
@@ -183,18 +208,9 @@ class LiveContext:
         limits = self._host.limits
         watch = asyncio.create_task(self._watch_cpu(reading, stop)) if limits.cpu_seconds else None
         stop.after(wall_seconds, "time_limit")
-        self._stop = stop
         try:
-            reply = await asyncio.shield(running.reply)
-        except asyncio.CancelledError:
-            stop.begin("interrupted")
-            await asyncio.shield(running.reply)
-            raise
+            reply = await self._stoppable(running.reply, stop)
         finally:
-            self._stop = None
-            self._was_interrupted = stop.kind is not None
-            await stop.over()
-
             if watch is not None:
                 watch.cancel()
 
@@ -202,6 +218,24 @@ class LiveContext:
             await self._host.clock.wait(process.exited, seconds=_EXIT_SECONDS)
 
         return reply
+
+    async def _stoppable(self, reply: asyncio.Future[_T], stop: Stop) -> _T:
+        """Waits for a reply; who gives up waiting, or calls `interrupt`, has the process interrupted."""
+        self._stop = stop
+        try:
+            return await asyncio.shield(reply)
+        except asyncio.CancelledError:
+            stop.begin("interrupted")
+            await asyncio.shield(reply)
+            raise
+        finally:
+            self._stop = None
+            self._was_interrupted = stop.kind is not None
+            await stop.over()
+
+    def _after_interrupt(self) -> dict[str, Any]:
+        """What a request must say when an interrupt of the one before may still be on its way."""
+        return {"after_interrupt": True} if self._was_interrupted else {}
 
     async def _watch_cpu(self, reading: Reading, stop: Stop) -> None:
         """Looks when the limit can have been reached at the earliest, and again, until it is."""
@@ -218,17 +252,29 @@ class LiveContext:
             await asyncio.sleep(max(left / cores, _CPU_LOOK_SECONDS))
 
 
-def _request_fields(request: ExecuteRequest, limits: Limits) -> dict[str, Any]:
-    return {
+def _wire_request(
+    request: ExecuteRequest, comm: CommMessage | None, limits: Limits
+) -> tuple[dict[str, Any], bytes]:
+    bounds = {
         "stdout_bytes": limits.stdout_bytes,
         "stderr_bytes": limits.stderr_bytes,
         "result_bytes": limits.result_bytes,
         "result_count": limits.result_count,
+    }
+
+    if comm is not None:
+        header, payload = comm_request(comm)
+        return {**header, **bounds}, payload
+
+    header = {
+        "type": "execute_request",
+        **bounds,
         "allow_stdin": request.allow_input,
         "silent": request.silent,
         "store_history": not request.silent,
         "envs": dict(request.envs),
     }
+    return header, request.code.encode("utf-8", "surrogatepass")
 
 
 def _dropped(reply: dict[str, Any] | None) -> Truncation:

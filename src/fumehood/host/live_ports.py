@@ -16,8 +16,9 @@ from typing import Any
 
 from fumehood.backends.requests import check_integer
 from fumehood.backends.streams import ByteStream
-from fumehood.errors import CapacityError, FumehoodError, PortClosedError
+from fumehood.errors import FumehoodError, PortClosedError
 from fumehood.host.init_client import InitError
+from fumehood.service_errors import OverloadedError
 
 _READ_BYTES = 1 << 16
 # What init says when the connection is made; an end of the stream says that there is none.
@@ -92,10 +93,9 @@ class LivePorts:
             self._check_alive()
             raise PortClosedError(sandbox_id=self._sandbox_id, port=port)
 
-    def _full(self) -> CapacityError:
-        return CapacityError(
-            resource="connections to the sandbox", used=len(self._streams), maximum=_MAX_STREAMS
-        )
+    def _full(self) -> OverloadedError:
+        reason = f"sandbox {self._sandbox_id!r} has {len(self._streams)} connections open"
+        return OverloadedError(reason=reason, retry_after_seconds=1)
 
 
 class _PortStream(ByteStream):

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
     ExecuteRequest,
@@ -160,13 +161,15 @@ class LiveSandbox:
 
     # -- verbs
 
-    async def execute(self, request: ExecuteRequest, emit: Callable[[Event], None]) -> Execution:
-        """Runs code; see the port."""
+    async def execute(
+        self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
+    ) -> Execution:
+        """Runs code, or the handlers of a comm message; see the port."""
         self._check_alive()
         context = self.contexts.for_request(request)
         self.touch()
         try:
-            execution = await context.execute(request, emit)
+            execution = await context.execute(request, emit, comm)
         except (ContextStartError, InitError, InitGoneError) as error:
             self._check_alive(outcome_unknown=True)
             raise SandboxStartError(
@@ -183,6 +186,16 @@ class LiveSandbox:
 
         emit(ExecutionFinished(execution=execution))
         return execution
+
+    async def ask_context(self, question: Question) -> Answer:
+        """Asks a context about code; see the port."""
+        self._check_alive()
+        self.touch()
+        answer = await self._guarded(self.contexts.named(question.context_id).answer(question))
+        # What breaks the wire, or ends with its context, has given no answer.
+        self._check_now()
+        self.touch()
+        return answer
 
     def answer_input(self, answer: InputAnswer) -> None:
         """Answers a question; see the port."""
