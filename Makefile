@@ -17,7 +17,7 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs ## set up, then all tests (ARGS="-k name" passes options to pytest)
+test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
@@ -37,7 +37,7 @@ reference: $(VENV)/.installed ## write docs/reference.md anew from the docstring
 	@$(BIN)/python docs/reference.py --write
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -51,15 +51,21 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --group check --group test --group bench
+	@$(BIN)/python -m pip install --quiet --editable '.[data,server,postgres]' --group check --group test --group bench
 	@touch $@
 
-# What the tests drive besides Python: subuid ranges (newuidmap) and git inside a sandbox. Installed where apt-get may be
+# Programs from npm that the tests run: servers and clients that are written in JavaScript.
+tests/node/node_modules/.installed: tests/node/package.json | programs
+	@if command -v npm >/dev/null; then npm --prefix tests/node install --silent && touch $@; fi
+
+# What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, a PostgreSQL server, and npm. Installed where apt-get may be
 # used; elsewhere the tests that need a missing one say so.
 programs:
 	@missing=""; \
 	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
 	command -v git >/dev/null || missing="$$missing git"; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
+	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing:$$missing"; \
