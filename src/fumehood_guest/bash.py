@@ -13,9 +13,10 @@ import select
 import shlex
 import signal
 import subprocess
-from typing import Dict, NoReturn, Optional, Tuple
+from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.questions import Answerer, BashAnswerer
 from fumehood_guest.signals import SignalGate
 
 _BASH = ("bash", "--norc", "--noprofile", "--noediting", "+H", "-i")
@@ -41,6 +42,7 @@ class BashShell:
     def __init__(self, outlet: Outlet, gate: SignalGate) -> None:
         self._outlet = outlet
         self._gate = gate
+        self.answerer: Answerer = BashAnswerer()
         self._count = 0
         self._number = 0
         self._failed_status = 0
@@ -80,6 +82,10 @@ class BashShell:
 
         save, restore = _borrow(execution.envs)
         self._failed_status = self._run(f"{save}{_LOAD.format(code=self._code)}\n{_RUN}", restore=restore)
+
+    def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
+        """Does nothing: no widget lives here."""
+        self._failed_status = 0
 
     def report(self, error: Optional[BaseException] = None) -> None:
         """Sends the error of the cell: an interrupt, or an exit status that is not zero."""

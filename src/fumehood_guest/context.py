@@ -16,9 +16,11 @@ from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.bash import BashShell
 from fumehood_guest.channel import Channel
+from fumehood_guest.comms import KINDS as COMM_KINDS
 from fumehood_guest.inputs import Inputs
 from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.questions import Answerer, answer, empty_answer
 from fumehood_guest.shell import PythonShell
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.streams import Streams
@@ -31,10 +33,15 @@ _ATTEMPTS = (1, 2, 3)
 # Between two requests: how often the user's loop may fail before it is given up, and then the context.
 _MAX_IDLE_FAULTS = 100
 _MAX_FAULTS = 1_000
+# Handlers of a comm message run like a cell that nobody counts.
+_HANDLERS = {"allow_stdin": False, "silent": True, "store_history": False, "envs": {}}
+_QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request"))
 
 
 class Language(Protocol):
     """What a context needs of an interpreter."""
+
+    answerer: Answerer
 
     @property
     def reply_count(self) -> int:
@@ -42,6 +49,9 @@ class Language(Protocol):
 
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs code. What escapes from it is given to `report`."""
+
+    def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
+        """Runs the handlers of a comm message. What escapes from them is given to `report`."""
 
     def report(self, error: BaseException | None = None) -> None:
         """Sends the error of the code that has just run, if it had one."""
@@ -126,9 +136,17 @@ class Context:
 
         self._faults = 0
 
-        if header["type"] == "execute_request":
-            self._execute(Execution(header), payload.decode("utf-8", "replace"))
-        elif header["type"] == "shutdown_request":
+        kind = header["type"]
+
+        if kind == "execute_request":
+            execution, source = Execution(header), payload.decode("utf-8", "replace")
+            self._execute(execution, lambda: self._language.run_source(source, execution))
+        elif kind in COMM_KINDS:
+            execution = Execution({**header, **_HANDLERS})
+            self._execute(execution, lambda: self._language.run_comm(header, payload))
+        elif kind in _QUESTIONS:
+            self._answer(header, payload.decode("utf-8", "replace"))
+        elif kind == "shutdown_request":
             self._leave()
 
     def _idle(self) -> bool:
@@ -150,7 +168,7 @@ class Context:
         # User code may have stopped the loop.
         return self._channel.is_readable()
 
-    def _execute(self, execution: Execution, source: str) -> None:
+    def _execute(self, execution: Execution, work: Callable[[], None]) -> None:
         before = self._cpu_seconds()
         self._outlet.begin(execution)
 
@@ -158,7 +176,7 @@ class Context:
             self._insist(self._gate.forget_interrupt)
 
         borrowed = BorrowedEnvironment(execution.envs)
-        error = self._run(source, execution, borrowed)
+        error = self._run(work, borrowed)
 
         if self._outlet.is_detached:
             self._shell.leave_fork(error)
@@ -169,6 +187,29 @@ class Context:
         self._insist(lambda: self._language.report(error))
         self._insist(borrowed.give_back)
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
+
+    def _answer(self, question: Dict[str, Any], code: str) -> None:
+        """Answers a question about code. To look at objects runs code of the user, which may do anything."""
+        if question.get("after_interrupt", False):
+            self._insist(self._gate.forget_interrupt)
+
+        reply = empty_answer(question)
+        try:
+            try:
+                self._gate.open_for_cell()
+                reply = answer(self._language.answerer, question, code)
+            finally:
+                self._gate.close_after_cell()
+        except BaseException:
+            # What it is that cannot be looked at is of no interest to who asked.
+            reply = empty_answer(question)
+
+        if self._outlet.is_detached:
+            self._shell.leave_fork()
+
+        header, payload = reply
+        self._insist(self._streams.flush)
+        self._insist(lambda: self._channel.send({**header, "id": question["id"]}, payload))
 
     def _insist(self, step: Callable[[], None]) -> None:
         """Takes a step that the reply needs. A handler of the user may hit it, through a thread."""
@@ -189,14 +230,14 @@ class Context:
         except OSError:
             return  # user code has closed the descriptor
 
-    def _run(self, source: str, execution: Execution, borrowed: BorrowedEnvironment) -> BaseException | None:
-        """Runs the code with the gate open; returns what escaped from it."""
+    def _run(self, work: Callable[[], None], borrowed: BorrowedEnvironment) -> BaseException | None:
+        """Runs code with the gate open; returns what escaped from it."""
         self._inputs.is_cell_running = True
         try:
             try:
                 borrowed.take()
                 self._gate.open_for_cell()
-                self._language.run_source(source, execution)
+                work()
             finally:
                 self._gate.close_after_cell()
         except BaseException as error:

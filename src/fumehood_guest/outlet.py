@@ -171,6 +171,24 @@ class Outlet:
         if self.execution is not None:
             self._send({"type": "clear_output", "id": self._id(), "at": self._clock(), "wait": wait})
 
+    def comm(self, fields: Dict[str, Any], payload: bytes) -> None:
+        """Sends a comm message.
+
+        Raises:
+            ValueError: It is larger than a result may be.
+        """
+        execution = self.execution
+
+        if self._channel is None or execution is None:
+            return
+
+        if len(payload) > execution.result_bytes:
+            raise ValueError(
+                f"a comm message of {len(payload):,} bytes; the limit is {execution.result_bytes:,} bytes"
+            )
+
+        self._send({"id": self._id(), "at": self._clock(), **fields}, payload)
+
     def error(self, name: str, value: str, traceback: List[str]) -> None:
         """Sends the error that ended the execution."""
         if self._channel is None or self.execution is None:

@@ -23,9 +23,11 @@ from traitlets.config import Config
 from fumehood_guest import preparation
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.commands import UserSite, run_command
+from fumehood_guest.comms import Comms
 from fumehood_guest.display import Publisher, ResultHook, ValueFormatter
 from fumehood_guest.figures import Figures
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.questions import PythonAnswerer
 from fumehood_guest.repairs import Repairs
 from fumehood_guest.streams import Streams
 from fumehood_guest.syntax import Syntax
@@ -78,6 +80,8 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         config.InteractiveShell.colors = "nocolor"
         config.InteractiveShell.display_page = True
         config.InteractiveShell.warn_venv = False
+        # It reads the sources of packages for seconds, and starts processes.
+        config.Completer.use_jedi = False
         profile = _Profile(location=os.path.expanduser(_PROFILE))
         shell: PythonShell = cls.instance(config=config, profile_dir=profile, user_module=_main_module())
         preparation.prepare(shell, preload)
@@ -90,6 +94,8 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self._failure: Optional[Tuple[str, str, List[str]]] = None
         super().__init__(input_transformer_manager=Syntax(), **options)
         self.figures = Figures(self)
+        self.comms = Comms(self)
+        self.answerer = PythonAnswerer(self)
         self.user_site = UserSite()
         register_tables(self.display_formatter)
 
@@ -129,6 +135,18 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs one cell and sends what it shows; an error of it is kept for `report`."""
+        with self._at_work(source):
+            self.run_cell(source, store_history=execution.store_history, silent=execution.silent)
+            self.figures.show_open()
+
+    def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
+        """Runs the user's handlers of one comm message, and sends what they show."""
+        with self._at_work(""):
+            self.comms.deliver(header, payload)
+            self.figures.show_open()
+
+    @contextmanager
+    def _at_work(self, source: str) -> Iterator[None]:
         self.running_source = source
         self._failure = None
         self.displayhook.exec_result = None
@@ -136,8 +154,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self.user_site.refresh()
         self.background.lend()
         try:
-            self.run_cell(source, store_history=execution.store_history, silent=execution.silent)
-            self.figures.show_open()
+            yield
         finally:
             self.background.take_back()
 
