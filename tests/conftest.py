@@ -65,26 +65,36 @@ class RunningServer:
 
     Args:
         state: Its state folder.
+        own_token: Let it make its own token, as at a user's first start.
         flags: Settings, such as `max_sandboxes=5`.
     """
 
-    token = "test-token-0123456789"
-
-    def __init__(self, state: Path, **flags: object) -> None:
+    def __init__(self, state: Path, *, own_token: bool = False, **flags: object) -> None:
         self.state = state
+        self.token = "" if own_token else "test-token-0123456789"
         words = [
             word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))
         ]
         argv = [sys.executable, "-m", "fumehood", "serve", "--port", "0", *words]
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
+        state.mkdir(mode=0o700, exist_ok=True)
         self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)
         self.said: list[str] = []
         self.url = self._address()
         # What it says later must be read, or it would wait for us.
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
-        self._wait_until_ready()
+
+        try:
+            self._wait_until_ready()
+        except OSError as error:
+            self.process.kill()
+            self.stop()
+            raise AssertionError("the server did not start:\n" + "".join(self.said)) from error
+
+        if own_token:
+            self.token = (state / "token").read_text().strip()
 
     @property
     def headers(self) -> dict[str, str]:
@@ -98,6 +108,8 @@ class RunningServer:
 
         code = self.process.wait(30)
         self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
         return code
 
     def _address(self) -> str:
@@ -109,6 +121,8 @@ class RunningServer:
             if found := re.search(r"listens on (http://\S+)", line):
                 return found[1]
 
+        self.process.stderr.close()
+        self.process.wait(30)
         raise AssertionError("the server did not start:\n" + "".join(self.said))
 
     def _listen(self) -> None:
@@ -136,7 +150,6 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
 
     def start(state: Path | None = None, **flags: object) -> RunningServer:
         folder = state or tmp_path / f"state{len(started)}"
-        folder.mkdir(mode=0o700, exist_ok=True)
         started.append(RunningServer(folder, **flags))
         return started[-1]
 

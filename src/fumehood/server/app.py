@@ -7,8 +7,8 @@ services that it serves.
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import importlib.util
+import logging
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -18,42 +18,22 @@ from starlette.routing import BaseRoute
 from fumehood.errors import FumehoodError
 from fumehood.server import problems
 from fumehood.server.gate import Gate
-from fumehood.server.metrics import ServerMetrics
 from fumehood.server.routes import ROUTERS
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import Services
-from fumehood.server.settings import ServerSettings
 
-# Opens the services when the app starts and closes them when it ends.
-Opener = Callable[[ServerSettings, ServerMetrics], AbstractAsyncContextManager[Services]]
+_LOG = logging.getLogger("fumehood.server")
 _UPLOADS = ("/files", "/upload", "/content")
 
 
-def create_app(settings: ServerSettings, open_services: Opener) -> FastAPI:
-    """Makes the app.
-
-    Args:
-        settings: What the server was told.
-        open_services: Makes what the handlers use; entered on the server's own loop.
-    """
-    metrics = ServerMetrics()
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
-        async with open_services(settings, metrics) as services:
-            app.state.services = services
-
-            for dialect in settings.dialects:
-                app.router.routes.extend(_dialect_routes(dialect, services))
-
-            yield
-
+def create_app(services: Services) -> FastAPI:
+    """Makes the app over services that are open as long as it is served."""
+    settings = services.settings
     app = FastAPI(
         title="fumehood",
         summary="Runs code nobody has read yet.",
         version="1",
-        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
@@ -65,6 +45,11 @@ def create_app(settings: ServerSettings, open_services: Opener) -> FastAPI:
 
     app.router.routes.extend(PORT_ROUTES)
 
+    for dialect in settings.dialects:
+        app.router.routes.extend(_dialect_routes(dialect, services))
+
+    app.state.services = services
+
     app.add_exception_handler(FumehoodError, problems.answer_error)
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
@@ -72,14 +57,19 @@ def create_app(settings: ServerSettings, open_services: Opener) -> FastAPI:
     if settings.domain:
         app.add_middleware(HostNames, domain=settings.domain)
 
-    app.add_middleware(Gate, settings=settings, observe=metrics.observe, is_upload=_is_upload)
+    app.add_middleware(Gate, settings=settings, observe=services.metrics.observe, is_upload=_is_upload)
     return app
 
 
 def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
-    """The routes of a dialect, whose folder may have been taken out."""
-    adapter = importlib.import_module(f"fumehood.compat.{name}.adapter")
-    routes: list[BaseRoute] = adapter.routes(services)
+    """The routes of a dialect; none when its folder has been taken out."""
+    package = f"fumehood.compat.{name}"
+
+    if not importlib.util.find_spec(package) or not importlib.util.find_spec(f"{package}.adapter"):
+        _LOG.warning("the dialect %s is not installed", name)
+        return []
+
+    routes: list[BaseRoute] = importlib.import_module(f"{package}.adapter").routes(services)
     return routes
 
 

@@ -6,49 +6,89 @@ go on for `drain_seconds`, then everything is closed; a second signal ends it at
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import signal
 import socket
 import sys
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 
 import uvicorn
+from fastapi import FastAPI
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
+from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
 _WEBSOCKET_BYTES = 16 << 20
 
 
 def serve(settings: ServerSettings) -> int:
-    """Serves until it is told to end, and returns the exit code.
+    """Serves until it is told to end, and returns the exit code: 0, or 1 when requests had to be cut off.
 
     Raises:
-        InvalidArgumentError: The address cannot be had, or the state folder is another server's.
+        FumehoodError: The address, the database or the state folder cannot be had.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    return asyncio.run(_serve(settings))
+
+
+async def _serve(settings: ServerSettings) -> int:
     state = prepare_state(settings)
     _, token_file = owner_token(state, settings.token)
-    listener = _listen(settings)
-    _greet(settings, listener, str(token_file) if token_file else "")
-    server = uvicorn.Server(_config(settings))
-    server.run(sockets=[listener])
-    return 0 if server.started else 1
+
+    # Before anything else is opened: what cannot be had should be said at once.
+    with closing(_listen(settings)) as listener:
+        async with open_services(settings) as services:
+            server = _Server(_config(create_app(services), settings), services)
+            _greet(settings, listener, str(token_file) if token_file else "")
+            await server.serve(sockets=[listener])
+            return int(server.force_exit)
 
 
-def _config(settings: ServerSettings) -> uvicorn.Config:
+class _Server(uvicorn.Server):
+    """A uvicorn that ends when it is told to, and leaves the end of the process to us."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Hears the signals while it serves; uvicorn's own way would raise them again before all is closed."""
+        loop = asyncio.get_running_loop()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._end)
+
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _end(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._services.draining = True
+
+
+def _config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(settings, open_services),
-        # The engine watches descriptors and child processes, which has been tested on this loop.
-        loop="asyncio",
+        app,
         http="httptools",
         ws="websockets-sansio",
-        lifespan="on",
+        lifespan="off",
         log_config=None,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",

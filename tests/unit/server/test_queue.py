@@ -1,0 +1,136 @@
+"""The fair queue: bounded, fair to keys, honest about time, and never losing a place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from fumehood.server.queue import FairQueue
+from fumehood.service_errors import OverloadedError, QueueTimeoutError
+
+
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+class Runs:
+    """Runs that take a place when they may, note their names, and hold it until they are let go."""
+
+    def __init__(self, queue: FairQueue) -> None:
+        self.queue = queue
+        self.begun: list[str] = []
+        self.go = asyncio.Event()
+
+    def start(self, key_id: str, name: str, timeout_seconds: float = 60.0) -> asyncio.Task[None]:
+        async def run() -> None:
+            async with self.queue.place(key_id, timeout_seconds):
+                self.begun.append(name)
+                await self.go.wait()
+
+        return asyncio.create_task(run())
+
+
+async def _settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@on_loop
+async def test_places_are_bounded() -> None:
+    runs = Runs(FairQueue(places=2, capacity=10))
+    tasks = [runs.start("a", str(number)) for number in range(5)]
+    await _settle()
+    assert (runs.begun, runs.queue.running, runs.queue.waiting) == (["0", "1"], 2, 3)
+
+    runs.go.set()
+    await asyncio.gather(*tasks)
+    assert (len(runs.begun), runs.queue.running, runs.queue.waiting) == (5, 0, 0)
+
+
+@on_loop
+async def test_keys_take_turns() -> None:
+    """A flood of one key delays itself, not the one run of another."""
+    runs = Runs(FairQueue(places=1, capacity=100))
+    holder = runs.start("x", "holder")
+    await _settle()
+    tasks = [runs.start("flood", f"f{number}") for number in range(10)]
+    await _settle()
+    tasks += [runs.start("quiet", "q0"), runs.start("quiet", "q1")]
+    await _settle()
+    runs.go.set()
+    await asyncio.gather(holder, *tasks)
+    assert runs.begun[:5] == ["holder", "f0", "q0", "f1", "q1"]
+
+
+@on_loop
+async def test_a_full_queue_says_when_to_come_again() -> None:
+    runs = Runs(FairQueue(places=1, capacity=1))
+    tasks = [runs.start("a", "0"), runs.start("a", "1")]
+    await _settle()
+
+    with pytest.raises(OverloadedError) as refused:
+        async with runs.queue.place("b", 60):
+            raise AssertionError("there was no place")
+
+    assert refused.value.retry_after_seconds >= 1
+    runs.go.set()
+    await asyncio.gather(*tasks)
+
+
+@on_loop
+async def test_who_cannot_be_served_in_time_is_told_at_once() -> None:
+    queue = FairQueue(places=1, capacity=1000)
+    queue._mean_seconds = 10.0
+    runs = Runs(queue)
+    tasks = [runs.start("a", str(number)) for number in range(3)]
+    await _settle()
+
+    with pytest.raises(OverloadedError, match="would wait about 30 s"):
+        async with queue.place("b", 1.0):
+            raise AssertionError("there was no place")
+
+    runs.go.set()
+    await asyncio.gather(*tasks)
+
+
+@on_loop
+async def test_time_in_the_queue_ends() -> None:
+    runs = Runs(FairQueue(places=1, capacity=10))
+    holder = runs.start("a", "holder")
+    await _settle()
+
+    with pytest.raises(QueueTimeoutError):
+        async with runs.queue.place("b", 0.05):
+            raise AssertionError("there was no place")
+
+    assert runs.queue.waiting == 0
+    runs.go.set()
+    await holder
+    assert runs.queue.running == 0
+
+
+@on_loop
+async def test_a_waiter_that_gives_up_leaves_no_hole() -> None:
+    """Given up while waiting, or in the very moment when its turn has come."""
+    runs = Runs(FairQueue(places=1, capacity=10))
+    holder = runs.start("a", "holder")
+    await _settle()
+    early, late, last = (runs.start("b", name) for name in ("early", "late", "last"))
+    await _settle()
+    early.cancel()
+    await _settle()
+    runs.go.set()
+    # Its turn comes when the holder leaves; it is cancelled before it hears of it.
+    await asyncio.sleep(0)
+    late.cancel()
+    await asyncio.gather(holder, early, late, last, return_exceptions=True)
+    assert "last" in runs.begun
+    assert (runs.queue.running, runs.queue.waiting) == (0, 0)

@@ -1,0 +1,85 @@
+"""Settings of the server: which source wins, what is refused, and what is shown."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.settings import ServerSettings, load_settings, print_settings
+
+
+def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "fumehood.toml"
+    file.write_text('port = 1\npool_size = 2\nlog_level = "debug"\n')
+    settings, sources = load_settings(
+        {"port": "3", "pool_size": None}, environ={"FUMEHOOD_POOL_SIZE": "4"}, file=str(file)
+    )
+    assert (settings.port, settings.pool_size, settings.log_level, settings.host) == (
+        3,
+        4,
+        "debug",
+        "127.0.0.1",
+    )
+    assert [sources[name] for name in ("port", "pool_size", "log_level", "host")] == [
+        "flag",
+        "environment",
+        "file",
+        "default",
+    ]
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "fumehood.toml"
+    file.write_text('dialects = ["e2b"]\npublic_ports = true\n')
+    settings, _ = load_settings({}, environ={"FUMEHOOD_CONFIG": str(file)})
+    assert settings.dialects == ("e2b",)
+    assert settings.public_ports is True
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("port", "x", "port='x'"),
+        ("port", "70000", "from 0 to 65535"),
+        ("queue_seconds", "-1", "queue_seconds"),
+        ("dialects", "e2b,klingon", "klingon"),
+        ("log_level", "loud", "debug, info, warning or error"),
+        ("public_ports", "maybe", "public_ports='maybe'"),
+    ],
+)
+def test_bad_values_are_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        load_settings({name: value}, environ={})
+
+    assert words in str(refused.value)
+
+
+def test_unknown_settings_of_the_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fumehood.toml"
+    file.write_text("prot = 1\n")
+
+    with pytest.raises(InvalidArgumentError, match="prot"):
+        load_settings({}, environ={}, file=str(file))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_an_address_that_others_reach_needs_a_token(host: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="token"):
+        ServerSettings(host=host)
+
+    ServerSettings(host=host, token="sixteen-characters")
+
+
+def test_what_is_printed_is_a_file_that_says_the_same(tmp_path: Path) -> None:
+    given = ServerSettings(port=5, dialects=("e2b",), domain='a"b', token="a-very-secret-token")
+    text = print_settings(given, dict.fromkeys(ServerSettings.__dataclass_fields__, "default"))
+    assert "a-very-secret-token" not in text
+    file = tmp_path / "fumehood.toml"
+    file.write_text(text)
+    values = tomllib.loads(text)
+    assert values["token"] == "***"
+    again, _ = load_settings({"token": given.token}, environ={}, file=str(file))
+    assert again == given
