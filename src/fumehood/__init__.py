@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         QuotaError,
         RequestTooLargeError,
         ServiceError,
+        SlowReaderError,
         StorageError,
         StorageStartError,
         StorageVersionError,
@@ -212,6 +213,7 @@ __all__ = [
     "SandboxStartError",
     "ScatterChart",
     "ServiceError",
+    "SlowReaderError",
     "StderrEvent",
     "StdoutEvent",
     "StorageError",
@@ -273,7 +275,8 @@ _HOMES = {
     "service_errors": """
         BlobNotFoundError ForbiddenError HostUnavailableError IdempotencyConflictError
         KeyNotFoundError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError
-        ServiceError StorageError StorageStartError StorageVersionError UnauthenticatedError
+        ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
+        UnauthenticatedError
     """,
     "templates.store": "TemplateInfo",
     "templates.template": "Template",

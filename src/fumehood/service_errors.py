@@ -107,6 +107,20 @@ class RequestTooLargeError(ServiceError):
         )
 
 
+class SlowReaderError(ServiceError):
+    """A stream was ended because its reader did not keep up: what it followed was ended as well."""
+
+    code = "slow_reader"
+
+    def __init__(self, *, maximum: int) -> None:
+        self.maximum = maximum
+        super().__init__(
+            f"more than {maximum:,} bytes waited for the reader of this stream",
+            hint="read faster, or let the code show less",
+            outcome_unknown=True,
+        )
+
+
 class IdempotencyConflictError(ServiceError):
     """An idempotency key was used again: for something else, or while the first request is still under way."""
 

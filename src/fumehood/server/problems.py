@@ -43,6 +43,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "sandbox_paused": 409,
     "port_closed": 502,
     "bad_gateway": 502,
+    "slow_reader": 408,
     "protocol_violation": 502,
     "context_not_found": 404,
     "command_start": 422,

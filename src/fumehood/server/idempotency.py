@@ -1,0 +1,100 @@
+"""A request with an `Idempotency-Key` is done once, however often it is sent; the same answer is given again.
+
+Runs in the server process, around what a handler does. Whoever was first is decided by the database. A request
+that failed before anything was done may be sent again; one of which nobody knows is never repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Header
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fumehood.errors import FumehoodError
+from fumehood.server.auth import principal_of
+from fumehood.server.services import services_of
+from fumehood.service_errors import IdempotencyConflictError, StorageError
+from fumehood.storage.idempotency import (
+    Begun,
+    Idempotency,
+    OtherRequest,
+    OutcomeUnknown,
+    StillRunning,
+    StoredReply,
+    digest_of,
+)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="A name of your own for this request: sent again within a day, it is not done again, and "
+        "the first answer comes back with `Idempotent-Replayed: true`.",
+    ),
+]
+_LOG = logging.getLogger("fumehood.server")
+
+
+async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Response]]) -> Response:
+    """Does what was asked, or gives the answer of the first time.
+
+    Args:
+        request: What was asked; its body has been read.
+        key: Its idempotency key; None: it is simply done.
+        act: Does it.
+
+    Raises:
+        IdempotencyConflictError: The key stands for something else, or for something whose end is not known.
+    """
+    if key is None:
+        return await act()
+
+    store = services_of(request).idempotency
+    principal = await principal_of(request)
+    digest = digest_of(
+        [request.method.encode(), request.url.path.encode(), request.url.query.encode(), await request.body()]
+    )
+
+    match await store.begin(principal.key_id, key, digest):
+        case Begun() as begun:
+            return await _do(store, begun, act)
+        case StoredReply(status, headers, body) if body is not None:
+            return Response(body, status, {**headers, "Idempotent-Replayed": "true"})
+        case StoredReply():
+            raise IdempotencyConflictError(key=key, reason="it was done; the answer was too large to keep")
+        case StillRunning():
+            raise IdempotencyConflictError(key=key, reason="the first request with it is still under way")
+        case OtherRequest():
+            raise IdempotencyConflictError(key=key, reason="it stands for another request")
+        case OutcomeUnknown():
+            error = IdempotencyConflictError(key=key, reason="nobody can say whether its request was done")
+            error.outcome_unknown = True
+            raise error
+
+
+async def _do(store: Idempotency, begun: Begun, act: Callable[[], Awaitable[Response]]) -> Response:
+    try:
+        response = await act()
+    except FumehoodError as error:
+        await (store.lose(begun) if error.outcome_unknown else store.withdraw(begun))
+        raise
+    except BaseException:
+        await asyncio.shield(store.lose(begun))
+        raise
+
+    headers = {"content-type": response.headers.get("content-type", "application/json")}
+
+    try:
+        await store.finish(begun, status=response.status_code, headers=headers, body=bytes(response.body))
+    except StorageError as error:
+        # It was done, and its answer must not be lost with it.
+        _LOG.error("an idempotent answer was not kept: %s", error.reason)
+
+    return response

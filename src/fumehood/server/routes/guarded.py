@@ -1,0 +1,36 @@
+"""The router of native resources: who asks is known before a byte of the body is read.
+
+Runs in the server process. FastAPI reads and parses a body before it asks a route's dependencies; without this, a
+stranger could make the server read and parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fumehood.server.auth import principal_of
+
+
+class GuardedRoute(APIRoute):
+    """A route that no stranger gets into."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the handler behind the guard."""
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            await principal_of(request)
+            return await handle(request)
+
+        return guarded
+
+
+def guarded_router(tag: str, prefix: str = "") -> APIRouter:
+    """Returns a router whose routes no stranger gets into."""
+    return APIRouter(tags=[tag], prefix=prefix, route_class=GuardedRoute)

@@ -1,0 +1,83 @@
+"""Models of answers, made from the dataclasses that the answers are written from.
+
+Runs in the server process, when its modules are loaded. An answer is `fumehood.serialise.as_data` of a value, so
+its description is derived from the same class: names, types and the words of its docstring. No answer passes
+through these models; they describe, and tests hold the answers to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+import types
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, Field, create_model
+
+Base64 = Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
+_ATTRIBUTE = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
+_PLAIN = (str, int, float, bool, type(None), datetime)
+_made: dict[type, type[BaseModel]] = {}
+
+
+def model_of(
+    source: type, *, kind: str | None = None, other: Mapping[str, Any] | None = None
+) -> type[BaseModel]:
+    """Returns the model of what `as_data` makes of a dataclass.
+
+    Args:
+        source: The dataclass.
+        kind: With it, the model has a field `type` of this one value, as lines of a stream have.
+        other: Types of fields that are not written as they are annotated, or that are added.
+    """
+    if source in _made and kind is None and other is None:
+        return _made[source]
+
+    words = described_fields(source)
+    hints = {**get_type_hints(source), **(other or {})}
+    given: dict[str, Any] = {"type": Literal[kind]} if kind else {}
+    given |= {name: _type_of(hint) for name, hint in hints.items()}
+
+    described: Any = {name: (hint, Field(description=words.get(name))) for name, hint in given.items()}
+    summary = (source.__doc__ or "").partition("\n")[0]
+    model = create_model(source.__name__, __doc__=summary, __module__=__name__, **described)
+    return model if kind else _made.setdefault(source, model)
+
+
+def described_fields(source: type) -> dict[str, str]:
+    """Returns the words of a class's docstring on each of its attributes."""
+    text = (source.__doc__ or "").partition("Attributes:\n")[2]
+    return {name: " ".join(words.split()) for name, words in _ATTRIBUTE.findall(textwrap.dedent(text))}
+
+
+def _type_of(hint: Any) -> Any:
+    """The type of what `as_data` makes of a value of this type."""
+    origin, parts = get_origin(hint), get_args(hint)
+
+    if hint is bytes:
+        return Base64
+
+    if hint in _PLAIN or origin is Literal or origin is Annotated or _is_model(hint):
+        return hint
+
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return model_of(hint)
+
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_type_of(part) for part in parts)]  # noqa: UP007 - made at run time
+
+    if origin in (tuple, list):
+        return list[_type_of(parts[0])]  # type: ignore[misc]
+
+    if origin is not None and issubclass(origin, Mapping):
+        return dict[str, _type_of(parts[1])]  # type: ignore[misc]
+
+    # JSON of the guest, of any form.
+    return Any
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)

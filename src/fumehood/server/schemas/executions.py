@@ -1,0 +1,133 @@
+"""What the routes of executions take and give, and the lines of their streams."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from fumehood.backends.requests import ExecuteRequest
+from fumehood.events import (
+    ClearOutputEvent,
+    CommEvent,
+    ErrorEvent,
+    ExecutionFinished,
+    ExecutionStarted,
+    InputRequestEvent,
+    ResultEvent,
+    StderrEvent,
+    StdoutEvent,
+)
+from fumehood.execution import Execution, Logs
+from fumehood.server.schemas.describe import Base64, model_of
+from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, Name
+from fumehood.server.schemas.problem import Problem
+
+_STDIN_CHARACTERS = 4 << 20
+_ANSWER_CHARACTERS = 1 << 20
+
+
+class NewExecution(Body):
+    """Code to run."""
+
+    code: Code = Field(description="The code.")
+    language: Literal["python", "bash"] = Field("python", description="What it is written in.")
+    context_id: Name | None = Field(None, description="Where it runs; null: the default context.")
+    envs: Envs = Field(default_factory=dict, description="Environment variables for this execution only.")
+    timeout_seconds: ExecutionSeconds | None = Field(
+        None, description="Its time; null: `limits.wall_seconds` of the sandbox."
+    )
+    allow_input: bool = Field(
+        False,
+        description="Whether somebody answers `input()`. The questions come in the stream, so a streamed answer "
+        "has to be asked for; otherwise `input()` fails at once.",
+    )
+    silent: bool = Field(False, description="Leave the history and the execution count alone.")
+    stdin: str | None = Field(
+        None,
+        max_length=_STDIN_CHARACTERS,
+        description="What `input()` and the standard input get, up to its end. Not with `allow_input`.",
+    )
+
+    def request(self) -> ExecuteRequest:
+        """Returns the request of the port."""
+        return ExecuteRequest(
+            code=self.code,
+            language=self.language,
+            context_id=self.context_id,
+            envs=self.envs,
+            wall_seconds=self.timeout_seconds,
+            allow_input=self.allow_input,
+            silent=self.silent,
+            stdin=self.stdin,
+        )
+
+
+class NewInput(Body):
+    """The answer to an `input_request` of a stream."""
+
+    request_id: Name = Field(description="The question's name, from the line of the stream.")
+    text: str | None = Field(
+        max_length=_ANSWER_CHARACTERS,
+        description="The line, without its end; null: there is no input, and the code gets EOFError.",
+    )
+
+
+class ResultAnswer(BaseModel):
+    """What an execution showed, or returned, in each format that it has; the guest's, so never render it as it is."""
+
+    text: str | None = Field(None, description="Plain text, as `repr` gave it.")
+    html: str | None = None
+    markdown: str | None = None
+    svg: str | None = Field(None, description="It may hold scripts.")
+    png: Base64 | None = None
+    jpeg: Base64 | None = None
+    pdf: Base64 | None = None
+    latex: str | None = None
+    json_: Any = Field(None, alias="json", description="A value of any form.")
+    javascript: str | None = None
+    data: dict[str, list[Any]] | None = Field(None, description="A data frame as lists by column.")
+    chart: dict[str, Any] | None = Field(None, description="A figure as data; `type` says of which kind.")
+    extra: dict[str, Base64] = Field(description="Other formats by MIME type.")
+    metadata: dict[str, Any] = Field(description="What came with them, such as the size of a picture.")
+    is_main_result: bool = Field(description="True for the value of the last expression.")
+    display_id: str | None = Field(description="The name under which the code may update it.")
+    truncated: dict[str, int] = Field(
+        description="Original size in bytes of each format that was cut or left out."
+    )
+
+
+LogsAnswer = model_of(Logs, other={"stdout": list[str], "stderr": list[str]})
+ResultLine = model_of(ResultEvent, kind="result", other={"result": ResultAnswer})
+ExecutionAnswer = model_of(
+    Execution, other={"results": list[ResultAnswer], "logs": LogsAnswer, "text": str | None}
+)
+_JSON = dict[str, Any]
+
+
+class ProblemLine(BaseModel):
+    """The end of a stream that did not come to its own end."""
+
+    type: Literal["problem"]
+    problem: Problem = Field(description="What went wrong.")
+
+
+class KeepaliveLine(BaseModel):
+    """Nothing has happened for a while, and the stream is still there."""
+
+    type: Literal["keepalive"]
+
+
+EXECUTION_LINES: tuple[type[BaseModel], ...] = (
+    model_of(ExecutionStarted, kind="started"),
+    model_of(StdoutEvent, kind="stdout"),
+    model_of(StderrEvent, kind="stderr"),
+    ResultLine,
+    model_of(ClearOutputEvent, kind="clear_output"),
+    model_of(ErrorEvent, kind="error"),
+    model_of(InputRequestEvent, kind="input_request"),
+    model_of(CommEvent, kind="comm", other={"data": _JSON, "metadata": _JSON}),
+    model_of(ExecutionFinished, kind="finished", other={"execution": ExecutionAnswer}),
+    ProblemLine,
+    KeepaliveLine,
+)

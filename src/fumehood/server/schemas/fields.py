@@ -1,0 +1,35 @@
+"""Types of fields that several bodies have: the bounds of `fumehood.backends.requests` in words of JSON Schema.
+
+Runs in the server process. The port checks again what it is given, in bytes; these bounds are there to be read by
+clients, and to name every fault of a body at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_NO_NUL = r"^[^\x00]*$"
+_STRING_CHARACTERS = 128 * 1024
+_CODE_CHARACTERS = 8 << 20
+# What pydantic leaves out beside `patternProperties`: no other names.
+_CLOSED = Field(json_schema_extra={"additionalProperties": False})
+
+Text = Annotated[str, Field(max_length=_STRING_CHARACTERS, pattern=_NO_NUL)]
+Name = Annotated[str, Field(min_length=1, max_length=255, pattern=_NO_NUL)]
+GuestPath = Annotated[str, Field(min_length=1, max_length=4096, pattern=_NO_NUL)]
+Code = Annotated[str, Field(max_length=_CODE_CHARACTERS)]
+Seconds = Annotated[float, Field(ge=0.001, le=86_400 * 365)]
+ExecutionSeconds = Annotated[float, Field(ge=0.001, le=86_400)]
+Envs = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^=\x00]+$")], Text], _CLOSED
+]
+Labels = Annotated[dict[Annotated[str, Field(min_length=1, max_length=4096, pattern=_NO_NUL)], Text], _CLOSED]
+BASE64_PATTERN = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
+class Body(BaseModel):
+    """What a request may hold: these fields, of these types, and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

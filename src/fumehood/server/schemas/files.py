@@ -1,0 +1,69 @@
+"""What the routes of files take and give."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from fumehood.models import FileChange, FileInfo
+from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
+from fumehood.server.schemas.fields import Body, GuestPath
+
+_WEEK_SECONDS = 7 * 86_400
+
+FileAnswer = model_of(FileInfo)
+
+
+class FileList(BaseModel):
+    """Files, directories and links of a sandbox."""
+
+    items: list[FileAnswer]  # type: ignore[valid-type]
+
+
+class NewDirectory(Body):
+    """A directory to make, its parents as well."""
+
+    path: GuestPath
+
+
+class Renaming(Body):
+    """A file or directory to move within the sandbox; parents are made."""
+
+    source: GuestPath
+    destination: GuestPath
+
+
+class SigningRequest(Body):
+    """What somebody without a token may do."""
+
+    path: GuestPath
+    method: Literal["GET", "PUT"] = Field(
+        "GET", description="GET: read the file (and HEAD it); PUT: write it."
+    )
+    expires_in_seconds: int = Field(3600, ge=1, le=_WEEK_SECONDS, description="How long.")
+
+
+class SignedUrl(BaseModel):
+    """An address that needs no token, for one method and one path of one sandbox."""
+
+    url: str
+    method: Literal["GET", "PUT"]
+    expires_at: datetime = Field(description="When it ends (UTC).")
+
+
+class WatchingLine(BaseModel):
+    """The first line: from now on each change is reported."""
+
+    type: Literal["watching"]
+    path: str = Field(description="The directory, as it was given.")
+
+
+WATCH_LINES: tuple[type[BaseModel], ...] = (
+    WatchingLine,
+    model_of(FileChange, kind="change"),
+    ProblemLine,
+    KeepaliveLine,
+)

@@ -1,0 +1,104 @@
+"""What the routes of sandboxes take and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from fumehood.backends.requests import SandboxSpec
+from fumehood.limits import BOUNDS, Limits
+from fumehood.models import Metrics, SandboxInfo, SandboxState, TimeoutAction
+from fumehood.server.schemas.describe import described_fields, model_of
+from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
+
+_WORDS = described_fields(Limits)
+_DEFAULTS = Limits()
+
+SandboxAnswer = model_of(SandboxInfo)
+MetricsAnswer = model_of(Metrics)
+State = SandboxState
+
+
+def _limit(name: str) -> Any:
+    bound = BOUNDS[name]
+    return Field(default=getattr(_DEFAULTS, name), ge=bound.low, le=bound.high, description=_WORDS[name])
+
+
+class NewLimits(Body):
+    """What a new sandbox may use; what is left out has its default."""
+
+    wall_seconds: float = _limit("wall_seconds")
+    cpu_seconds: float | None = _limit("cpu_seconds")
+    memory_bytes: int = _limit("memory_bytes")
+    processes: int = _limit("processes")
+    cpu_cores: float | None = _limit("cpu_cores")
+    open_files: int = _limit("open_files")
+    disk_bytes: int = _limit("disk_bytes")
+    inodes: int = _limit("inodes")
+    stdout_bytes: int = _limit("stdout_bytes")
+    stderr_bytes: int = _limit("stderr_bytes")
+    result_bytes: int = _limit("result_bytes")
+    result_count: int = _limit("result_count")
+    grace_seconds: float = _limit("grace_seconds")
+
+    def limits(self) -> Limits:
+        """Returns the limits."""
+        return Limits(**self.model_dump())
+
+
+class NewSandbox(Body):
+    """What a new sandbox should be."""
+
+    template: Name = Field("default", description="What it starts from.")
+    limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
+    envs: Envs = Field(default_factory=dict, description="Environment of everything that runs in it.")
+    metadata: Labels = Field(default_factory=dict, description="Labels of your own.")
+    timeout_seconds: Seconds | None = Field(
+        None, description="Its time, within the server's longest; null: the server's default."
+    )
+    idle_timeout_seconds: Seconds | None = Field(
+        None, description="Its time without a call; null: it never ends for that reason."
+    )
+    on_timeout: TimeoutAction = Field("kill", description="What happens when its time is over.")
+    auto_resume: bool = Field(False, description="Whether a call to it while it is paused resumes it.")
+    strict: bool = Field(
+        False, description="Refuse to start when a layer of isolation is missing or degraded."
+    )
+
+    def spec(self) -> SandboxSpec:
+        """Returns the request of the port."""
+        return SandboxSpec(
+            template=self.template,
+            limits=self.limits.limits(),
+            envs=self.envs,
+            metadata=self.metadata,
+            timeout_seconds=self.timeout_seconds,
+            idle_timeout_seconds=self.idle_timeout_seconds,
+            strict=self.strict,
+            on_timeout=self.on_timeout,
+            auto_resume=self.auto_resume,
+        )
+
+
+class NewTimeout(Body):
+    """A new time for a sandbox."""
+
+    timeout_seconds: Seconds = Field(
+        description="How long it lives from now on, within the server's longest."
+    )
+
+
+class SandboxPage(BaseModel):
+    """Some of the sandboxes, the oldest first."""
+
+    items: list[SandboxAnswer]  # type: ignore[valid-type]
+    next_cursor: str | None = Field(
+        description="Give it as `cursor` for the next page; null: this is the last."
+    )
+
+
+class Changed(BaseModel):
+    """Whether a call changed anything."""
+
+    changed: bool = Field(description="False when it was so already.")

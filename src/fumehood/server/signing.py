@@ -1,0 +1,101 @@
+"""Signed addresses: one method on one file of one sandbox, for a time, for whoever has the address.
+
+Runs in the server process. A signature stands for the key that asked for it, and ends with that key. The secret is
+derived from the server's own; addresses outlive a restart, and nothing of them is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlencode
+
+from fumehood.errors import FumehoodError
+from fumehood.server.principal import OWNER_ID, Principal
+from fumehood.server.secret import derive, server_secret
+from fumehood.server.services import Services
+from fumehood.service_errors import ForbiddenError, KeyNotFoundError
+
+_MAX_EXPIRES = 253_402_300_799
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a signature allows.
+
+    Attributes:
+        method: GET or PUT.
+        sandbox_id: Where.
+        path: Of the file, as it was given.
+        expires: When it ends, in whole seconds since 1970.
+        signer: The key that asked for it.
+    """
+
+    method: str
+    sandbox_id: str
+    path: str
+    expires: int
+    signer: str
+
+    def signature(self, secret: bytes) -> str:
+        """Returns the signature of this grant."""
+        # Each part with its length, so that no two grants read the same.
+        parts = (self.method, self.sandbox_id, self.path, str(self.expires), self.signer)
+        encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+        return hmac.new(secret, message, hashlib.sha256).hexdigest()
+
+    def query(self, secret: bytes) -> str:
+        """Returns the query of the signed address."""
+        return urlencode(
+            {
+                "path": self.path,
+                "expires": self.expires,
+                "signer": self.signer,
+                "signature": self.signature(secret),
+            }
+        )
+
+
+@lru_cache(maxsize=8)
+def signing_secret(state: Path) -> bytes:
+    """Returns the secret with which the server of this state folder signs."""
+    return derive(server_secret(state), "signed addresses")
+
+
+async def principal_behind(services: Services, grant: Grant, signature: str) -> Principal:
+    """Returns on whose behalf a signed address is used.
+
+    Raises:
+        ForbiddenError: The signature is not ours or not for this, its time is over, or its key has ended.
+    """
+    given = signature.encode("utf-8", "surrogatepass")
+
+    if not hmac.compare_digest(grant.signature(signing_secret(services.state)).encode(), given):
+        raise ForbiddenError(reason="the signature does not fit this address")
+
+    if not time.time() < grant.expires <= _MAX_EXPIRES:
+        raise ForbiddenError(reason="the time of the signed address is over")
+
+    if grant.signer == OWNER_ID:
+        return Principal(key_id=OWNER_ID)
+
+    try:
+        record = await services.keys.get(grant.signer)
+    except KeyNotFoundError:
+        raise _ended() from None
+
+    expires_at = record.policy.expires_at
+
+    if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
+        raise _ended()
+
+    return Principal(key_id=record.id, scopes=record.scopes, policy=record.policy)
+
+
+def _ended() -> FumehoodError:
+    return ForbiddenError(reason="the key that signed the address has ended")
