@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ OPEN = {"/healthz", "/readyz"}
 
 
 @pytest.fixture
-def client(server: Any) -> httpx2.Client:
-    return httpx2.Client(base_url=server.url, timeout=30)
+def client(server: Any) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, timeout=30) as client:
+        yield client
 
 
 def described_routes(client: httpx2.Client) -> list[tuple[str, str]]:
@@ -33,7 +34,7 @@ def described_routes(client: httpx2.Client) -> list[tuple[str, str]]:
     [
         {},
         {"Authorization": "Bearer wrong"},
-        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer"},
         {"Authorization": "Bearer fh_" + "x" * 56},
         {"Authorization": "Bearer " + "x" * 4000},
         {"Authorization": b"Bearer \xff\xfe\xc3\xa9"},

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fumehood.server.problems import MEDIA_TYPE, plain_problem
@@ -34,8 +35,11 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 Observer = Callable[[str, str, int, float], None]
 
 
-class BodyTooLargeError(Exception):
-    """More came than is allowed; the gate itself answers it."""
+class BodyTooLargeError(HTTPException):
+    """More came than is allowed; of the framework's kind, because that alone passes through its parsers."""
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(413, _too_large(maximum))
 
 
 class Gate:
@@ -180,7 +184,7 @@ class _Bounded:
         self._seen += len(message.get("body", b""))
 
         if self._seen > self.maximum:
-            raise BodyTooLargeError
+            raise BodyTooLargeError(self.maximum)
 
         return message
 

@@ -127,7 +127,8 @@ async def answer_error(request: Request, error: Exception) -> JSONResponse:
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     """Answers what the framework refuses: unknown routes and methods."""
     assert isinstance(error, HTTPException)
-    code = HTTPStatus(error.status_code).name.lower()
+    named = {413: "request_too_large"}
+    code = named.get(error.status_code) or HTTPStatus(error.status_code).name.lower()
     body = plain_problem(error.status_code, code, str(error.detail), request_id_of(request))
     return _response(body, dict(error.headers or {}))
 

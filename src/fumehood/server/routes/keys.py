@@ -23,7 +23,7 @@ from fumehood.server.schemas.keys import (
 from fumehood.server.schemas.problem import problems
 
 router = APIRouter(prefix="/v1", tags=["keys"], responses=problems(401, 403, 404, 422))
-KeyId = Annotated[str, Path(min_length=1, max_length=64, description="The key's id.")]
+KeyId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,64}$", description="The key's id.")]
 _DAYS = 30
 
 
@@ -68,7 +68,7 @@ async def get_usage(
     until: Annotated[datetime | None, Query(description="Up to when; default: now.")] = None,
     by: Literal["hour", "day"] = "day",
     key_id: Annotated[
-        str | None, Query(max_length=64, description="Of which key; for its own, none.")
+        str | None, Query(pattern=r"^[a-z0-9]{1,64}$", description="Of which key; for its own, none.")
     ] = None,
 ) -> UsageList:
     """Sums what was used by hour or day. A key sees its own; with the scope `keys` one sees everybody's."""
