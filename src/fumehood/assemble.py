@@ -11,16 +11,24 @@ import os
 import resource
 import threading
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fumehood.backends.local import LocalBackend
 from fumehood.errors import InvalidArgumentError
+from fumehood.host.admission import AdmissionRules
+from fumehood.host.names import check_host_id, make_part
+from fumehood.host.nursery import Means
 from fumehood.host.supervisor import Supervisor
+from fumehood.limits import TIB
 from fumehood.portal import Portal, shared_portal
 from fumehood.runtimes.linux import LinuxRuntime
 from fumehood.templates.store import TemplateStore
 
+_Default = TypeVar("_Default", int, None)
+
 _DEFAULT_POOL_SIZE = 2
 _DEFAULT_MAX_SANDBOXES = 1000
+_DEFAULT_MAX_CPU_PRESSURE = 95
 # Enough for as many sandboxes as there may be, and few enough for programs that close all that could be open.
 _OPEN_FILES = 65_536
 
@@ -32,10 +40,23 @@ class Settings:
     Attributes:
         pool_size: Sandboxes of each template that are kept ready (FUMEHOOD_POOL_SIZE).
         max_sandboxes: How many may live at once (FUMEHOOD_MAX_SANDBOXES).
+        memory_reserve_bytes: Memory that stays free: below it no sandbox is made (FUMEHOOD_MEMORY_RESERVE_BYTES).
+            None: 3 % of the memory, and 256 MiB at least.
+        max_cpu_pressure: The percentage of time in which tasks may wait for a processor before no sandbox is
+            made (FUMEHOOD_MAX_CPU_PRESSURE); above 100: never for that reason.
+        host_id: The name of this host: six lower-case letters and digits, with which the ids of its sandboxes
+            begin (FUMEHOOD_HOST_ID). Empty: a random one, new for each engine.
     """
 
     pool_size: int = _DEFAULT_POOL_SIZE
     max_sandboxes: int = _DEFAULT_MAX_SANDBOXES
+    memory_reserve_bytes: int | None = None
+    max_cpu_pressure: float = _DEFAULT_MAX_CPU_PRESSURE
+    host_id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.host_id:
+            check_host_id("host_id", self.host_id)
 
 
 def read_settings() -> Settings:
@@ -47,6 +68,9 @@ def read_settings() -> Settings:
     return Settings(
         pool_size=_whole_number("FUMEHOOD_POOL_SIZE", _DEFAULT_POOL_SIZE, 0, 1000),
         max_sandboxes=_whole_number("FUMEHOOD_MAX_SANDBOXES", _DEFAULT_MAX_SANDBOXES, 1, 60_000),
+        memory_reserve_bytes=_whole_number("FUMEHOOD_MEMORY_RESERVE_BYTES", None, 0, TIB),
+        max_cpu_pressure=_whole_number("FUMEHOOD_MAX_CPU_PRESSURE", _DEFAULT_MAX_CPU_PRESSURE, 1, 101),
+        host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
     )
 
 
@@ -60,13 +84,13 @@ def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
 def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> LocalBackend:
     """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it."""
     _allow_open_files()
-    supervisor = Supervisor(
-        LinuxRuntime(),
-        pool_size=settings.pool_size,
+    means = Means(runtime=LinuxRuntime(), pool_size=settings.pool_size, store=template_store())
+    rules = AdmissionRules(
         max_sandboxes=settings.max_sandboxes,
-        store=template_store(),
+        memory_reserve_bytes=settings.memory_reserve_bytes,
+        max_cpu_pressure=settings.max_cpu_pressure,
     )
-    return LocalBackend(supervisor, loop)
+    return LocalBackend(Supervisor(means, rules, settings.host_id or make_part()), loop)
 
 
 def template_store() -> TemplateStore:
@@ -123,7 +147,7 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def _whole_number(name: str, default: int, low: int, high: int) -> int:
+def _whole_number(name: str, default: _Default, low: int, high: int) -> int | _Default:
     text = os.environ.get(name)
 
     if text is None:

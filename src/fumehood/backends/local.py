@@ -110,63 +110,63 @@ class LocalBackend(Backend):
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""
-        return await self._do(self._with, sandbox_id, LiveSandbox.metrics)
+        return await self._do(lambda: self._supervisor.find(sandbox_id).metrics())
 
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
         return self._stream(
-            lambda: _followed(lambda emit: self._supervisor.find(sandbox_id).execute(request, emit))
+            sandbox_id, lambda sandbox: _followed(lambda emit: sandbox.execute(request, emit))
         )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
-        return await self._do(lambda: self._supervisor.find(sandbox_id).execute(request, _unheard))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.execute(request, _unheard))
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
         """Answer a question of running code; see the port."""
-        await self._do(self._later, lambda: self._supervisor.find(sandbox_id).answer_input(answer))
+        await self._with(sandbox_id, lambda sandbox: sandbox.answer_input(answer))
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""
-        return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).interrupt(context_id))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.interrupt(context_id))
 
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Create, list, restart or remove contexts; see the port."""
-        return await self._do(self._with, sandbox_id, LiveSandbox.context_call, call)
+        return await self._with(sandbox_id, lambda sandbox: sandbox.context_call(call))
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         """Read a file in pieces; see the port."""
-        return self._stream(lambda: self._supervisor.find(sandbox_id).files.read(request))
+        return self._stream(sandbox_id, lambda sandbox: sandbox.files.read(request))
 
     async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
         """Write a file; see the port."""
         pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
-        return await self._do(lambda: self._supervisor.find(sandbox_id).files.write(path, pieces))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.files.write(path, pieces))
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
-        return await self._do(lambda: self._supervisor.find(sandbox_id).files.call(call))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.files.call(call))
 
     async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
-        changes = await self._do(self._with, sandbox_id, LiveSandbox.watch, path, recursive)
-        return self._stream(lambda: changes)
+        changes = await self._with(sandbox_id, lambda sandbox: sandbox.watch(path, recursive))
+        return self._items(lambda: self._later(lambda: changes))
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Start a command; see the port."""
-        return await self._do(lambda: self._supervisor.find(sandbox_id).processes.start(spec))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.processes.start(spec))
 
     def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
         """Follow a command; see the port."""
-        return self._stream(lambda: self._supervisor.find(sandbox_id).processes.output(pid))
+        return self._stream(sandbox_id, lambda sandbox: sandbox.processes.output(pid))
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         """List commands, feed, signal or resize one; see the port."""
-        return await self._do(lambda: self._supervisor.find(sandbox_id).processes.call(call))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.processes.call(call))
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
         """Ask a context about code; see the port."""
-        return await self._do(lambda: self._supervisor.find(sandbox_id).ask_context(question))
+        return await self._with(sandbox_id, lambda sandbox: sandbox.ask_context(question))
 
     def send_comm(
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
@@ -174,7 +174,7 @@ class LocalBackend(Backend):
         """Give a comm message to a context; see the port."""
         request = ExecuteRequest(code="", context_id=context_id, silent=True)
         return self._stream(
-            lambda: _followed(lambda emit: self._supervisor.find(sandbox_id).execute(request, emit, message))
+            sandbox_id, lambda sandbox: _followed(lambda emit: sandbox.execute(request, emit, message))
         )
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
@@ -182,7 +182,7 @@ class LocalBackend(Backend):
         opened: list[ByteStream] = []
 
         async def connect() -> ByteStream:
-            opened.append(await self._supervisor.find(sandbox_id).ports.open(port))
+            opened.append(await (await self._supervisor.awake(sandbox_id)).ports.open(port))
             return opened[0]
 
         async def give_up() -> None:
@@ -219,14 +219,34 @@ class LocalBackend(Backend):
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
-    async def _stream(self, make: Callable[[], AsyncGenerator[_T, None]]) -> AsyncGenerator[_T, None]:
+    async def _with(self, sandbox_id: str, verb: Callable[[LiveSandbox], Awaitable[_T]]) -> _T:
+        """Does something with a sandbox that runs."""
+
+        async def work() -> _T:
+            return await verb(await self._supervisor.awake(sandbox_id))
+
+        return await self._do(work)
+
+    def _stream(
+        self, sandbox_id: str, make: Callable[[LiveSandbox], AsyncGenerator[_T, None]]
+    ) -> AsyncGenerator[_T, None]:
+        """Follows something of a sandbox that runs when the first item is asked for."""
+
+        async def begin() -> AsyncGenerator[_T, None]:
+            return make(await self._supervisor.awake(sandbox_id))
+
+        return self._items(begin)
+
+    async def _items(
+        self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
+    ) -> AsyncGenerator[_T, None]:
         items: AsyncGenerator[_T, None] | None = None
 
         async def pull() -> _T:
             nonlocal items
 
             if items is None:
-                items = make()
+                items = await begin()
 
             return await items.__anext__()
 
@@ -257,9 +277,6 @@ class LocalBackend(Backend):
 
     async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return function(*args, **kwargs)
-
-    async def _with(self, sandbox_id: str, verb: Callable[..., Awaitable[_T]], *args: object) -> _T:
-        return await verb(self._supervisor.find(sandbox_id), *args)
 
 
 def _unheard(_event: Event) -> None:

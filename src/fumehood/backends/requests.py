@@ -73,6 +73,11 @@ class SandboxSpec:
         if not isinstance(self.limits, Limits):
             raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")
 
+    @property
+    def template_name(self) -> str:
+        """The name of the template."""
+        return self.template.name if isinstance(self.template, Template) else self.template
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteRequest:

@@ -53,7 +53,10 @@ class SandboxClock:
     @property
     def stood_still_seconds(self) -> float:
         """How long it has been stopped so far, all times together."""
-        return time.monotonic() - self.time()
+        if self._stopped_at is not None:
+            return time.monotonic() - self._stopped_at
+
+        return self._behind_seconds
 
     def time(self) -> float:
         """Seconds, which do not pass while the clock is stopped."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
@@ -40,6 +39,7 @@ from fumehood.host.live_files import LiveFiles
 from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
+from fumehood.host.pausing import Pausing
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, FileChange, Metrics
 from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
@@ -55,12 +55,13 @@ class Birth:
     """What of a sandbox exists on the host before its guest is made: its name, and the ends of its first context.
 
     Args:
+        sandbox_id: Its name.
         limits: What it may use.
         envs: Environment of everything in it.
     """
 
-    def __init__(self, limits: Limits, envs: dict[str, str]) -> None:
-        self.sandbox_id = new_id()
+    def __init__(self, sandbox_id: str, limits: Limits, envs: dict[str, str]) -> None:
+        self.sandbox_id = sandbox_id
         self.limits = limits
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
@@ -96,8 +97,7 @@ class LiveSandbox:
         self.guest = guest
         self.isolation_level = guest.isolation.level
         self.end_reason: EndReason | None = None
-        self.last_used = time.monotonic()
-        self.started = self.last_used
+        self.started = time.monotonic()
         self._envs = envs
         self._on_end = on_end
         self._breach: ProtocolError | None = None
@@ -105,7 +105,10 @@ class LiveSandbox:
         self._memory_killed: set[int] = set()
         self._watches: dict[int, asyncio.Queue[FileChange | None]] = {}
         self.clock = SandboxClock()
+        self.last_used = self.clock.time()
         self._init = InitClient(guest.socket, self._event, self._init_closed)
+        self.pausing = Pausing(self, self._init.ask)
+        self._last_figures: dict[str, Any] = {}
         self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
@@ -126,7 +129,14 @@ class LiveSandbox:
 
     def touch(self) -> None:
         """Somebody uses it."""
-        self.last_used = time.monotonic()
+        self.last_used = self.clock.time()
+
+    async def settle(self) -> None:
+        """Waits until no context is about to start, and takes note of what nobody can ask while it is paused."""
+        for context in self.contexts:
+            await context.settled()
+
+        self._last_figures = await self._figures()
 
     async def prepare(self) -> None:
         """Waits until the default context is ready, so that the first call need not wait for it."""
@@ -145,7 +155,8 @@ class LiveSandbox:
         self.limits = limits
         self.guest.apply(limits)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
-        self.started = self.last_used = time.monotonic()
+        self.started = time.monotonic()
+        self.touch()
 
         if envs != self._envs:
             self._envs = envs
@@ -197,14 +208,14 @@ class LiveSandbox:
         self.touch()
         return answer
 
-    def answer_input(self, answer: InputAnswer) -> None:
+    async def answer_input(self, answer: InputAnswer) -> None:
         """Answers a question; see the port."""
         self._check_alive()
 
         for context in self.contexts:
             context.answer_input(answer.execution_id, answer.request_id, answer.text)
 
-    def interrupt(self, context_id: str | None) -> bool:
+    async def interrupt(self, context_id: str | None) -> bool:
         """Interrupts what runs; see the port."""
         self._check_alive()
         return self.contexts.interrupt(context_id)
@@ -229,7 +240,7 @@ class LiveSandbox:
 
     async def metrics(self) -> Metrics:
         """Tells what it uses now; see the port."""
-        value, _ = await self.ask("metrics")
+        value = self._last_figures if self.pausing.is_paused else await self._figures()
         cpu = self.guest.cpu_time()
         memory = self.guest.memory_bytes()
         peak = self.guest.peak_memory_bytes()
@@ -243,6 +254,10 @@ class LiveSandbox:
             processes=value["processes"],
             uptime_seconds=time.monotonic() - self.started,
         )
+
+    async def _figures(self) -> dict[str, Any]:
+        figures, _ = await self.ask("metrics")
+        return dict(figures)
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
         """Asks init, on behalf of the user."""
@@ -414,9 +429,3 @@ class LiveSandbox:
             reason=self.end_reason or "died",
             outcome_unknown=outcome_unknown,
         )
-
-
-def new_id() -> str:
-    """Returns a name for a sandbox: 125 random bits, lower-case letters and digits, as host names allow."""
-    alphabet = "abcdefghijklmnopqrstuvwxyz234567"
-    return "s" + "".join(secrets.choice(alphabet) for _ in range(25))

@@ -168,6 +168,15 @@ class ScriptedBackend(Backend):
         self.asked.append(call)
         return ()
 
+    async def ask(self, sandbox_id, question):
+        raise NotImplementedError
+
+    def send_comm(self, sandbox_id, message, context_id=None):
+        raise NotImplementedError
+
+    async def open_port(self, sandbox_id, port):
+        raise NotImplementedError
+
     async def aclose(self):
         self.alive.clear()
 

@@ -1,0 +1,144 @@
+"""Pausing one sandbox: its processes stand still and its clock with them, until it is resumed or killed.
+
+Runs in the host process, on the engine's loop. Where the host can freeze a control group it does; elsewhere
+init, which keeps answering, stops everything beside itself. A pause is whole or it is not: whoever asks for it
+gets a sandbox in which nothing runs, or an error and a sandbox that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from fumehood.errors import SandboxError
+from fumehood.host.clock import SandboxClock
+from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.runtimes.base import Guest
+from fumehood.text import visible_line
+
+_FREEZE_SECONDS = 5.0
+_FIRST_LOOK_SECONDS = 0.001
+_LONGEST_LOOK_SECONDS = 0.05
+
+
+class Pausable(Protocol):
+    """What a pause needs of its sandbox."""
+
+    id: str
+    guest: Guest
+    clock: SandboxClock
+
+    @property
+    def alive(self) -> bool:
+        """False from the moment when its end has begun."""
+
+    async def settle(self) -> None:
+        """Returns when nothing is about to start, with what can be read of it only while it runs."""
+
+    def closed_error(self) -> Exception:
+        """The error of a sandbox that has ended."""
+
+
+class Pausing:
+    """Pauses and resumes one sandbox.
+
+    Args:
+        sandbox: The sandbox.
+        ask_init: Asks its init, paused or not.
+    """
+
+    def __init__(self, sandbox: Pausable, ask_init: Callable[[str], Awaitable[tuple[Any, bytes]]]) -> None:
+        self.is_paused = False
+        self._sandbox = sandbox
+        self._ask_init = ask_init
+        self._turn = asyncio.Lock()
+
+    @property
+    def is_running(self) -> bool:
+        """True when it is neither paused nor on the way there or back."""
+        return not self.is_paused and not self._turn.locked()
+
+    async def settled(self) -> None:
+        """Returns when it is not on the way to a pause, or back."""
+        async with self._turn:
+            return
+
+    async def pause(self) -> bool:
+        """Stops everything; false if it is stopped already. A caller who gives up gets what was begun."""
+        return await asyncio.shield(asyncio.create_task(self._pause()))
+
+    async def resume(self) -> bool:
+        """Lets everything go on; false if it does. A caller who gives up gets what was begun."""
+        return await asyncio.shield(asyncio.create_task(self._resume()))
+
+    async def _pause(self) -> bool:
+        async with self._turn:
+            if self.is_paused:
+                return False
+
+            await self._sandbox.settle()
+            self._sandbox.clock.stop()
+            try:
+                await self._freeze()
+            except BaseException:
+                await self._thaw()
+                raise
+
+            self.is_paused = True
+            return True
+
+    async def _resume(self) -> bool:
+        async with self._turn:
+            if not self.is_paused:
+                return False
+
+            await self._thaw()
+            self.is_paused = False
+            return True
+
+    async def _freeze(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _FREEZE_SECONDS
+        pause_seconds = _FIRST_LOOK_SECONDS
+
+        # What is being killed must not be frozen again on its way.
+        while self._sandbox.alive:
+            if await self._is_still():
+                return
+
+            if loop.time() > deadline:
+                raise SandboxError(
+                    f"sandbox {visible_line(self._sandbox.id)!r} cannot be paused: some of it does not stop",
+                    hint="it runs on; try again, or kill it",
+                )
+
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_LOOK_SECONDS)
+
+        raise self._sandbox.closed_error()
+
+    async def _is_still(self) -> bool:
+        if self._sandbox.guest.can_freeze:
+            return self._sandbox.guest.freeze()
+
+        try:
+            value, _ = await self._ask_init("stop_all")
+        except (InitError, InitGoneError):
+            return False
+
+        return bool(value["stopped"])
+
+    async def _thaw(self) -> None:
+        if self._sandbox.guest.can_freeze:
+            self._sandbox.guest.thaw()
+        elif self._sandbox.alive:
+            await self._continue()
+
+        self._sandbox.clock.start()
+
+    async def _continue(self) -> None:
+        try:
+            await self._ask_init("continue_all")
+        except (InitError, InitGoneError):
+            return
