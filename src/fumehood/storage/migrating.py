@@ -17,6 +17,7 @@ from sqlalchemy import Connection, text
 
 from fumehood.service_errors import StorageVersionError
 
+_FOLDER = pathlib.Path(__file__).with_name("migrations")
 # Any number that nothing else in the same database locks: "fumehood" in ASCII.
 _ADVISORY_LOCK = int.from_bytes(b"fumehood", "big", signed=True)
 
@@ -54,9 +55,8 @@ def migrate(connection: Connection, location: str) -> None:
 
 
 def _config() -> Config:
-    folder = pathlib.Path(__file__).with_name("migrations")
     config = Config()
     # The value is read by configparser, to which a percent sign means something.
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

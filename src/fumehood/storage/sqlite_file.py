@@ -26,6 +26,8 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # The database, its log of changes, and the index of that log.
 _PARTS = ("", "-wal", "-shm")
 _LOCK_POLL_SECONDS = 0.05
+# How long a check waits for somebody who holds the database.
+_CHECK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _read(path: str) -> list[str]:
     address = f"file:{urllib.parse.quote(os.path.abspath(path))}?mode=ro"
 
     try:
-        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=_CHECK_SECONDS)) as connection:
             verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
 
             if verdict != "ok":
