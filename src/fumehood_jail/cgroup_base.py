@@ -96,12 +96,13 @@ class Cgroup(ABC):
         return _members(self.folders[0])
 
     def kill(self) -> None:
-        """Kills every process in the cgroup, however fast they fork. Does not wait for their end.
-
-        Frozen ones too: they wake up only to die.
-        """
+        """Kills every process in the cgroup, however fast they fork. Does not wait for their end."""
         kill_members(self.folders[0])
+
+    def kill_frozen(self) -> None:
+        """Kills what is frozen, if it is: each process has its signal before any of them can run."""
         if self.is_frozen:
+            self.kill()
             self.thaw()
 
     def remove(self) -> bool:

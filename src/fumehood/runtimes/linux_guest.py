@@ -172,7 +172,8 @@ class LinuxGuest(Guest):
         except PermissionError:
             self._spawner.ask_to_kill(self._number)
 
-        self._kill_frozen()
+        if self._cgroup is not None:
+            self._cgroup.kill_frozen()
 
     @property
     def can_freeze(self) -> bool:
@@ -248,9 +249,8 @@ class LinuxGuest(Guest):
             os.close(self._gate)
             self._gate = None
 
-        self._kill_frozen()
-
         if self._cgroup is not None:
+            self._cgroup.kill_frozen()
             self._last_oom_kills = self._cgroup.oom_kills()
             self._spawner.remove_cgroup(self._cgroup)
             self._cgroup = None
@@ -259,11 +259,6 @@ class LinuxGuest(Guest):
             self.ended.set_result(None)
 
     # -- inside
-
-    def _kill_frozen(self) -> None:
-        """Wakes what is frozen, to die: each process has its signal before any of them can run."""
-        if self._cgroup is not None and self._cgroup.is_frozen:
-            self._cgroup.kill()
 
     def _doors(self) -> list[int]:
         return self._cgroup.open_doors() if self._cgroup is not None else []
