@@ -159,7 +159,8 @@ def _read_with_includes(path: str) -> dict[str, str]:
 
         texts[current] = _read(current)
         includes = (match[1] for match in map(_INCLUDE.match, texts[current].splitlines()) if match)
-        waiting += [os.path.join(os.path.dirname(current), name) for name in includes if "://" not in name]
+        folder = os.path.dirname(current)
+        waiting += [os.path.normpath(os.path.join(folder, name)) for name in includes if "://" not in name]
 
     return texts
 
