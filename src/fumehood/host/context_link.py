@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from fumehood.host.channel import Channel
 from fumehood.host.comms import KINDS as COMM_KINDS
 from fumehood.host.comms import comm_event
 from fumehood.host.pipes import open_pipe
+from fumehood.host.sockets import open_pair
 from fumehood.results import Result
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
@@ -93,8 +93,7 @@ class ContextLink:
         self._background: list[Event] = []
         self._background_bytes = 0
         self._held: _Held | None = None
-        host_end, self._guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        host_end.setblocking(False)
+        host_end, self._guest_end = open_pair()
         self._channel = Channel(host_end, self._receive, self._closed, max_payload_bytes=max_payload_bytes)
         self._pipes: dict[int, StreamName] = {}
         self._write_ends: list[int] = []

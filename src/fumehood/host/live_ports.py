@@ -18,6 +18,7 @@ from fumehood.backends.requests import check_integer
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, PortClosedError
 from fumehood.host.init_client import InitError
+from fumehood.host.sockets import open_pair
 from fumehood.service_errors import OverloadedError
 
 _READ_BYTES = 1 << 16
@@ -56,8 +57,7 @@ class LivePorts:
         if len(self._streams) >= _MAX_STREAMS:
             raise self._full()
 
-        near, far = socket.socketpair()
-        near.setblocking(False)
+        near, far = open_pair()
         stream = _PortStream(near, self._touch, self._check_alive, self._streams.discard)
         self._streams.add(stream)
         try:
