@@ -1,0 +1,130 @@
+"""Kernel specs: what kernels can be started as: Python, bash, and each named template.
+
+Runs in the server process. A spec says which template and language a kernel has; the names of templates are the
+host's, and a template that has the name of a language is not offered here.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood.assemble import template_store
+from fumehood.errors import InvalidArgumentError, TemplateStoreError
+
+DEFAULT_SPEC = "python3"
+LOGO_NAME = "logo-svg.svg"
+LOGO = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64"><path d="M8 8h48v28H8z" fill="none" '
+    'stroke="#2a6f6f" stroke-width="5"/><path d="M4 56h56M16 36v20M48 36v20" stroke="#2a6f6f" '
+    'stroke-width="5"/><path d="M20 28l8-7-8-7M32 28h10" fill="none" stroke="#2a6f6f" stroke-width="4"/></svg>'
+)
+_DEFAULT_TEMPLATE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSpec:
+    """What a kernel can be started as.
+
+    Attributes:
+        name: How it is asked for.
+        language: python or bash.
+        template: What its sandbox starts from.
+        version: The version of its Python; empty if it is not known, or for bash.
+    """
+
+    name: str
+    language: str = "python"
+    template: str = _DEFAULT_TEMPLATE
+    version: str = ""
+
+    def model(self) -> dict[str, Any]:
+        """Returns what the REST API says of it."""
+        return {
+            "name": self.name,
+            "spec": {
+                # Nothing that a client could start by itself.
+                "argv": [],
+                "env": {},
+                "display_name": self._display_name(),
+                "language": self.language,
+                "interrupt_mode": "signal",
+                "metadata": {"debugger": False},
+            },
+            "resources": {"logo-svg": f"/kernelspecs/{self.name}/{LOGO_NAME}"},
+        }
+
+    def language_info(self) -> dict[str, Any]:
+        """Returns what editors and exporters want to know of the language."""
+        if self.language == "bash":
+            return {
+                "name": "bash",
+                "version": self.version,
+                "mimetype": "text/x-sh",
+                "file_extension": ".sh",
+                "pygments_lexer": "bash",
+                "codemirror_mode": "shell",
+            }
+
+        return {
+            "name": "python",
+            "version": self.version,
+            "mimetype": "text/x-python",
+            "file_extension": ".py",
+            "pygments_lexer": "ipython3",
+            "codemirror_mode": {"name": "ipython", "version": 3},
+            "nbconvert_exporter": "python",
+        }
+
+    def _display_name(self) -> str:
+        if self.language == "bash":
+            return "Bash (sandbox)"
+
+        if self.template == _DEFAULT_TEMPLATE:
+            return "Python 3 (sandbox)"
+
+        return f"Python 3 ({self.template})"
+
+
+def all_specs() -> dict[str, KernelSpec]:
+    """Returns what kernels can be started as, by name; it reads the folder of the templates."""
+    specs = {
+        DEFAULT_SPEC: KernelSpec(name=DEFAULT_SPEC, version=platform.python_version()),
+        "bash": KernelSpec(name="bash", language="bash"),
+    }
+
+    for spec in _template_specs():
+        specs.setdefault(spec.name, spec)
+
+    return specs
+
+
+def find_spec(name: str | None) -> KernelSpec:
+    """Returns the spec of that name, the default one for None.
+
+    Raises:
+        InvalidArgumentError: There is none.
+    """
+    specs = all_specs()
+    spec = specs.get(name or DEFAULT_SPEC)
+
+    if spec is None:
+        raise InvalidArgumentError(field="kernel name", value=name, allowed=", ".join(specs))
+
+    return spec
+
+
+def _template_specs() -> Iterable[KernelSpec]:
+    store = template_store()
+
+    for name in store.names():
+        try:
+            record = store.record(name)
+        except TemplateStoreError:
+            # A damaged one is not offered; who asks for it by another way is told what is wrong.
+            continue
+
+        if record is not None:
+            yield KernelSpec(name=name, template=name, version=record.info.python)
