@@ -19,9 +19,7 @@ from fumehood.backends.base import Backend
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.authenticator import Authenticator, owner_token
 from fumehood.server.metrics import ServerMetrics
-from fumehood.server.port_access import PortSigner
 from fumehood.server.queue import FairQueue
-from fumehood.server.secret import derive, server_secret
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.blobs import open_blobs
@@ -67,7 +65,6 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         backend = await _open_backend(settings)
         stack.push_async_callback(backend.aclose)
         token, _ = owner_token(state, settings.token)
-        secret = server_secret(state)
         yield Services(
             settings=settings,
             state=state,
@@ -79,7 +76,6 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             idempotency=Idempotency(database),
             stored_files=StoredFiles(database),
             blobs=blobs,
-            port_signer=PortSigner(derive(secret, "ports")),
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),
             metrics=ServerMetrics(),
         )

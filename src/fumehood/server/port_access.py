@@ -1,23 +1,22 @@
-"""Who may reach a port of a sandbox, and where a request for one leads.
+"""Where a request for a port of a sandbox leads: by path, by a signed path, or by a host name.
 
-Runs in the server process. There are three ways: by token under the sandbox's own route, by a signed address that
-ends at a time (for browsers, which send no tokens), and by a host name `{port}-{id}.DOMAIN` of the sandbox. An id
-cannot be guessed, and where ports are public the id alone opens a host name, as with E2B.
+Runs in the server process. A signed path is for browsers, which send no tokens; it stands for the key that asked
+for it, as other signed addresses do. A host name is `{port}-{id}.DOMAIN`; an id cannot be guessed, and where ports
+are public the id alone opens it, as with E2B.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-import time
 from dataclasses import dataclass
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.service_errors import UnauthenticatedError
+from fumehood.server.signing import Grant
+from fumehood.service_errors import ForbiddenError
 
-_SIGNED = re.compile(r"(\d{1,12})-([0-9a-f]{64})")
+_SIGNED = re.compile(r"(\d{1,12})-([a-z0-9]{1,64})-([0-9a-f]{64})")
 _LABEL = re.compile(r"(\d{1,5})-([a-z0-9]{1,63})")
+_METHOD = "PORT"
 MAX_PORT = 65_535
 
 
@@ -28,39 +27,30 @@ class PortAddress:
     sandbox_id: str
     port: int
 
+    def grant(self, expires: int, signer: str) -> Grant:
+        """Returns what a signature on this address allows."""
+        return Grant(
+            method=_METHOD, sandbox_id=self.sandbox_id, path=str(self.port), expires=expires, signer=signer
+        )
 
-class PortSigner:
-    """Makes and checks addresses that open one port of one sandbox for a time.
 
-    Args:
-        secret: Of this server; who has it can open every port.
+def signed_part(grant: Grant, secret: bytes) -> str:
+    """Returns the part of a path that stands for a signed grant."""
+    return f"{grant.expires}-{grant.signer}-{grant.signature(secret)}"
+
+
+def read_signed_part(address: PortAddress, part: str) -> tuple[Grant, str]:
+    """Returns the grant that such a part claims, and its signature, which is not checked here.
+
+    Raises:
+        ForbiddenError: It is no such part.
     """
+    found = _SIGNED.fullmatch(part)
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    if found is None:
+        raise ForbiddenError(reason="the address is not one that this server has signed")
 
-    def sign(self, address: PortAddress, expires_in_seconds: float) -> str:
-        """Returns the part of a path that opens the port."""
-        expires_at = int(time.time() + expires_in_seconds)
-        return f"{expires_at}-{self._digest(address, expires_at)}"
-
-    def check(self, address: PortAddress, signed: str) -> None:
-        """Checks such a part.
-
-        Raises:
-            UnauthenticatedError: It is not ours, is for another port, or its time is over.
-        """
-        found = _SIGNED.fullmatch(signed)
-
-        if found is None or not hmac.compare_digest(found[2], self._digest(address, int(found[1]))):
-            raise UnauthenticatedError(reason="the address is not signed by this server")
-
-        if int(found[1]) < time.time():
-            raise UnauthenticatedError(reason="the address has expired")
-
-    def _digest(self, address: PortAddress, expires_at: int) -> str:
-        text = f"port\n{address.sandbox_id}\n{address.port}\n{expires_at}"
-        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+    return address.grant(int(found[1]), found[2]), found[3]
 
 
 def address_of_host(host: str, domain: str) -> PortAddress | None:

@@ -15,7 +15,6 @@ from fumehood.backends.base import Backend
 from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.metrics import ServerMetrics
-from fumehood.server.port_access import PortSigner
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.settings import ServerSettings
@@ -43,7 +42,6 @@ class Services:
         idempotency: Answers that are given again.
         stored_files: What dialects with uploads keep.
         blobs: The content of those.
-        port_signer: Makes and checks addresses of ports that need no token.
         queue: Admission of stateless runs.
         metrics: What the server counts of itself.
     """
@@ -58,7 +56,6 @@ class Services:
     idempotency: Idempotency
     stored_files: StoredFiles
     blobs: Blobs
-    port_signer: PortSigner
     queue: FairQueue
     metrics: ServerMetrics
     draining: bool = False

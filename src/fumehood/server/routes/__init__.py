@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from fumehood.server.routes import keys, meta, ports
+from fumehood.server.routes import execute, keys, meta, ports
 
 # In the order in which the description lists them.
-ROUTERS: tuple[APIRouter, ...] = (keys.router, ports.router, meta.router)
+ROUTERS: tuple[APIRouter, ...] = (execute.router, keys.router, ports.router, meta.router)

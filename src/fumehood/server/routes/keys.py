@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
+from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.keys import (
     CreateKey,
     Key,
@@ -22,31 +23,32 @@ from fumehood.server.schemas.keys import (
 )
 from fumehood.server.schemas.problem import problems
 
-router = APIRouter(prefix="/v1", tags=["keys"], responses=problems(401, 403, 404, 422))
+router = guarded_router("keys", "/v1")
+_PROBLEMS = problems(401, 403, 404, 409, 413, 422)
 KeyId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,64}$", description="The key's id.")]
 _DAYS = 30
 
 
-@router.post("/keys", status_code=201, summary="Make a key")
+@router.post("/keys", status_code=201, summary="Make a key", responses=_PROBLEMS)
 async def create_key(wanted: CreateKey, principal: KeysCaller, services: ServicesOf) -> KeyWithToken:
     """Makes a key; its token is shown in this answer only."""
     made = await services.keys.create(wanted.name, scopes=wanted.scopes, policy=wanted.policy.policy())
     return KeyWithToken.of(made)
 
 
-@router.get("/keys", summary="List the keys")
+@router.get("/keys", summary="List the keys", responses=_PROBLEMS)
 async def list_keys(principal: KeysCaller, services: ServicesOf) -> KeyList:
     """Lists all keys, the revoked ones as well."""
     return KeyList(items=[Key.of(record) for record in await services.keys.list()])
 
 
-@router.get("/keys/{key_id}", summary="Describe a key")
+@router.get("/keys/{key_id}", summary="Describe a key", responses=_PROBLEMS)
 async def get_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf) -> Key:
     """Describes one key."""
     return Key.of(await services.keys.get(key_id))
 
 
-@router.post("/keys/{key_id}/rotate", summary="Give a key a new token")
+@router.post("/keys/{key_id}/rotate", summary="Give a key a new token", responses=_PROBLEMS)
 async def rotate_key(
     key_id: KeyId, wanted: RotateKey, principal: KeysCaller, services: ServicesOf
 ) -> KeyWithToken:
@@ -54,13 +56,13 @@ async def rotate_key(
     return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
 
 
-@router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key")
+@router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=_PROBLEMS)
 async def revoke_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf) -> None:
     """Ends a key at once. Its sandboxes live until their time is over; its usage stays."""
     await services.keys.revoke(key_id)
 
 
-@router.get("/usage", summary="What keys have used")
+@router.get("/usage", summary="What keys have used", responses=_PROBLEMS)
 async def get_usage(
     principal: AnyCaller,
     services: ServicesOf,

@@ -7,10 +7,11 @@ sandbox policy; with a domain each sandbox has its own origin anyway.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -20,8 +21,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from fumehood.backends.base import Backend
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, SandboxError
-from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
-from fumehood.server.port_access import MAX_PORT, PortAddress, address_of_host, check_port
+from fumehood.server.auth import CallersBackend, SandboxesCaller, ServicesOf, principal_of
+from fumehood.server.port_access import (
+    MAX_PORT,
+    PortAddress,
+    address_of_host,
+    check_port,
+    read_signed_part,
+    signed_part,
+)
 from fumehood.server.port_proxy import PortTarget, proxy_http, proxy_websocket
 from fumehood.server.problems import (
     MEDIA_TYPE,
@@ -31,13 +39,13 @@ from fumehood.server.problems import (
     request_id_of,
     status_of,
 )
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
 from fumehood.server.schemas.ports import PortUrl, SignPort
-from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
+from fumehood.server.signing import principal_behind, signing_secret
 
-router = APIRouter(
-    prefix="/v1/sandboxes/{sandbox_id}/ports", tags=["ports"], responses=problems(401, 403, 404, 410, 422)
-)
+router = guarded_router("ports", "/v1/sandboxes/{sandbox_id}/ports")
 Port = Annotated[int, Path(ge=1, le=MAX_PORT, description="A port on which something inside listens.")]
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _POLICY_VIOLATION = 1008
@@ -45,13 +53,20 @@ _POLICY_VIOLATION = 1008
 _E2B_PORTS = (49983, 49999)
 
 
-@router.post("/{port}/sign", summary="Make an address for a browser")
+@router.post("/{port}/sign", summary="Make an address for a browser", responses=SANDBOX_PROBLEMS)
 async def sign_port(
-    sandbox_id: str, port: Port, wanted: SignPort, backend: CallersBackend, services: ServicesOf
+    sandbox_id: SandboxId,
+    port: Port,
+    wanted: SignPort,
+    backend: CallersBackend,
+    principal: SandboxesCaller,
+    services: ServicesOf,
 ) -> PortUrl:
     """Gives addresses of a port: one that is signed and needs no token until it expires, and its host name."""
     await backend.info(sandbox_id)
-    signed = services.port_signer.sign(PortAddress(sandbox_id, port), wanted.expires_in_seconds)
+    expires = int(time.time() + wanted.expires_in_seconds)
+    grant = PortAddress(sandbox_id, port).grant(expires, principal.key_id)
+    signed = signed_part(grant, signing_secret(services.state))
     domain = services.settings.domain
     host = f"{port}-{sandbox_id}.{domain}" if domain else None
     return PortUrl(path=f"/p/{signed}/{sandbox_id}/{port}/", host=host)
@@ -88,9 +103,10 @@ async def _by_signature(connection: HTTPConnection) -> tuple[Backend, PortTarget
     values = connection.path_params
     services = services_of(connection)
     address = PortAddress(values["sandbox_id"], check_port(int(values["port"])))
-    services.port_signer.check(address, values["signed"])
+    principal = await principal_behind(services, *read_signed_part(address, values["signed"]))
+    principal.require("sandboxes")
     prefix = f"/p/{values['signed']}/{address.sandbox_id}/{address.port}"
-    return services.backend, _target(connection, prefix, keep_credentials=True)
+    return services.backend_for(principal), _target(connection, prefix, keep_credentials=True)
 
 
 async def _by_host(connection: HTTPConnection, address: PortAddress) -> tuple[Backend, PortTarget]:

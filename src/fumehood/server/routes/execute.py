@@ -1,0 +1,128 @@
+"""Stateless runs: code in, what it did out, nothing left; one at a time, or many in one request.
+
+Runs in the server process. Every run passes the fair queue, so that a flood delays itself and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from fumehood.backends.base import Backend
+from fumehood.backends.stateless import StatelessReply
+from fumehood.errors import FumehoodError
+from fumehood.serialise import as_data
+from fumehood.server.auth import ExecuteCaller, ServicesOf
+from fumehood.server.principal import Principal
+from fumehood.server.problems import problem_data, request_id_of
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
+from fumehood.server.schemas.problem import problems
+from fumehood.server.services import Services
+from fumehood.server.streaming import NDJSON, event_data, is_stream_wanted, stream_response, unless_gone
+
+router = guarded_router("execute", "/v1")
+_PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)
+
+
+@router.post(
+    "/execute", summary="Run code in a sandbox of its own", response_model=ExecuteReply, responses=_PROBLEMS
+)
+async def execute(
+    body: ExecuteBody, principal: ExecuteCaller, services: ServicesOf, request: Request
+) -> Response:
+    """Runs code and gives what it did; the sandbox is gone afterwards.
+
+    Code that fails is an answer, not a refusal: `execution.error` says how. With `Accept:
+    application/x-ndjson` or `text/event-stream` the events come as they happen; the last line has the type `reply`.
+    """
+    backend = services.backend_for(principal)
+    if is_stream_wanted(request):
+        events = _followed(services, principal, backend, body)
+        return await stream_response(request, events)
+
+    reply = await unless_gone(request, _run(services, principal, backend, body))
+    return Response(json.dumps(as_data(reply)), media_type="application/json")
+
+
+@router.post(
+    "/execute/batch",
+    summary="Run many pieces of code",
+    responses=_PROBLEMS
+    | {200: {"content": {NDJSON: {}}, "description": "One line for each, as they finish."}},
+    response_class=Response,
+)
+async def execute_batch(
+    body: BatchBody, principal: ExecuteCaller, services: ServicesOf, request: Request
+) -> Response:
+    """Runs each piece of code in a sandbox of its own, and streams what they did as they finish.
+
+    Each line is `{"index": ..., "reply": ...}`, or `{"index": ..., "problem": ...}` for one that was refused.
+    """
+    for item in body.requests:
+        # All are looked at before any is begun.
+        item.request()
+
+    return await stream_response(request, _batch(body, principal, services, request_id_of(request)))
+
+
+async def _run(
+    services: Services, principal: Principal, backend: Backend, body: ExecuteBody
+) -> StatelessReply:
+    async with services.queue.place(principal.key_id, _patience(body, services)):
+        return await backend.run_once(body.request())
+
+
+async def _followed(
+    services: Services, principal: Principal, backend: Backend, body: ExecuteBody
+) -> AsyncGenerator[dict[str, Any], None]:
+    async with services.queue.place(principal.key_id, _patience(body, services)):
+        async with aclosing(backend.stream_once(body.request())) as items:
+            async for item in items:
+                if isinstance(item, StatelessReply):
+                    yield {"type": "reply", **_object(as_data(item))}
+                else:
+                    yield event_data(item)
+
+
+async def _batch(
+    body: BatchBody, principal: Principal, services: Services, request_id: str
+) -> AsyncGenerator[dict[str, Any], None]:
+    backend = services.backend_for(principal)
+    # As many as there are places, so that the queue is not filled by one request.
+    room = asyncio.Semaphore(services.queue.places)
+
+    async def run(index: int, item: ExecuteBody) -> dict[str, Any]:
+        try:
+            async with room, services.queue.place(principal.key_id, _patience(item, services)):
+                return {"index": index, "reply": as_data(await backend.run_once(item.request()))}
+        except FumehoodError as error:
+            return {"index": index, "problem": problem_data(error, request_id)}
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run(index, item)) for index, item in enumerate(body.requests)]
+
+        try:
+            for task in asyncio.as_completed(tasks):
+                yield await task
+        except GeneratorExit:
+            for task in tasks:
+                task.cancel()
+
+            raise
+
+
+def _patience(body: ExecuteBody, services: Services) -> float:
+    asked = body.queue_timeout_seconds
+    return services.settings.queue_seconds if asked is None else asked
+
+
+def _object(value: Any) -> dict[str, Any]:
+    assert isinstance(value, dict)
+    return value

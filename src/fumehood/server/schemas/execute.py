@@ -1,0 +1,97 @@
+"""What the stateless routes take and give."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fumehood.backends.requests import ExecuteRequest, SandboxSpec
+from fumehood.backends.stateless import StatelessReply, StatelessRequest
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import MIB
+from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.executions import ExecutionAnswer
+from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, GuestPath, Name
+from fumehood.server.schemas.sandboxes import NewLimits
+
+_MAX_FILES = 1000
+_MAX_BATCH = 1000
+
+
+class FileContent(Body):
+    """The content of a file: text, or bytes as base64; one of them."""
+
+    text: str | None = None
+    base64: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> FileContent:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("give either `text` or `base64`")
+
+        return self
+
+    def content(self, path: str) -> bytes:
+        """Returns the bytes; raises InvalidArgumentError when they are no base64."""
+        if self.text is not None:
+            return self.text.encode()
+
+        try:
+            return base64.b64decode(self.base64 or "", validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidArgumentError(
+                field=f"files[{path!r}].base64", value="(not shown)", allowed="base64"
+            ) from None
+
+
+class ExecuteBody(Body):
+    """One piece of code to run in a sandbox of its own, which is gone afterwards."""
+
+    code: Code = Field(description="The code.")
+    language: Literal["python", "bash"] = "python"
+    template: Name = Field(default="default", description="What it starts from.")
+    stdin: str | None = Field(
+        default=None, max_length=MIB, description="What `input()` and the standard input get; null: nothing."
+    )
+    files: dict[GuestPath, FileContent] = Field(
+        default_factory=dict, max_length=_MAX_FILES, description="Written before the code runs, by path."
+    )
+    outputs: list[GuestPath] = Field(
+        default_factory=list,
+        max_length=_MAX_FILES,
+        description="Files, or folders with all that is in them, that the answer brings back.",
+    )
+    envs: Envs = Field(default_factory=dict, description="Its environment.")
+    timeout_seconds: ExecutionSeconds | None = Field(
+        default=None, description="Time of the execution; null: `limits.wall_seconds`."
+    )
+    queue_timeout_seconds: float | None = Field(
+        default=None, ge=0, le=3600, description="How long to wait to be begun; null: the server's setting."
+    )
+    limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
+    strict: bool = Field(default=False, description="Refuse to run when a layer of isolation is missing.")
+
+    def request(self) -> StatelessRequest:
+        """Returns it as the port knows it."""
+        return StatelessRequest(
+            spec=SandboxSpec(
+                template=self.template, limits=self.limits.limits(), envs=self.envs, strict=self.strict
+            ),
+            code=ExecuteRequest(code=self.code, language=self.language, wall_seconds=self.timeout_seconds),
+            stdin=self.stdin,
+            files={path: content.content(path) for path, content in self.files.items()},
+            outputs=tuple(self.outputs),
+        )
+
+
+class BatchBody(Body):
+    """Several pieces of code, each in a sandbox of its own."""
+
+    requests: list[ExecuteBody] = Field(min_length=1, max_length=_MAX_BATCH)
+
+
+# Made of the values that are written, so that the description cannot fall behind them.
+ExecuteReply = model_of(StatelessReply, other={"execution": ExecutionAnswer})
