@@ -40,7 +40,7 @@ from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import AsyncFilesystem
 from fumehood.lease import Lease, default_backend
 from fumehood.limits import Limits, check_seconds
-from fumehood.models import ContextInfo, Metrics, SandboxInfo
+from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.pty import AsyncPty
 from fumehood.results import Result
 from fumehood.templates.template import Template
@@ -72,6 +72,8 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
+        on_timeout: TimeoutAction = "kill",
+        auto_resume: bool = False,
         strict: bool = False,
         backend: Backend | None = None,
     ) -> None:
@@ -82,6 +84,8 @@ class AsyncSandbox:
             metadata={} if metadata is None else metadata,
             timeout_seconds=timeout,
             idle_timeout_seconds=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             strict=strict,
         )
         self._lease = Lease(backend)
@@ -100,6 +104,8 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
+        on_timeout: TimeoutAction = "kill",
+        auto_resume: bool = False,
         strict: bool = False,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
@@ -111,6 +117,8 @@ class AsyncSandbox:
             metadata=metadata,
             timeout=timeout,
             idle_timeout=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             strict=strict,
             backend=backend,
         )
@@ -181,6 +189,14 @@ class AsyncSandbox:
         check_seconds("timeout", timeout)
         await self._lease.backend.set_timeout(self.id, timeout)
 
+    async def pause(self) -> bool:
+        """Freeze the sandbox."""
+        return await self._lease.backend.pause(self.id)
+
+    async def resume(self) -> bool:
+        """Let the paused sandbox go on."""
+        return await self._lease.backend.resume(self.id)
+
     async def kill(self, *, wait: bool = True) -> bool:
         """End the sandbox."""
         self._is_open = False
@@ -194,6 +210,7 @@ class AsyncSandbox:
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        stdin: str | None = None,
         on_stdout: AsyncTextCallback | None = None,
         on_stderr: AsyncTextCallback | None = None,
         on_result: AsyncResultCallback | None = None,
@@ -202,11 +219,17 @@ class AsyncSandbox:
     ) -> Execution:
         """Run code and wait for its end."""
         if not any((on_stdout, on_stderr, on_result, on_error, on_input)):
-            request = _request(code, language, context, envs, timeout, allow_input=False)
+            request = _request(code, language, context, envs, timeout, stdin=stdin)
             return await self._lease.backend.run(self.id, request)
 
         events = self.stream_code(
-            code, language=language, context=context, envs=envs, timeout=timeout, on_input=on_input
+            code,
+            language=language,
+            context=context,
+            envs=envs,
+            timeout=timeout,
+            stdin=stdin,
+            on_input=on_input,
         )
 
         async with aclosing(events):
@@ -234,10 +257,13 @@ class AsyncSandbox:
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        stdin: str | None = None,
         on_input: AsyncInputCallback | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run code and give what happens as it happens."""
-        request = _request(code, language, context, envs, timeout, allow_input=on_input is not None)
+        request = _request(
+            code, language, context, envs, timeout, stdin=stdin, allow_input=on_input is not None
+        )
 
         async with aclosing(self._lease.backend.execute(self.id, request)) as events:
             async for event in events:
@@ -284,7 +310,8 @@ def _request(
     envs: Mapping[str, str] | None,
     timeout: float | None,
     *,
-    allow_input: bool,
+    stdin: str | None,
+    allow_input: bool = False,
 ) -> ExecuteRequest:
     return ExecuteRequest(
         code=code,
@@ -293,6 +320,7 @@ def _request(
         envs={} if envs is None else envs,
         wall_seconds=timeout,
         allow_input=allow_input,
+        stdin=stdin,
     )
 
 

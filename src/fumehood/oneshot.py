@@ -32,6 +32,8 @@ async def arun_code(
     limits: Limits | None = None,
     envs: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    stdin: str | None = None,
+    files: Mapping[str, bytes | str] | None = None,
     strict: bool = False,
     on_stdout: AsyncTextCallback | None = None,
     on_stderr: AsyncTextCallback | None = None,
@@ -44,10 +46,14 @@ async def arun_code(
     sandbox = await AsyncSandbox.create(template, limits=limits, envs=envs, strict=strict, backend=backend)
 
     try:
+        for path, content in (files or {}).items():
+            await sandbox.files.write(path, content)
+
         return await sandbox.run_code(
             code,
             language=language,
             timeout=timeout,
+            stdin=stdin,
             on_stdout=on_stdout,
             on_stderr=on_stderr,
             on_result=on_result,
@@ -67,6 +73,8 @@ def run_code(
     limits: Limits | None = None,
     envs: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    stdin: str | None = None,
+    files: Mapping[str, bytes | str] | None = None,
     strict: bool = False,
     on_stdout: TextCallback | None = None,
     on_stderr: TextCallback | None = None,
@@ -77,7 +85,10 @@ def run_code(
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
 
-    The arguments are those of `Sandbox` and of `Sandbox.run_code`.
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more.
+
+    Args:
+        files: Text or bytes by path, written before the code runs.
     """
     turn = Turn()
     return turn.call(
@@ -88,6 +99,8 @@ def run_code(
         limits=limits,
         envs=envs,
         timeout=timeout,
+        stdin=stdin,
+        files=files,
         strict=strict,
         on_stdout=turn.relay(on_stdout),
         on_stderr=turn.relay(on_stderr),

@@ -18,7 +18,7 @@ from fumehood.events import Event, InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
 from fumehood.limits import Limits
-from fumehood.models import ContextInfo, Metrics, SandboxInfo
+from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.portal import Turn, call
 from fumehood.pty import Pty
 from fumehood.results import Result
@@ -47,8 +47,10 @@ class Sandbox:
         limits: What it may use; `Limits()` unless given.
         envs: Environment of everything that runs in it.
         metadata: Labels of your own, found again in `get_info()` and `list()`.
-        timeout: Seconds after which it is killed; None: it lives until it is killed.
+        timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
+        on_timeout: What happens when the `timeout` is over: kill, or pause.
+        auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
         backend: Where it lives; in this process unless given.
 
@@ -66,6 +68,8 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
+        on_timeout: TimeoutAction = "kill",
+        auto_resume: bool = False,
         strict: bool = False,
         backend: Backend | None = None,
     ) -> None:
@@ -76,6 +80,8 @@ class Sandbox:
             metadata=metadata,
             timeout=timeout,
             idle_timeout=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             strict=strict,
             backend=backend,
         )
@@ -97,6 +103,8 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
+        on_timeout: TimeoutAction = "kill",
+        auto_resume: bool = False,
         strict: bool = False,
         backend: Backend | None = None,
     ) -> Sandbox:
@@ -108,6 +116,8 @@ class Sandbox:
             metadata=metadata,
             timeout=timeout,
             idle_timeout=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             strict=strict,
             backend=backend,
         )
@@ -154,19 +164,38 @@ class Sandbox:
         return call(self._twin.get_info)
 
     def get_metrics(self) -> Metrics:
-        """Tell what the sandbox uses now."""
+        """Tell what the sandbox uses now, paused or not."""
         return call(self._twin.get_metrics)
 
     def is_running(self) -> bool:
-        """Tell whether the sandbox lives."""
+        """Tell whether the sandbox lives, paused or not."""
         return call(self._twin.is_running)
 
     def set_timeout(self, timeout: float | None) -> None:
-        """Let the sandbox live for so many seconds from now on; None: until it is killed."""
+        """Let the sandbox live for so many seconds from now on; None: until it is killed.
+
+        Of a paused one it is the time that it gets when it is resumed.
+        """
         call(self._twin.set_timeout, timeout)
 
+    def pause(self) -> bool:
+        """Freeze the sandbox; False if it was paused.
+
+        Nothing in it runs any more, and it uses no CPU time; processes and memory stay as they are. All of its
+        clocks stand still: the `timeout`, the `idle_timeout`, and the time limits of what runs. It stays so
+        until `resume` or `kill`.
+        """
+        return call(self._twin.pause)
+
+    def resume(self) -> bool:
+        """Let the paused sandbox go on where it was, with the time that it had left; False if it ran.
+
+        One that was paused because its time was over gets all of it again.
+        """
+        return call(self._twin.resume)
+
     def kill(self, *, wait: bool = True) -> bool:
-        """End the sandbox with everything in it; False if it had ended before.
+        """End the sandbox, paused or not, with everything in it; False if it had ended before.
 
         Args:
             wait: Return when nothing is left of it; otherwise as soon as its end is certain.
@@ -181,6 +210,7 @@ class Sandbox:
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        stdin: str | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
         on_result: ResultCallback | None = None,
@@ -197,12 +227,13 @@ class Sandbox:
             context: Where its variables live; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
+            stdin: What `input()` and the standard input give, up to its end; empty unless given.
             on_stdout: Called with each piece of standard output as it comes, in this thread.
             on_stderr: The same for standard error.
             on_result: Called with each result as it comes.
             on_error: Called with the error, if there is one.
             on_input: Called when the code asks for input; returns the line, or None for the end of input.
-                Without it `input()` fails with EOFError.
+                Without it, and without `stdin`, `input()` fails with EOFError.
         """
         turn = Turn()
         return turn.call(
@@ -212,6 +243,7 @@ class Sandbox:
             context=context,
             envs=envs,
             timeout=timeout,
+            stdin=stdin,
             on_stdout=turn.relay(on_stdout),
             on_stderr=turn.relay(on_stderr),
             on_result=turn.relay(on_result),
@@ -227,6 +259,7 @@ class Sandbox:
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        stdin: str | None = None,
         on_input: InputCallback | None = None,
     ) -> Iterator[Event]:
         """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
@@ -241,6 +274,7 @@ class Sandbox:
                 context=context,
                 envs=envs,
                 timeout=timeout,
+                stdin=stdin,
                 on_input=turn.relay(on_input),
             )
         )

@@ -16,6 +16,7 @@ WIDE = {
     "fumehood.aio:AsyncSandbox.__init__",
     "fumehood.aio:AsyncSandbox.create",
     "fumehood.aio:AsyncSandbox.run_code",
+    "fumehood.aio:AsyncSandbox.stream_code",
     "fumehood.commands:AsyncCommands.run",
     "fumehood.commands:Commands.run",
     "fumehood.oneshot:arun_code",
@@ -23,6 +24,7 @@ WIDE = {
     "fumehood.sandbox:Sandbox.__init__",
     "fumehood.sandbox:Sandbox.create",
     "fumehood.sandbox:Sandbox.run_code",
+    "fumehood.sandbox:Sandbox.stream_code",
     "fumehood.templates.verbs:build_template",
     # Facts that are read once and passed down once.
     "fumehood_guest.context:run_context",
