@@ -219,7 +219,14 @@ class AsyncSandbox:
     ) -> Execution:
         """Run code and wait for its end."""
         if not any((on_stdout, on_stderr, on_result, on_error, on_input)):
-            request = _request(code, language, context, envs, timeout, stdin=stdin)
+            request = ExecuteRequest(
+                code=code,
+                language=language,
+                context_id=_context_id(context),
+                envs={} if envs is None else envs,
+                wall_seconds=timeout,
+                stdin=stdin,
+            )
             return await self._lease.backend.run(self.id, request)
 
         events = self.stream_code(
@@ -261,8 +268,14 @@ class AsyncSandbox:
         on_input: AsyncInputCallback | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run code and give what happens as it happens."""
-        request = _request(
-            code, language, context, envs, timeout, stdin=stdin, allow_input=on_input is not None
+        request = ExecuteRequest(
+            code=code,
+            language=language,
+            context_id=_context_id(context),
+            envs={} if envs is None else envs,
+            wall_seconds=timeout,
+            allow_input=on_input is not None,
+            stdin=stdin,
         )
 
         async with aclosing(self._lease.backend.execute(self.id, request)) as events:
@@ -301,27 +314,6 @@ class AsyncSandbox:
 async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:
     text = await notify(on_input, event)
     return InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
-
-
-def _request(
-    code: str,
-    language: Language,
-    context: Context | None,
-    envs: Mapping[str, str] | None,
-    timeout: float | None,
-    *,
-    stdin: str | None,
-    allow_input: bool = False,
-) -> ExecuteRequest:
-    return ExecuteRequest(
-        code=code,
-        language=language,
-        context_id=_context_id(context),
-        envs={} if envs is None else envs,
-        wall_seconds=timeout,
-        allow_input=allow_input,
-        stdin=stdin,
-    )
 
 
 def _context_id(context: Context | None) -> str | None:

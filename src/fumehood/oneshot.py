@@ -85,10 +85,8 @@ def run_code(
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
 
-    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more.
-
-    Args:
-        files: Text or bytes by path, written before the code runs.
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more: `files`, text or bytes by path,
+    are written before the code runs.
     """
     turn = Turn()
     return turn.call(

@@ -120,7 +120,7 @@ class ExecuteRequest:
 
         if self.stdin is not None and self.allow_input:
             raise InvalidArgumentError(
-                field="allow_input", value=True, allowed="False where `stdin` is given: that answers"
+                field="stdin", value=self.stdin, allowed="None where somebody answers `input()`"
             )
 
 
