@@ -22,7 +22,10 @@ from fumehood.errors import SandboxError
 from fumehood.service_errors import BadGatewayError
 
 _MAX_MESSAGE_BYTES = 16 << 20
+_NORMAL = 1000
 _GOING_AWAY = 1001
+# Codes that stand for the lack of one and are never sent (RFC 6455, 7.4.1).
+_UNSPOKEN = (1005, 1006, 1015)
 # Made by the library for the connection inside; those of the client were for the outer one.
 _HANDSHAKE = ("sec-websocket-", "host", "origin", "upgrade", "connection", "content-length")
 
@@ -149,13 +152,13 @@ class _Inner:
     async def end(self, code: int) -> None:
         """Says goodbye."""
         if self._protocol.state is State.OPEN:
-            self._protocol.send_close(code if 1000 <= code < 5000 and code not in (1005, 1006) else 1000)
+            self._protocol.send_close(_NORMAL if code in _UNSPOKEN else code)
             await self._flush()
 
     def closing_code(self) -> int:
         """The code with which the server inside ended, to be handed on."""
-        code = self._protocol.close_code
-        return code if code is not None and code not in (1005, 1006, 1015) else _GOING_AWAY
+        said = self._protocol.close_rcvd
+        return _GOING_AWAY if said is None or said.code in _UNSPOKEN else said.code
 
     async def _receive(self) -> bool:
         data = await self._stream.read()

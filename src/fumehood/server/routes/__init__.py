@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from fumehood.server.routes import execute, keys, meta, ports
+from fumehood.server.routes import execute, executions, keys, meta, ports, sandboxes
 
 # In the order in which the description lists them.
-ROUTERS: tuple[APIRouter, ...] = (execute.router, keys.router, ports.router, meta.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    execute.router,
+    sandboxes.router,
+    executions.router,
+    keys.router,
+    ports.router,
+    meta.router,
+)
