@@ -170,10 +170,12 @@ class Idempotency:
             IDEMPOTENCY.c.expires_at <= now,
         )
         insert = self._database.insert(IDEMPOTENCY).values(values).on_conflict_do_nothing()
+        # The row comes back if it was inserted; a count of rows does not tell, with every driver.
+        inserted = insert.returning(IDEMPOTENCY.c.state)
 
         async with self._database.writing("recording a request", durable=True) as connection:
             await connection.execute(expired)
-            return (await connection.execute(insert)).rowcount == 1
+            return (await connection.execute(inserted)).first() is not None
 
     async def _row(self, key_id: str, name_hash: bytes) -> Any:
         statement = with_server(IDEMPOTENCY).where(

@@ -160,7 +160,7 @@ class Keys:
         row = await self._row(key_id)
 
         if row is None:
-            raise KeyNotFoundError(key_id=key_id)
+            raise KeyNotFoundError(key_id=str(key_id))
 
         return _record(row)
 
@@ -176,6 +176,7 @@ class Keys:
         if grace_seconds:
             check_seconds("grace_seconds", grace_seconds, optional=False)
 
+        await self.get(key_id)
         token = _new_token(key_id)
         previous_until = self._clock() + grace_seconds
         statement = (
@@ -192,6 +193,8 @@ class Keys:
 
     async def revoke(self, key_id: str) -> None:
         """End a key, at once in this process. A second time changes nothing but is no error."""
+        await self.get(key_id)
+
         # The first revocation's time stays.
         async with self._database.writing("revoking a key", durable=True) as connection:
             await connection.execute(
@@ -201,7 +204,6 @@ class Keys:
             )
 
         self._forget(key_id)
-        await self.get(key_id)
 
     async def flush(self) -> None:
         """Store when keys were last used; called now and then, and at the end."""

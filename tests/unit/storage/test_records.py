@@ -1,0 +1,114 @@
+"""Records of sandboxes that are gone, and of files that are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
+from fumehood.storage.sandboxes import SandboxRecord, SandboxRecords
+
+from .scenes import go, opened, start
+
+BEGIN = """
+from fumehood.storage.sandboxes import SandboxRecords
+database = await open_database(sys.argv[1])
+for name in ("s1", "s2", "s3"):
+    await SandboxRecords(database).begun(name, owner="k", template="default")
+await SandboxRecords(database).ended("s2", "killed")
+os._exit(0)
+"""
+
+
+async def test_the_life_of_a_sandbox(database_url, clock):
+    async with opened(database_url) as database:
+        records = SandboxRecords(database, clock=clock)
+        await records.begun("s1", owner="k", template="default")
+        living = SandboxRecord("s1", "k", "default", clock.now)
+        assert await records.get("s1") == living
+        assert await records.report_lost() == []
+
+        clock.now += 5
+        await records.ended("s1", "expired")
+        await records.ended("s1", "killed")
+        ended = dataclasses.replace(living, ended_at=clock.now, end_reason="expired")
+        assert await records.get("s1") == ended
+        assert await records.get("s2") is None
+
+        await records.prune(before=clock.now)
+        assert await records.get("s1") == ended
+        await records.prune(before=clock.now + 1)
+        assert await records.get("s1") is None
+
+
+async def test_the_sandboxes_of_a_dead_server_are_lost(database_url):
+    """Not unheard of, and not alive."""
+    assert go(start(BEGIN, database_url))[0][0] == 0
+
+    async with opened(database_url) as database:
+        records = SandboxRecords(database)
+        await records.begun("mine", owner="k", template="default")
+        assert (await records.get("s1")).end_reason == "lost"
+        assert [(one.id, one.end_reason) for one in await records.report_lost()] == [("s3", "lost")]
+        assert await records.report_lost() == []
+        assert (await records.get("s2")).end_reason == "killed"
+        assert (await records.get("mine")).end_reason is None
+
+
+def a_file(**values) -> StoredFile:
+    given = {"id": new_file_id(), "session_id": "s", "owner": "k", "name": "a/ü 🧪.csv", "size_bytes": 2**33}
+    given |= {"content_type": "text/csv", "blob": "files/ab/cd"}
+    return StoredFile(**{**given, **values})
+
+
+async def test_a_file_is_seen_by_its_owner_in_its_session(database_url, clock):
+    async with opened(database_url) as database:
+        files = StoredFiles(database, clock=clock)
+        first = await files.add(a_file(details={"kind": "user"}))
+        clock.now += 1
+        second = await files.add(
+            a_file(modified_from=first.id, modified_from_session="s", expires_at=clock.now + 9)
+        )
+        await files.add(a_file(owner="other"))
+        await files.add(a_file(session_id="other"))
+
+        assert first.created_at == clock.now - 1
+        assert await files.get(first.id, owner="k") == first
+        assert await files.get(first.id, owner="k", session_id="s") == first
+        assert await files.get(first.id, owner="k", session_id="other") is None
+        assert await files.get(first.id, owner="other") is None
+        assert await files.list("s", owner="k") == [first, second]
+        assert await files.uses_of(first.blob) == 4
+
+        clock.now += 9
+        assert await files.get(second.id, owner="k") is None
+        assert await files.list("s", owner="k") == [first]
+        assert await files.expired() == [second]
+        assert await files.remove(second)
+        assert not await files.remove(second)
+
+        await files.keep_until("s", owner="k", expires_at=clock.now)
+        assert [file.id for file in await files.expired()] == [first.id]
+
+
+@pytest.mark.parametrize("odd", ["", "\x00", "\ud800", "x" * 10_000, "' OR 1=1 --", "../../etc/passwd"])
+async def test_odd_names_of_files_find_nothing(database_url, odd):
+    async with opened(database_url) as database:
+        files = StoredFiles(database)
+        kept = await files.add(a_file())
+        assert await files.get(odd, owner="k") is None
+        assert await files.get(kept.id, owner="k", session_id=odd or "-") is None
+        assert await files.list(odd, owner="k") == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"name": ""}, {"name": "a\x00"}, {"name": "\udc80"}, {"name": "x" * 1025}, {"size_bytes": -1},
+     {"size_bytes": 2**63},
+     {"content_type": "x" * 256}, {"session_id": "\x00"}, {"details": {"a": "x" * 5000}}, {"modified_from": ""}],
+)  # fmt: skip
+def test_what_no_database_holds_is_refused(values):
+    with pytest.raises(InvalidArgumentError):
+        a_file(**values)
