@@ -192,20 +192,26 @@ class _LineStream(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
 
-            await self._send(self._write(line or {"type": "keepalive"}), send)
+            await send_bytes(self._write(line or {"type": "keepalive"}), send)
 
             try:
                 line = await self._following.next(_KEEPALIVE_SECONDS, gone)
             except FumehoodError as error:
                 problem = {"type": "problem", "problem": problem_data(error, self._request_id)}
-                await self._send(self._write(problem), send)
+                await send_bytes(self._write(problem), send)
 
-    async def _send(self, data: bytes, send: Send) -> None:
-        # In pieces, so that the socket's own bound holds; a client that takes nothing for so long has gone.
-        for start in range(0, len(data), _PIECE_BYTES):
-            async with asyncio.timeout(_SEND_SECONDS):
-                body = data[start : start + _PIECE_BYTES]
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+async def send_bytes(data: bytes, send: Send) -> None:
+    """Sends a piece of an answer's body.
+
+    Raises:
+        TimeoutError: The client took nothing of it for a minute: it has gone, and did not say so.
+    """
+    # In pieces, so that the socket's own bound holds.
+    for start in range(0, len(data), _PIECE_BYTES):
+        async with asyncio.timeout(_SEND_SECONDS):
+            piece = data[start : start + _PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
@@ -287,8 +293,14 @@ def _size_of(event: Event) -> int:
             return _EVENT_BYTES
 
 
+def json_bytes(value: object) -> bytes:
+    """Returns plain data as JSON that any client can read, whatever characters a guest has put into it."""
+    # A guest's JSON may hold halves of characters, which UTF-8 has no bytes for.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def _as_ndjson(line: Line) -> bytes:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    return json_bytes(line) + b"\n"
 
 
 def _as_event(line: Line) -> bytes:

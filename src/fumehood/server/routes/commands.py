@@ -1,0 +1,189 @@
+"""Commands of a sandbox: started, followed, fed, signalled.
+
+Runs in the server process. A command lives on when nobody follows it; what it writes is kept within the limits of
+its sandbox, and can be followed from the beginning by several at once.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import Path, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from fumehood.backends.requests import (
+    CloseStdin,
+    ListProcesses,
+    ProcessEvent,
+    ProcessExited,
+    ProcessOutput,
+    ResizePty,
+    SendStdin,
+    SignalProcess,
+)
+from fumehood.serialise import as_data
+from fumehood.server.auth import CallersBackend
+from fumehood.server.openapi import stream_of
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer, items
+from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewCommand, NewSignal, TerminalSize
+from fumehood.server.schemas.problem import problems
+from fumehood.server.streaming import Line, stream_response
+from fumehood.server.uploads import pieces_of
+
+router = guarded_router("commands", "/v1/sandboxes/{sandbox_id}/commands")
+Pid = Annotated[int, Path(ge=1, le=2**22, description="The command's number inside the sandbox.")]
+_WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
+
+
+@router.post(
+    "", summary="Start a command", status_code=201, response_model=CommandAnswer, responses=_WITH_BODY
+)
+async def start_command(sandbox_id: SandboxId, body: NewCommand, backend: CallersBackend) -> Response:
+    """Starts a command, and answers as soon as it runs; it runs until it ends, its time or the sandbox does."""
+    return answer(await backend.start_process(sandbox_id, body.spec()), 201)
+
+
+@router.get("", summary="List commands", response_model=CommandList, responses=SANDBOX_PROBLEMS)
+async def list_commands(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Lists the commands that run."""
+    return items(await backend.process_call(sandbox_id, ListProcesses()))
+
+
+@router.get(
+    "/{pid}/output",
+    summary="Follow a command",
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS
+    | {200: {"description": "Its output as it comes.", "content": stream_of("CommandLine")}},
+)
+async def follow_command(
+    sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request
+) -> Response:
+    """Gives the output of a command from its beginning, and last `exited`; an ended one is kept for 30 s.
+
+    Each line has `text` when what was written is UTF-8, in whole characters, and else `data` in base64. Going away
+    leaves the command alone.
+    """
+    return await stream_response(request, output_lines(backend.process_output(sandbox_id, pid)))
+
+
+@router.post(
+    "/{pid}/stdin",
+    summary="Feed a command",
+    status_code=204,
+    response_class=Response,
+    responses=_WITH_BODY | problems(408),
+    openapi_extra={
+        "requestBody": {
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "required": True,
+        }
+    },
+)
+async def send_stdin(sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request) -> Response:
+    """Writes the body of the request to the input or the terminal of a command, and answers when it was taken."""
+    # An empty body asks as well whether there is such a command.
+    await backend.process_call(sandbox_id, SendStdin(pid=pid, data=b""))
+
+    try:
+        async for piece in pieces_of(request):
+            await backend.process_call(sandbox_id, SendStdin(pid=pid, data=piece))
+    except ClientDisconnect:
+        return Response(status_code=GONE)
+
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{pid}/stdin/close",
+    summary="End a command's input",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS,
+)
+async def close_stdin(sandbox_id: SandboxId, pid: Pid, backend: CallersBackend) -> Response:
+    """Ends the standard input of a command."""
+    await backend.process_call(sandbox_id, CloseStdin(pid=pid))
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{pid}/signal",
+    summary="Signal a command",
+    status_code=204,
+    response_class=Response,
+    responses=_WITH_BODY,
+)
+async def signal_command(
+    sandbox_id: SandboxId, pid: Pid, body: NewSignal, backend: CallersBackend
+) -> Response:
+    """Sends a signal to a command and everything that it started."""
+    await backend.process_call(sandbox_id, SignalProcess(pid=pid, signal=body.number()))
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{pid}/resize",
+    summary="Resize a terminal",
+    status_code=204,
+    response_class=Response,
+    responses=_WITH_BODY,
+)
+async def resize_terminal(
+    sandbox_id: SandboxId, pid: Pid, body: TerminalSize, backend: CallersBackend
+) -> Response:
+    """Changes the size of a command's terminal."""
+    await backend.process_call(sandbox_id, ResizePty(pid=pid, size=body.size()))
+    return Response(status_code=204)
+
+
+async def output_lines(events: AsyncGenerator[ProcessEvent, None]) -> AsyncGenerator[Line, None]:
+    """Gives the events of a command as lines: text where it is text, bytes where it is not."""
+    pieces: dict[str, _Characters] = {}
+
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, ProcessOutput):
+                kept = pieces.setdefault(event.stream, _Characters())
+
+                for line in kept.add(event.data):
+                    yield {"type": event.stream, **line}
+            elif isinstance(event, ProcessExited):
+                for stream, kept in pieces.items():
+                    for line in kept.rest():
+                        yield {"type": stream, **line}
+
+                data = as_data(event)
+                assert isinstance(data, dict)
+                yield {"type": "exited", **data}
+
+
+class _Characters:
+    """Bytes of one stream, as whole characters: the first bytes of one wait for the others."""
+
+    def __init__(self) -> None:
+        self._waiting = b""
+
+    def add(self, data: bytes) -> list[Line]:
+        """Returns what can be given now."""
+        data = self._waiting + data
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        self._waiting = b""
+
+        try:
+            text = decoder.decode(data)
+        except UnicodeDecodeError:
+            return [{"data": as_data(data)}]
+
+        self._waiting = decoder.getstate()[0]
+        return [{"text": text}] if text else []
+
+    def rest(self) -> list[Line]:
+        """Returns what waits for what never came."""
+        data, self._waiting = self._waiting, b""
+        return [{"data": as_data(data)}] if data else []

@@ -1,0 +1,255 @@
+"""What is in the files of a sandbox: read, in whole or in part, and written, without ever holding a file.
+
+Runs in the server process. Content is a guest's: it is given as an attachment of no type, which no browser runs.
+These are the routes that a signed address opens as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import ReadFile, StatFile
+from fumehood.errors import PathIsDirectoryError
+from fumehood.models import FileInfo
+from fumehood.server.auth import CallersBackend, principal_of
+from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
+from fumehood.server.ranges import Span, attachment, etag_of, is_known, last_modified, wanted_span
+from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import GONE, SandboxId, answer, items
+from fumehood.server.schemas.files import FileAnswer, FileList
+from fumehood.server.schemas.problem import problems
+from fumehood.server.services import services_of
+from fumehood.server.signing import Grant, principal_behind
+from fumehood.server.streaming import send_bytes
+from fumehood.server.uploads import files_of, pieces_of
+
+router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files")
+upload_router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_ANY_TYPE = {"application/octet-stream": _BINARY}
+# A token, or a signature in the address.
+_SECURITY: list[dict[str, list[str]]] = [{"HTTPBearer": []}, {"APIKeyHeader": []}, {}]
+_READ: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The whole file.", "content": _ANY_TYPE},
+    206: {"description": "The part that was asked for.", "content": _ANY_TYPE},
+    304: {"description": "The client has this version already."},
+}
+_FORM = {
+    "multipart/form-data": {
+        "schema": {
+            "type": "object",
+            "properties": {"file": {"type": "array", "items": _BINARY["schema"], "minItems": 1}},
+            "required": ["file"],
+        }
+    }
+}
+
+
+async def _granted(
+    request: Request,
+    sandbox_id: SandboxId,
+    path: PathQuery,
+    signature: Annotated[
+        str | None, Query(max_length=128, description="With a signed address, in place of a token.")
+    ] = None,
+    signer: Annotated[str, Query(max_length=64, description="Part of a signed address.")] = "",
+    expires: Annotated[int, Query(ge=0, le=253_402_300_799, description="Part of a signed address.")] = 0,
+) -> Backend:
+    services = services_of(request)
+
+    if signature is None:
+        principal = await principal_of(request)
+    else:
+        method = "PUT" if request.method == "PUT" else "GET"
+        grant = Grant(method=method, sandbox_id=sandbox_id, path=path, expires=expires, signer=signer)
+        principal = await principal_behind(services, grant, signature)
+
+    principal.require("sandboxes")
+    return services.backend_for(principal)
+
+
+GrantedBackend = Annotated[Backend, Depends(_granted)]
+
+
+@router.get(
+    "/content",
+    summary="Read a file",
+    response_class=Response,
+    responses=FILE_PROBLEMS | _READ | problems(416),
+    openapi_extra={"security": _SECURITY},
+)
+async def read_file(
+    sandbox_id: SandboxId, path: PathQuery, backend: GrantedBackend, request: Request
+) -> Response:
+    """Gives the content of a file; `Range`, `If-Range` and `If-None-Match` are honoured.
+
+    Works with a signed address in place of a token.
+    """
+    return await _read(sandbox_id, path, backend, request)
+
+
+@router.head(
+    "/content",
+    summary="Describe the content of a file",
+    response_class=Response,
+    responses=FILE_PROBLEMS | _READ | problems(416),
+    openapi_extra={"security": _SECURITY},
+)
+async def head_file(
+    sandbox_id: SandboxId, path: PathQuery, backend: GrantedBackend, request: Request
+) -> Response:
+    """Gives what reading the file would give, without the content."""
+    return await _read(sandbox_id, path, backend, request)
+
+
+@router.put(
+    "/content",
+    summary="Write a file",
+    response_model=FileAnswer,
+    responses=FILE_PROBLEMS | problems(408),
+    openapi_extra={"security": _SECURITY, "requestBody": {"content": _ANY_TYPE, "required": True}},
+)
+async def write_file(
+    sandbox_id: SandboxId, path: PathQuery, backend: GrantedBackend, request: Request
+) -> Response:
+    """Writes the body of the request to a file, parents made; what was there is replaced when all has come.
+
+    Works with a signed address in place of a token.
+    """
+    try:
+        return answer(await backend.write(sandbox_id, path, pieces_of(request)))
+    except ClientDisconnect:
+        return Response(status_code=GONE)
+
+
+@upload_router.post(
+    "",
+    summary="Upload files",
+    status_code=201,
+    response_model=FileList,
+    responses=FILE_PROBLEMS | problems(408),
+    openapi_extra={"requestBody": {"content": _FORM, "required": True}},
+)
+async def upload_files(
+    sandbox_id: SandboxId, backend: CallersBackend, request: Request, path: PathQuery = "."
+) -> Response:
+    """Writes the files of a form into a directory, one after the other, each under the file name of its part.
+
+    When one fails, those before it have been written.
+    """
+    written: list[FileInfo] = []
+
+    try:
+        async with aclosing(files_of(request)) as files:
+            async for file in files:
+                place = posixpath.join(path, file.name)
+                written.append(await backend.write(sandbox_id, place, file.pieces))
+    except ClientDisconnect:
+        return Response(status_code=GONE)
+
+    answered = items(written)
+    answered.status_code = 201
+    return answered
+
+
+async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) -> Response:
+    (info,) = await backend.file_call(sandbox_id, StatFile(path=path))
+
+    if info.type == "dir":
+        raise PathIsDirectoryError(path=path, operation="read", errno_value=errno.EISDIR)
+
+    etag = etag_of(info)
+
+    if is_known(request.headers, etag):
+        return Response(status_code=304, headers={"ETag": etag})
+
+    span = wanted_span(request.headers, info, etag)
+
+    if span is not None and not span.size:
+        return _no_such_part(request, info)
+
+    if request.method == "HEAD":
+        return Response(status_code=200 if span is None else 206, headers=_headers(info, etag, span))
+
+    whole = Span(0, info.size_bytes) if span is None else span
+    # Files of /proc say that they are empty, and are not.
+    length_bytes = whole.size if info.size_bytes else None
+    wanted = ReadFile(path=path, offset_bytes=whole.start, length_bytes=length_bytes)
+    pieces = backend.read(sandbox_id, wanted)
+    try:
+        # Raised here, an error is an answer with its own status.
+        first = await anext(pieces, b"")
+    except BaseException:
+        await pieces.aclose()
+        raise
+
+    return _Content(first, pieces, _headers(info, etag, span), 200 if span is None else 206)
+
+
+def _headers(info: FileInfo, etag: str, span: Span | None) -> dict[str, str]:
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Disposition": attachment(info.name),
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-cache",
+        "Accept-Ranges": "bytes",
+        "ETag": etag,
+    }
+
+    if (modified := last_modified(info)) is not None:
+        headers["Last-Modified"] = modified
+
+    if info.size_bytes:
+        headers["Content-Length"] = str(info.size_bytes if span is None else span.size)
+
+    if span is not None:
+        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{info.size_bytes}"
+
+    return headers
+
+
+def _no_such_part(request: Request, info: FileInfo) -> Response:
+    detail = f"the file has {info.size_bytes:,} bytes and no such range"
+    body = plain_problem(416, "range_not_satisfiable", detail, request_id_of(request))
+    return JSONResponse(
+        body, 416, headers={"Content-Range": f"bytes */{info.size_bytes}"}, media_type=MEDIA_TYPE
+    )
+
+
+class _Content(Response):
+    """An answer that is read from a sandbox while it is sent."""
+
+    def __init__(
+        self, first: bytes, pieces: AsyncGenerator[bytes, None], headers: dict[str, str], status: int
+    ) -> None:
+        super().__init__(status_code=status, headers=headers)
+
+        if "Content-Length" not in headers:
+            del self.headers["content-length"]
+
+        self._first = first
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._pieces):
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await send_bytes(self._first, send)
+
+            async for piece in self._pieces:
+                await send_bytes(piece, send)
+
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,146 @@
+"""Contexts: live namespaces of a sandbox, and what editors and widgets ask of them.
+
+Runs in the server process. Translation only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Request
+from starlette.responses import Response
+
+from fumehood.backends.requests import ListContexts, RemoveContext, RestartContext
+from fumehood.server.auth import CallersBackend
+from fumehood.server.routes.executions import EXECUTION_STREAM, events_or_execution
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
+from fumehood.server.schemas.contexts import (
+    CompletenessAnswer,
+    CompletenessQuestion,
+    CompletionAnswer,
+    CompletionQuestion,
+    ContextAnswer,
+    ContextList,
+    InspectionAnswer,
+    InspectionQuestion,
+    Interrupted,
+    NewCommMessage,
+    NewContext,
+)
+from fumehood.server.schemas.executions import ExecutionAnswer
+from fumehood.server.schemas.problem import problems
+
+router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts")
+ContextId = Annotated[str, Path(max_length=255, description="The context; `default` is always there.")]
+_WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
+
+
+@router.get("", summary="List contexts", response_model=ContextList, responses=SANDBOX_PROBLEMS)
+async def list_contexts(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Lists the contexts of a sandbox, the default one first."""
+    return items(await backend.context_call(sandbox_id, ListContexts()))
+
+
+@router.post(
+    "", summary="Make a context", status_code=201, response_model=ContextAnswer, responses=_WITH_BODY
+)
+async def create_context(sandbox_id: SandboxId, body: NewContext, backend: CallersBackend) -> Response:
+    """Makes a context: a namespace of its own, in the same sandbox, with the same files."""
+    (context,) = await backend.context_call(sandbox_id, body.call())
+    return answer(context, 201)
+
+
+@router.delete(
+    "/{context_id}",
+    summary="Remove a context",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS,
+)
+async def remove_context(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
+    """Kills a context. The default one comes back fresh when it is used again."""
+    await backend.context_call(sandbox_id, RemoveContext(context_id=context_id))
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{context_id}/restart",
+    summary="Restart a context",
+    response_model=ContextAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def restart_context(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
+    """Replaces a context by a fresh one of the same id; what runs in it is killed."""
+    (context,) = await backend.context_call(sandbox_id, RestartContext(context_id=context_id))
+    return answer(context)
+
+
+@router.post(
+    "/{context_id}/interrupt",
+    summary="Interrupt a context",
+    response_model=Interrupted,
+    responses=SANDBOX_PROBLEMS,
+)
+async def interrupt_context(
+    sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend
+) -> Response:
+    """Interrupts what runs in a context; code that does not stop within the grace is killed."""
+    return answer({"interrupted": await backend.interrupt(sandbox_id, context_id)})
+
+
+@router.post(
+    "/{context_id}/complete",
+    summary="Complete code",
+    response_model=CompletionAnswer,
+    responses=_WITH_BODY,
+)
+async def complete(
+    sandbox_id: SandboxId, context_id: ContextId, body: CompletionQuestion, backend: CallersBackend
+) -> Response:
+    """Names what could stand at the cursor, when what was asked of the context before is done."""
+    return answer(await backend.ask(sandbox_id, body.question(context_id)))
+
+
+@router.post(
+    "/{context_id}/inspect", summary="Inspect code", response_model=InspectionAnswer, responses=_WITH_BODY
+)
+async def inspect(
+    sandbox_id: SandboxId, context_id: ContextId, body: InspectionQuestion, backend: CallersBackend
+) -> Response:
+    """Describes what the cursor is on, as text by MIME type; nothing when it is on nothing known."""
+    return answer(await backend.ask(sandbox_id, body.question(context_id)))
+
+
+@router.post(
+    "/{context_id}/is_complete",
+    summary="Tell whether code is complete",
+    response_model=CompletenessAnswer,
+    responses=_WITH_BODY,
+)
+async def is_complete(
+    sandbox_id: SandboxId, context_id: ContextId, body: CompletenessQuestion, backend: CallersBackend
+) -> Response:
+    """Tells whether code is ready to be run, or needs more lines."""
+    return answer(await backend.ask(sandbox_id, body.question(context_id)))
+
+
+@router.post(
+    "/{context_id}/comm",
+    summary="Send a comm message",
+    response_model=ExecutionAnswer,
+    responses=_WITH_BODY | problems(429) | EXECUTION_STREAM,
+)
+async def send_comm(
+    sandbox_id: SandboxId,
+    context_id: ContextId,
+    body: NewCommMessage,
+    backend: CallersBackend,
+    request: Request,
+) -> Response:
+    """Gives a comm message to the code of a context; what its handlers do is answered as an execution is.
+
+    A comm that the context does not know is no error and does nothing.
+    """
+    events = backend.send_comm(sandbox_id, body.message(), context_id)
+    return await events_or_execution(request, events)

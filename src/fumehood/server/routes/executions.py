@@ -1,0 +1,115 @@
+"""Executions: code run in a context of a sandbox, as one answer or as a stream of what happens.
+
+Runs in the server process. A client that goes away ends its execution: nobody would hear of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import Path, Request
+from starlette.responses import Response
+
+from fumehood.backends.requests import InputAnswer
+from fumehood.errors import InvalidArgumentError
+from fumehood.events import Event, ExecutionFinished
+from fumehood.execution import Execution
+from fumehood.server.auth import CallersBackend
+from fumehood.server.idempotency import IdempotencyKey, once
+from fumehood.server.openapi import stream_of
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.schemas.executions import ExecutionAnswer, NewExecution, NewInput
+from fumehood.server.schemas.problem import problems
+from fumehood.server.streaming import event_lines, is_stream_wanted, stream_response, unless_gone
+
+router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
+ExecutionId = Annotated[str, Path(max_length=64, description="The execution.")]
+EXECUTION_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "What it did, or what it does.", "content": stream_of("ExecutionLine")}
+}
+
+
+@router.post(
+    "/executions",
+    summary="Run code",
+    response_model=ExecutionAnswer,
+    responses=SANDBOX_PROBLEMS | problems(400, 413, 429) | EXECUTION_STREAM,
+)
+async def execute(
+    sandbox_id: SandboxId,
+    body: NewExecution,
+    backend: CallersBackend,
+    request: Request,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Runs code in a context, after what was asked of that context before.
+
+    Code that fails is an answer, not a refusal: `error` says how. With `Accept: application/x-ndjson` or
+    `text/event-stream` what happens comes line by line as it happens, and the last line is `finished` with the
+    whole execution, or `problem`. Going away ends the execution, as an interrupt does.
+    """
+    wanted = body.request()
+
+    if is_stream_wanted(request):
+        if idempotency_key is not None:
+            raise InvalidArgumentError(
+                field="Idempotency-Key", value=idempotency_key, allowed="requests whose answer is no stream"
+            )
+
+        return await events_or_execution(request, backend.execute(sandbox_id, wanted))
+
+    if wanted.allow_input:
+        raise InvalidArgumentError(
+            field="allow_input",
+            value=True,
+            allowed="requests with `Accept: application/x-ndjson`; or give `stdin`",
+        )
+
+    async def run() -> Response:
+        return await _answered(request, backend.run(sandbox_id, wanted))
+
+    return await once(request, idempotency_key, run)
+
+
+@router.post(
+    "/executions/{execution_id}/input",
+    summary="Answer a question of running code",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS | problems(400, 413),
+)
+async def answer_input(
+    sandbox_id: SandboxId, execution_id: ExecutionId, body: NewInput, backend: CallersBackend
+) -> Response:
+    """Answers an `input_request` of a stream; an answer that nobody waits for any more is dropped."""
+    given = InputAnswer(execution_id=execution_id, request_id=body.request_id, text=body.text)
+    await backend.answer_input(sandbox_id, given)
+    return Response(status_code=204)
+
+
+async def events_or_execution(request: Request, events: AsyncGenerator[Event, None]) -> Response:
+    """Returns the events as a stream where one is asked for, and else the whole execution at its end."""
+    if is_stream_wanted(request):
+        return await stream_response(request, event_lines(events))
+
+    return await _answered(request, _last(events))
+
+
+async def _answered(request: Request, work: Awaitable[Execution]) -> Response:
+    execution = await unless_gone(request, work)
+    return Response(status_code=GONE) if execution is None else answer(execution)
+
+
+async def _last(events: AsyncGenerator[Event, None]) -> Execution:
+    finished: Execution | None = None
+
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, ExecutionFinished):
+                finished = event.execution
+
+    assert finished is not None, "the port promises it, or an exception"
+    return finished

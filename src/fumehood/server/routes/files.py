@@ -1,0 +1,153 @@
+"""Files of a sandbox: described, listed, made, moved, removed, watched.
+
+Runs in the server process. What is in files goes through `content.py`; nothing here opens a path of the host.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from fumehood.backends.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile
+from fumehood.models import FileChange
+from fumehood.serialise import as_data
+from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
+from fumehood.server.openapi import stream_of
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
+from fumehood.server.schemas.fields import GuestPath
+from fumehood.server.schemas.files import (
+    FileAnswer,
+    FileList,
+    NewDirectory,
+    Renaming,
+    SignedUrl,
+    SigningRequest,
+)
+from fumehood.server.schemas.problem import problems
+from fumehood.server.signing import Grant, signing_secret
+from fumehood.server.streaming import Line, stream_response
+
+router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
+PathQuery = Annotated[GuestPath, Query(description="Path in the sandbox; relative ones start at /home/user.")]
+FILE_PROBLEMS = SANDBOX_PROBLEMS | problems(413, 507)
+_WITH_BODY = FILE_PROBLEMS | problems(400)
+
+
+@router.get("", summary="List a directory", response_model=FileList, responses=FILE_PROBLEMS)
+async def list_files(
+    sandbox_id: SandboxId,
+    backend: CallersBackend,
+    path: PathQuery = ".",
+    depth: Annotated[int, Query(ge=1, le=64, description="How many levels deep.")] = 1,
+) -> Response:
+    """Lists what is below a directory, sorted by path."""
+    return items(await backend.file_call(sandbox_id, ListFiles(path=path, depth=depth)))
+
+
+@router.delete(
+    "",
+    summary="Remove a file or directory",
+    status_code=204,
+    response_class=Response,
+    responses=FILE_PROBLEMS,
+)
+async def remove_file(sandbox_id: SandboxId, path: PathQuery, backend: CallersBackend) -> Response:
+    """Removes a file, or a directory with all that is in it."""
+    await backend.file_call(sandbox_id, RemoveFile(path=path))
+    return Response(status_code=204)
+
+
+@router.get("/info", summary="Describe a path", response_model=FileAnswer, responses=FILE_PROBLEMS)
+async def describe_file(sandbox_id: SandboxId, path: PathQuery, backend: CallersBackend) -> Response:
+    """Describes a file or directory; links are followed."""
+    (info,) = await backend.file_call(sandbox_id, StatFile(path=path))
+    return answer(info)
+
+
+@router.post(
+    "/directories",
+    summary="Make a directory",
+    status_code=201,
+    response_model=FileAnswer,
+    responses=_WITH_BODY,
+)
+async def make_directory(sandbox_id: SandboxId, body: NewDirectory, backend: CallersBackend) -> Response:
+    """Makes a directory and its parents; 409 if something is there already."""
+    (info,) = await backend.file_call(sandbox_id, MakeDir(path=body.path))
+    return answer(info, 201)
+
+
+@router.post("/rename", summary="Rename a file or directory", response_model=FileAnswer, responses=_WITH_BODY)
+async def rename_file(sandbox_id: SandboxId, body: Renaming, backend: CallersBackend) -> Response:
+    """Moves a file or directory within the sandbox, and describes it at its new place."""
+    call = RenameFile(source=body.source, destination=body.destination)
+    (info,) = await backend.file_call(sandbox_id, call)
+    return answer(info)
+
+
+@router.get(
+    "/watch",
+    summary="Watch a directory",
+    response_class=Response,
+    responses=FILE_PROBLEMS
+    | {200: {"description": "Changes as they happen.", "content": stream_of("WatchLine")}},
+)
+async def watch_directory(
+    sandbox_id: SandboxId,
+    backend: CallersBackend,
+    request: Request,
+    path: PathQuery = ".",
+    recursive: Annotated[bool, Query(description="With all directories below.")] = False,
+) -> Response:
+    """Gives each change below a directory as a line, until the client goes away.
+
+    The first line is `watching`: whatever happens after it is reported. 10,000 changes are kept for a slow reader.
+    """
+    changes = await backend.watch(sandbox_id, path, recursive=recursive)
+    return await stream_response(request, _lines(path, changes))
+
+
+@router.post("/sign", summary="Sign an address", response_model=SignedUrl, responses=_WITH_BODY)
+async def sign(
+    sandbox_id: SandboxId,
+    body: SigningRequest,
+    backend: CallersBackend,
+    services: ServicesOf,
+    request: Request,
+) -> Response:
+    """Gives an address by which anybody may read or write one file for a time, without a token.
+
+    It ends with its time, with the sandbox, and with the key that asked for it. The file need not be there yet.
+    """
+    # Only who may use the sandbox may sign for it.
+    await backend.info(sandbox_id)
+    principal = await principal_of(request)
+    grant = Grant(
+        method=body.method,
+        sandbox_id=sandbox_id,
+        path=body.path,
+        expires=int(time.time()) + body.expires_in_seconds,
+        signer=principal.key_id,
+    )
+    base = services.settings.public_url or str(request.base_url)
+    place = f"{base.rstrip('/')}/v1/sandboxes/{sandbox_id}/files/content"
+    expires_at = datetime.fromtimestamp(grant.expires, UTC)
+    url = f"{place}?{grant.query(signing_secret(services.state))}"
+    return answer({"url": url, "method": body.method, "expires_at": expires_at})
+
+
+async def _lines(path: str, changes: AsyncGenerator[FileChange, None]) -> AsyncGenerator[Line, None]:
+    async with aclosing(changes):
+        yield {"type": "watching", "path": path}
+
+        async for change in changes:
+            data = as_data(change)
+            assert isinstance(data, dict)
+            yield {"type": "change", **data}

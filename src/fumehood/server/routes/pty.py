@@ -1,0 +1,196 @@
+"""A terminal of a sandbox over a WebSocket: what is typed goes in, what it shows comes out.
+
+Runs in the server process. Bytes are binary messages, all else is text in JSON. The terminal is the connection's
+own: it is killed when the connection ends, however that ends. Browsers cannot set headers on a WebSocket; they give
+their token as a subprotocol, which is never chosen and so never sent back. None is read from the address, which
+ends up in logs and histories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import Any, Literal
+
+from fastapi import APIRouter, WebSocket
+from pydantic import ValidationError
+from starlette.datastructures import QueryParams
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocketDisconnect
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import (
+    ProcessExited,
+    ProcessSpec,
+    ResizePty,
+    SendStdin,
+    SignalProcess,
+)
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.models import PtySize
+from fumehood.serialise import as_data
+from fumehood.server.auth import principal_of, token_of
+from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
+from fumehood.server.schemas.commands import TerminalSize
+from fumehood.server.services import services_of
+from fumehood.server.streaming import ended, json_bytes
+
+router = APIRouter(tags=["commands"])
+# An interactive login shell, in an environment as terminals have it.
+_SHELL = ("/bin/bash", "-i", "-l")
+_ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+_SIGKILL = 9
+_SEND_SECONDS = 60.0
+_PROTOCOL = "fumehood.pty"
+_TOKEN_PROTOCOL = "fumehood.token."  # noqa: S105 - what goes before a token
+
+
+class Resize(TerminalSize):
+    """What a client may say in text."""
+
+    type: Literal["resize"]
+
+
+@router.websocket("/v1/sandboxes/{sandbox_id}/pty")
+async def terminal(websocket: WebSocket, sandbox_id: str) -> None:
+    """Opens a shell on a terminal of the size `cols` times `rows`, in the directory `cwd`."""
+    try:
+        backend = await _backend(websocket)
+        spec = _spec(websocket.query_params)
+        process = await backend.start_process(sandbox_id, spec)
+    except FumehoodError as error:
+        await _refuse(websocket, error)
+        return
+
+    shell = _Terminal(websocket, backend, sandbox_id, process.pid)
+    try:
+        await websocket.accept(_PROTOCOL if _PROTOCOL in _offered(websocket) else None)
+        await shell.run()
+    finally:
+        await asyncio.shield(shell.kill())
+
+
+class _Terminal:
+    """One connection and its shell."""
+
+    def __init__(self, websocket: WebSocket, backend: Backend, sandbox_id: str, pid: int) -> None:
+        self._websocket = websocket
+        self._backend = backend
+        self._sandbox_id = sandbox_id
+        self._pid = pid
+        self._has_exited = False
+
+    async def run(self) -> None:
+        """Returns when the shell has ended, or the client has gone."""
+        await self._say({"type": "started", "pid": self._pid})
+        typing = asyncio.create_task(self._type())
+        showing = asyncio.create_task(self._show())
+        try:
+            await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await ended(typing)
+            await ended(showing)
+
+        with suppress(WebSocketDisconnect, RuntimeError):
+            # Closing a connection that is closed already is refused, and is no fault.
+            await self._websocket.close()
+
+    async def kill(self) -> None:
+        """Ends the shell with all that it has started, unless it has ended."""
+        if not self._has_exited:
+            with suppress(FumehoodError):
+                await self._call(SignalProcess(pid=self._pid, signal=_SIGKILL))
+
+    async def _type(self) -> None:
+        while (message := await self._websocket.receive())["type"] == "websocket.receive":
+            try:
+                if message.get("bytes") is not None:
+                    await self._call(SendStdin(pid=self._pid, data=message["bytes"]))
+                else:
+                    asked = Resize.model_validate_json(message.get("text") or "")
+                    await self._call(ResizePty(pid=self._pid, size=asked.size()))
+            except ValidationError:
+                allowed = (
+                    '{"type": "resize", "cols": 1 to 10000, "rows": 1 to 10000}; what is typed is binary'
+                )
+                await self._complain(
+                    InvalidArgumentError(field="message", value="this text", allowed=allowed)
+                )
+            except FumehoodError as error:
+                await self._complain(error)
+
+    async def _show(self) -> None:
+        try:
+            async with aclosing(self._backend.process_output(self._sandbox_id, self._pid)) as events:
+                async for event in events:
+                    if isinstance(event, ProcessExited):
+                        self._has_exited = True
+                        data = as_data(event)
+                        assert isinstance(data, dict)
+                        await self._say({"type": "exited", **data})
+                    else:
+                        async with asyncio.timeout(_SEND_SECONDS):
+                            await self._websocket.send_bytes(event.data)
+        except FumehoodError as error:
+            await self._complain(error)
+
+    async def _call(self, call: SendStdin | ResizePty | SignalProcess) -> None:
+        await self._backend.process_call(self._sandbox_id, call)
+
+    async def _complain(self, error: FumehoodError) -> None:
+        await self._say({"type": "problem", "problem": problem_data(error, _request_id(self._websocket))})
+
+    async def _say(self, what: dict[str, Any]) -> None:
+        async with asyncio.timeout(_SEND_SECONDS):
+            await self._websocket.send_text(json_bytes(what).decode())
+
+
+async def _backend(websocket: WebSocket) -> Backend:
+    services = services_of(websocket)
+
+    if token_of(websocket) is None:
+        tokens = [
+            name.removeprefix(_TOKEN_PROTOCOL)
+            for name in _offered(websocket)
+            if name.startswith(_TOKEN_PROTOCOL)
+        ]
+        token = tokens[0] if tokens else None
+        websocket.state.principal = await services.authenticator.authenticate(token)
+
+    principal = await principal_of(websocket)
+    principal.require("sandboxes")
+    return services.backend_for(principal)
+
+
+def _offered(websocket: WebSocket) -> list[str]:
+    offered: list[str] = websocket.scope.get("subprotocols") or []
+    return offered
+
+
+def _spec(query: QueryParams) -> ProcessSpec:
+    for name in query:
+        if name not in ("cols", "rows", "cwd"):
+            # A token in the address is refused like any other that is not known.
+            raise InvalidArgumentError(field="query", value=name, allowed="cols, rows, cwd")
+
+    size = PtySize(cols=_number(query, "cols", 80), rows=_number(query, "rows", 24))
+    return ProcessSpec(argv=_SHELL, cwd=query.get("cwd"), envs=_ENVS, stdin=True, pty=size)
+
+
+def _number(query: QueryParams, name: str, default: int) -> int:
+    text = query.get(name, str(default))
+
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise InvalidArgumentError(field=name, value=text, allowed="a whole number from 1 to 10000")
+
+    return int(text)
+
+
+async def _refuse(websocket: WebSocket, error: FumehoodError) -> None:
+    body = problem_data(error, _request_id(websocket))
+    response = JSONResponse(body, body["status"], headers=headers_of(error), media_type=MEDIA_TYPE)
+    await websocket.send_denial_response(response)
+
+
+def _request_id(websocket: WebSocket) -> str:
+    return str(websocket.scope.get("state", {}).get("request_id", ""))

@@ -1,0 +1,241 @@
+"""Sandboxes: made, described, listed, given time, paused and ended.
+
+Runs in the server process. Translation only: what is asked becomes a request of the port, and its answer JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.models import SandboxInfo
+from fumehood.serialise import as_data
+from fumehood.server.auth import CallersBackend
+from fumehood.server.idempotency import IdempotencyKey, once
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.schemas.problem import problems
+from fumehood.server.schemas.sandboxes import (
+    Changed,
+    MetricsAnswer,
+    NewSandbox,
+    NewTimeout,
+    SandboxAnswer,
+    SandboxPage,
+)
+from fumehood.server.streaming import json_bytes, unless_gone
+
+router = guarded_router("sandboxes", "/v1/sandboxes")
+SandboxId = Annotated[str, Path(max_length=64, description="The sandbox.")]
+
+# What every route with a sandbox in its path may answer.
+SANDBOX_PROBLEMS = problems(401, 403, 404, 409, 410, 422, 502, 503)
+# Of no use to anybody who has gone; counted by this number, as nginx does.
+GONE = 499
+_PAGE = 100
+_MAX_PAGE = 1000
+_MAX_FILTERS = 20
+_LABEL = "metadata."
+_LABELS_PARAMETER = {
+    "name": "metadata",
+    "in": "query",
+    "description": "`metadata.NAME=VALUE`: only sandboxes with this label; several are all needed.",
+    "style": "form",
+    "explode": True,
+    "schema": {
+        "type": "object",
+        "propertyNames": {"pattern": r"^metadata\.[A-Za-z0-9_-]+$"},
+        "additionalProperties": {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"},
+        "maxProperties": _MAX_FILTERS,
+    },
+}
+
+
+def answer(value: object, status: int = 200) -> Response:
+    """Returns a value of the port as an answer."""
+    return Response(json_bytes(as_data(value)), status, media_type="application/json")
+
+
+def items(values: Iterable[object]) -> Response:
+    """Returns values of the port as a list."""
+    return answer({"items": tuple(values)})
+
+
+@router.post(
+    "",
+    summary="Make a sandbox",
+    status_code=201,
+    response_model=SandboxAnswer,
+    responses=problems(400, 401, 403, 409, 413, 422, 429, 503),
+)
+async def create_sandbox(
+    body: NewSandbox, backend: CallersBackend, request: Request, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Makes a sandbox that belongs to the caller's key, and answers when it is ready to run code."""
+
+    async def create() -> Response:
+        info = await unless_gone(request, backend.create(body.spec()))
+        return Response(status_code=GONE) if info is None else answer(info, 201)
+
+    return await once(request, idempotency_key, create)
+
+
+@router.get(
+    "",
+    summary="List sandboxes",
+    response_model=SandboxPage,
+    responses=problems(401, 403, 422, 503),
+    openapi_extra={"parameters": [_LABELS_PARAMETER]},
+)
+async def list_sandboxes(
+    backend: CallersBackend,
+    request: Request,
+    state: Annotated[
+        Literal["running", "paused", "ending"] | None, Query(description="Only those in this state.")
+    ] = None,
+    template: Annotated[str | None, Query(max_length=255, description="Only those of this template.")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE, description="How many at most.")] = _PAGE,
+    cursor: Annotated[
+        str | None, Query(max_length=255, description="`next_cursor` of the page before.")
+    ] = None,
+) -> Response:
+    """Lists the caller's living sandboxes, the oldest first; the server's owner sees everybody's.
+
+    A page begins after the last sandbox of the page before, whatever has come or gone meanwhile: none is given
+    twice, and none that lives all the while is left out.
+    """
+    labels = _labels(request)
+    after = None if cursor is None else _read_cursor(cursor)
+    fits = _filter(state, template, labels)
+    found = sorted((info for info in await backend.list() if fits(info)), key=_place)
+    rest = [info for info in found if after is None or _place(info) > after]
+    page = rest[:limit]
+    next_cursor = _cursor(page[-1]) if len(rest) > limit else None
+    return answer({"items": page, "next_cursor": next_cursor})
+
+
+@router.get(
+    "/{sandbox_id}",
+    summary="Describe a sandbox",
+    response_model=SandboxAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def get_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Describes a living sandbox, paused or not: its limits, its time, and what stands between it and the host."""
+    return answer(await backend.info(sandbox_id))
+
+
+@router.delete(
+    "/{sandbox_id}",
+    summary="End a sandbox",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS,
+)
+async def kill_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Ends a sandbox with all that is in it, and answers when nothing is left of it."""
+    if not await backend.kill(sandbox_id):
+        # Says why: it never lived, it is somebody else's, or it has ended.
+        await backend.info(sandbox_id)
+
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{sandbox_id}/timeout",
+    summary="Give a sandbox time",
+    response_model=SandboxAnswer,
+    responses=SANDBOX_PROBLEMS | problems(400, 413),
+)
+async def set_timeout(sandbox_id: SandboxId, body: NewTimeout, backend: CallersBackend) -> Response:
+    """Lets a sandbox live for so long from now on, within the server's longest; `ends_at` says until when."""
+    await backend.set_timeout(sandbox_id, body.timeout_seconds)
+    return answer(await backend.info(sandbox_id))
+
+
+@router.post(
+    "/{sandbox_id}/pause", summary="Pause a sandbox", response_model=Changed, responses=SANDBOX_PROBLEMS
+)
+async def pause_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Freezes a sandbox: nothing in it runs, and its clocks stand still. What it holds in memory stays."""
+    return answer({"changed": await backend.pause(sandbox_id)})
+
+
+@router.post(
+    "/{sandbox_id}/resume", summary="Resume a sandbox", response_model=Changed, responses=SANDBOX_PROBLEMS
+)
+async def resume_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Lets a paused sandbox go on where it was, with the time that it had left."""
+    return answer({"changed": await backend.resume(sandbox_id)})
+
+
+@router.get(
+    "/{sandbox_id}/metrics",
+    summary="Tell what a sandbox uses",
+    response_model=MetricsAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def get_metrics(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Tells what a sandbox uses at this moment."""
+    return answer(await backend.metrics(sandbox_id))
+
+
+_Place = tuple[datetime, str]
+
+
+def _labels(request: Request) -> dict[str, str]:
+    """The labels that a list is filtered by; a filter that does not exist would silently find too much."""
+    known = {"state", "template", "limit", "cursor"}
+    labels: dict[str, str] = {}
+
+    for name, value in request.query_params.multi_items():
+        if name.startswith(_LABEL) and name != _LABEL and name not in labels and len(labels) < _MAX_FILTERS:
+            labels[name] = value
+        elif name in known:
+            known.remove(name)
+        else:
+            raise InvalidArgumentError(
+                field="filter",
+                value=name,
+                allowed=f"state, template, limit, cursor and up to {_MAX_FILTERS} of metadata.NAME, each once",
+            )
+
+    return {name.removeprefix(_LABEL): value for name, value in labels.items()}
+
+
+def _filter(state: str | None, template: str | None, labels: dict[str, Any]) -> Callable[[SandboxInfo], bool]:
+    def fits(info: SandboxInfo) -> bool:
+        return (
+            state in (None, info.state)
+            and template in (None, info.template)
+            and all(info.metadata.get(name) == value for name, value in labels.items())
+        )
+
+    return fits
+
+
+def _place(info: SandboxInfo) -> _Place:
+    return info.started_at, info.id
+
+
+def _cursor(info: SandboxInfo) -> str:
+    return base64.urlsafe_b64encode(f"{info.started_at.isoformat()} {info.id}".encode()).decode()
+
+
+def _read_cursor(cursor: str) -> _Place:
+    try:
+        moment, _, sandbox_id = base64.b64decode(cursor, b"-_", validate=True).decode().partition(" ")
+        started_at = datetime.fromisoformat(moment)
+    except (ValueError, binascii.Error):
+        started_at = None
+
+    if started_at is None or started_at.tzinfo is None:
+        raise InvalidArgumentError(field="cursor", value=cursor, allowed="the `next_cursor` of a page")
+
+    return started_at, sandbox_id
