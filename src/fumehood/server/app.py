@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute
 from fumehood.errors import FumehoodError
 from fumehood.server import problems
 from fumehood.server.gate import Gate
+from fumehood.server.openapi import complete_description
 from fumehood.server.routes import ROUTERS
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.ports import HostNames
@@ -48,6 +49,10 @@ def create_app(services: Services) -> FastAPI:
     for dialect in settings.dialects:
         app.router.routes.extend(_dialect_routes(dialect, services))
 
+    # What goes to a sandbox by its headers may have any path, also one of ours.
+    app.router.routes.sort(key=lambda route: not getattr(route, "is_first", False))
+
+    complete_description(app)
     app.state.services = services
 
     app.add_exception_handler(FumehoodError, problems.answer_error)

@@ -1,0 +1,150 @@
+"""How an error becomes an answer that E2B's clients understand: on the control plane, in a sandbox, in a Connect call.
+
+Runs in the server process. Bodies are `{code, message}`; the message says what failed and the way out, and never holds
+a stack, a path of the host or a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from fumehood.errors import FumehoodError
+from fumehood.server.problems import status_of
+
+_LOG = logging.getLogger("fumehood.e2b")
+
+NOT_FOUND = "The sandbox was not found"
+PORT_CLOSED = "The sandbox is running but port is not open"
+
+# What ends, or stands still, answers like E2B's proxy when it finds nobody.
+DEAD_CODES = frozenset({"sandbox_not_found", "sandbox_closed", "sandbox_paused", "protocol_violation"})
+
+# E2B's clients know these statuses; all others are those of the native API.
+_CONTROL: Mapping[str, int] = {
+    "invalid_argument": 400,
+    "template": 404,
+    "sandbox_closed": 404,
+    "protocol_violation": 404,
+}
+_SANDBOX: Mapping[str, int] = {
+    "invalid_argument": 400,
+    "path_is_directory": 400,
+    "path_not_directory": 400,
+    "file_error": 400,
+    "command_start": 400,
+}
+# Nothing was done, and in a moment it may go better: the clients try again by themselves.
+_RETRIED = frozenset({"overloaded", "host_unavailable"})
+
+# Codes of Connect, and the HTTP status that goes with each in a call without a stream.
+CONNECT_STATUS: Mapping[str, int] = {
+    "canceled": 499,
+    "unknown": 500,
+    "invalid_argument": 400,
+    "deadline_exceeded": 504,
+    "not_found": 404,
+    "already_exists": 409,
+    "permission_denied": 403,
+    "resource_exhausted": 429,
+    "failed_precondition": 400,
+    "unimplemented": 501,
+    "internal": 500,
+    "unavailable": 503,
+    "unauthenticated": 401,
+}
+_CONNECT: Mapping[str, str] = {
+    "invalid_argument": "invalid_argument",
+    "unauthenticated": "unauthenticated",
+    "forbidden": "permission_denied",
+    "quota": "resource_exhausted",
+    "overloaded": "resource_exhausted",
+    "capacity": "resource_exhausted",
+    "request_too_large": "resource_exhausted",
+    "host_unavailable": "unavailable",
+    "command_start": "invalid_argument",
+    "process_not_found": "not_found",
+    "path_not_found": "not_found",
+    "path_exists": "already_exists",
+    "path_is_directory": "invalid_argument",
+    "path_not_directory": "invalid_argument",
+    "path_permission": "permission_denied",
+    "disk_full": "resource_exhausted",
+    "file_error": "failed_precondition",
+    "not_offered": "unimplemented",
+}
+
+
+class NotOfferedError(FumehoodError):
+    """E2B has this, and this server does not."""
+
+    code = "not_offered"
+
+    def __init__(self, *, what: str, instead: str = "") -> None:
+        self.what = what
+        super().__init__(f"this server does not offer {what}", hint=instead)
+
+
+def message_of(error: FumehoodError) -> str:
+    """Returns what an error says, with the way out, in one line."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def control_answer(error: FumehoodError) -> Response:
+    """Answers an error on the control plane."""
+    status = 501 if isinstance(error, NotOfferedError) else _CONTROL.get(error.code, status_of(error))
+    headers = {"Should-Retry": "true" if error.code in _RETRIED else "false"}
+    seconds = getattr(error, "retry_after_seconds", None)
+
+    if seconds is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(seconds)))
+
+    return plain_answer(status, message_of(error), headers)
+
+
+def sandbox_answer(error: FumehoodError, sandbox_id: str) -> Response:
+    """Answers an error of a plain HTTP request to a sandbox."""
+    if error.code in DEAD_CODES:
+        return dead_answer(sandbox_id)
+
+    status = 501 if isinstance(error, NotOfferedError) else _SANDBOX.get(error.code, status_of(error))
+    return plain_answer(status, message_of(error))
+
+
+def connect_answer(error: FumehoodError, sandbox_id: str) -> Response:
+    """Answers an error of a Connect call before its stream has begun."""
+    if error.code in DEAD_CODES:
+        return dead_answer(sandbox_id)
+
+    body = connect_error(error)
+    return JSONResponse(body, CONNECT_STATUS[body["code"]])
+
+
+def connect_error(error: FumehoodError) -> dict[str, Any]:
+    """Returns an error as Connect writes it."""
+    return {"code": _CONNECT.get(error.code, "internal"), "message": message_of(error)}
+
+
+def dead_answer(sandbox_id: str) -> Response:
+    """Answers for a sandbox that is not there, or stands still."""
+    return JSONResponse({"sandboxId": sandbox_id, "message": NOT_FOUND, "code": 502}, 502)
+
+
+def closed_port_answer(sandbox_id: str, port: int) -> Response:
+    """Answers for a port on which nothing listens."""
+    return JSONResponse({"sandboxId": sandbox_id, "message": PORT_CLOSED, "port": port, "code": 502}, 502)
+
+
+def fault_answer(request_id: str, error: Exception) -> Response:
+    """Answers a fault of ours, without a word about the inside."""
+    _LOG.error("request %s failed", request_id, exc_info=error)
+    return plain_answer(500, "the server failed; its log says more", {"Should-Retry": "false"})
+
+
+def plain_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Answers with a status and a message."""
+    return JSONResponse({"code": status, "message": message}, status, headers=dict(headers or {}))

@@ -1,0 +1,222 @@
+"""The control plane: sandboxes made, found, paused and ended, in both generations of E2B's API.
+
+Runs in the server process. What a caller sees is what its key owns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fumehood.compat.e2b import listing, sandbox_words
+from fumehood.compat.e2b.answers import NotOfferedError, control_answer, fault_answer, plain_answer
+from fumehood.compat.e2b.bodies import json_body
+from fumehood.compat.e2b.callers import Caller, Callers
+from fumehood.compat.e2b.creation import Creation
+from fumehood.compat.e2b.measures import measures_data
+from fumehood.compat.e2b.new_sandbox import DEFAULT_SECONDS, check_network, read_timeout
+from fumehood.compat.e2b.tokens import SandboxTokens
+from fumehood.errors import FumehoodError, SandboxNotFoundError
+from fumehood.models import SandboxInfo
+from fumehood.server.gate import BodyTooLargeError
+from fumehood.server.problems import request_id_of
+from fumehood.server.services import Services
+
+Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+# Paths of E2B that exist here only to say that what they are for does not.
+_MISSING = {
+    "snapshots": "snapshots",
+    "templates": "templates through the API of E2B",
+    "v2/templates": "templates through the API of E2B",
+    "v3/templates": "templates through the API of E2B",
+    "volumes": "volumes",
+    "volumecontent": "volumes",
+    "secrets": "secrets",
+    "events": "events and webhooks",
+}
+_INSTEAD = {
+    "templates through the API of E2B": "build them with `fumehood template build`, create by their names"
+}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class Control:
+    """The control plane of a server.
+
+    Args:
+        services: What the server has.
+        callers: Finds who asks.
+        tokens: The sandboxes' tokens.
+    """
+
+    def __init__(self, services: Services, callers: Callers, tokens: SandboxTokens) -> None:
+        self._callers = callers
+        self._tokens = tokens
+        self._domain = services.settings.domain
+        self._creation = Creation(services.idempotency, tokens, services.settings)
+
+    def routes(self) -> list[Route]:
+        """Returns its routes."""
+        one = "/sandboxes/{sandbox_id}"
+        return [
+            *self._both("/sandboxes", "POST", self._creation.create),
+            *self._both("/sandboxes", "GET", self._list),
+            *self._both(one, "GET", self._detail),
+            *self._both(one, "DELETE", self._kill),
+            *self._both(f"{one}/connect", "POST", self._connect),
+            *self._both(f"{one}/resume", "POST", self._connect),
+            *self._both(f"{one}/timeout", "POST", self._set_timeout),
+            *self._both(f"{one}/refreshes", "POST", self._refresh),
+            *self._both(f"{one}/pause", "POST", self._pause),
+            *self._both(f"{one}/metrics", "GET", self._metrics),
+            *self._both(f"{one}/network", "PUT", self._network),
+            *self._both(f"{one}/fork", "POST", self._refused("forks")),
+            *self._both(f"{one}/snapshots", "POST", self._refused("snapshots")),
+            *self._both(f"{one}/logs", "GET", self._refused("logs of sandboxes")),
+            *self._missing(),
+        ]
+
+    def _both(self, path: str, method: str, handler: Handler) -> list[Route]:
+        answer = self._answering(handler)
+        return [Route(f"{prefix}{path}", answer, methods=[method]) for prefix in ("", "/v2")]
+
+    def _missing(self) -> list[Route]:
+        return [
+            Route(path, self._answering(self._refused(what)), methods=list(_METHODS))
+            for prefix, what in _MISSING.items()
+            for path in (f"/{prefix}", f"/{prefix}/{{rest:path}}")
+        ]
+
+    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request, await self._callers.of_key(request))
+            except FumehoodError as error:
+                return control_answer(error)
+            except (BodyTooLargeError, ClientDisconnect):
+                raise
+            except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
+                return fault_answer(request_id_of(request), error)
+
+        return answer
+
+    def _refused(self, what: str) -> Handler:
+        async def refuse(_request: Request, _caller: Caller) -> Response:
+            raise NotOfferedError(what=what, instead=_INSTEAD.get(what, ""))
+
+        return refuse
+
+    # -- handlers
+
+    async def _list(self, request: Request, caller: Caller) -> Response:
+        query = listing.read_query(request.query_params)
+        infos = await caller.backend.list(caller.principal.key_id)
+        page, token = listing.page_of(infos, query)
+        cores = (await caller.backend.capacity()).cpu_cores
+        running = sum(info.state == "running" for info in infos)
+        return JSONResponse(
+            [sandbox_words.listed_data(info, cores) for info in page],
+            headers={"x-next-token": token, "x-total-running": str(running)},
+        )
+
+    async def _detail(self, request: Request, caller: Caller) -> Response:
+        info = await self._found(request, caller)
+        cores = (await caller.backend.capacity()).cpu_cores
+        return JSONResponse(sandbox_words.detail_data(info, self._tokens, self._domain, cores))
+
+    async def _kill(self, request: Request, caller: Caller) -> Response:
+        sandbox_id = request.path_params["sandbox_id"]
+
+        if not await caller.backend.kill(sandbox_id):
+            raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
+        return Response(status_code=204)
+
+    async def _connect(self, request: Request, caller: Caller) -> Response:
+        """Lets a paused sandbox go on, for the time that is given; a running one never ends sooner for it."""
+        body = await json_body(request)
+        seconds = read_timeout(body) or DEFAULT_SECONDS
+
+        if body.flag("memory") is False:
+            raise NotOfferedError(what="a reboot of a paused sandbox", instead="it goes on where it was")
+
+        info = await self._found(request, caller)
+        was_paused = info.state == "paused" and await caller.backend.resume(info.id)
+
+        if was_paused or _ends_before(info, seconds):
+            await caller.backend.set_timeout(info.id, seconds)
+
+        data = sandbox_words.sandbox_data(info, self._tokens, self._domain)
+        return JSONResponse(data, 201 if was_paused else 200)
+
+    async def _set_timeout(self, request: Request, caller: Caller) -> Response:
+        seconds = read_timeout(await json_body(request))
+        info = await self._found(request, caller)
+
+        if seconds:
+            await caller.backend.set_timeout(info.id, seconds)
+        elif seconds is not None:
+            await self._time_over(info, caller)
+
+        return Response(status_code=204)
+
+    async def _time_over(self, info: SandboxInfo, caller: Caller) -> None:
+        if info.on_timeout == "pause":
+            await caller.backend.pause(info.id)
+        else:
+            await caller.backend.kill(info.id)
+
+    async def _refresh(self, request: Request, caller: Caller) -> Response:
+        """Keeps a sandbox alive for longer, as clients of the first generation do."""
+        seconds = (await json_body(request)).number("duration") or DEFAULT_SECONDS
+        info = await self._found(request, caller)
+
+        if _ends_before(info, seconds):
+            await caller.backend.set_timeout(info.id, seconds)
+
+        return Response(status_code=204)
+
+    async def _pause(self, request: Request, caller: Caller) -> Response:
+        if (await json_body(request)).flag("memory") is False:
+            raise NotOfferedError(what="pauses that drop the memory", instead="a pause here keeps it")
+
+        info = await self._found(request, caller)
+
+        if not await caller.backend.pause(info.id):
+            return plain_answer(409, f"sandbox {info.id!r} is paused already", {"Should-Retry": "false"})
+
+        return Response(status_code=204)
+
+    async def _metrics(self, request: Request, caller: Caller) -> Response:
+        """What there is is this moment; a window of time that does not hold it is empty."""
+        info = await self._found(request, caller)
+        end = request.query_params.get("end", "")
+
+        if end.isascii() and end.isdigit() and int(end[:15]) < int(time.time()) - 1:
+            return JSONResponse([])
+
+        return JSONResponse([await measures_data(caller.backend, info.id)])
+
+    async def _network(self, request: Request, caller: Caller) -> Response:
+        """Every network is closed already: what closes one is done, what opens one is refused."""
+        body = await json_body(request)
+        await self._found(request, caller)
+        check_network(body)
+        return Response(status_code=204)
+
+    async def _found(self, request: Request, caller: Caller) -> SandboxInfo:
+        info = await caller.backend.info(request.path_params["sandbox_id"])
+
+        if info.state == "ending":
+            raise SandboxNotFoundError(sandbox_id=info.id)
+
+        return info
+
+
+def _ends_before(info: SandboxInfo, seconds: float) -> bool:
+    return info.ends_at is not None and info.ends_at.timestamp() < time.time() + seconds

@@ -1,0 +1,51 @@
+"""The messages of `filesystem.Filesystem`, from the port's values.
+
+Runs in the server process; pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fumehood.models import FileChange, FileInfo
+
+_TYPES = {
+    "file": "FILE_TYPE_FILE",
+    "dir": "FILE_TYPE_DIRECTORY",
+    "symlink": "FILE_TYPE_SYMLINK",
+    "other": "FILE_TYPE_UNSPECIFIED",
+}
+
+
+def entry_data(info: FileInfo) -> dict[str, Any]:
+    """Returns what there is at a path."""
+    data: dict[str, Any] = {
+        "name": info.name,
+        "type": _TYPES[info.type],
+        "path": info.path,
+        # Protobuf's JSON writes numbers of 64 bits as text.
+        "size": str(info.size_bytes),
+        "mode": info.mode,
+        "permissions": info.permissions,
+        "owner": info.owner,
+        "group": info.group,
+        "isSymlink": info.symlink_target is not None,
+    }
+
+    if info.modified_at is not None:
+        data["modifiedTime"] = info.modified_at.isoformat().replace("+00:00", "Z")
+
+    if info.symlink_target is not None:
+        data["symlinkTarget"] = info.symlink_target
+
+    return data
+
+
+def written_data(info: FileInfo) -> dict[str, Any]:
+    """Returns a file that was written, as the answer to an upload has it."""
+    return {"path": info.path, "name": info.name, "type": "file"}
+
+
+def change_data(change: FileChange) -> dict[str, Any]:
+    """Returns a change below a watched directory."""
+    return {"name": change.name, "type": f"EVENT_TYPE_{change.kind.upper()}"}

@@ -1,0 +1,100 @@
+"""What a client asks of a new sandbox, as a spec of the port; what this server does not offer is refused by its name.
+
+Runs in the server process; pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from fumehood.backends.requests import SandboxSpec
+from fumehood.compat.e2b.answers import NotOfferedError
+from fumehood.compat.e2b.fields import Fields
+from fumehood.compat.e2b.sandbox_words import kept_metadata, our_template
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import MIB, Limits
+from fumehood.storage.policy import KeyPolicy
+
+DEFAULT_SECONDS = 300.0
+
+# E2B bounds neither the time of code, whose client keeps it, nor its output.
+_LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=64 * MIB, stderr_bytes=64 * MIB)
+_MISSING = {
+    "mcp": "the MCP gateway",
+    "iam": "workload identity (iam)",
+    "volumeMounts": "volumes",
+}
+# Of `network`: what says whom the sandbox may reach, or how.
+_RULES = ("allowOut", "dnsServers", "egressProxy", "rules", "httpsPorts", "maskRequestHost")
+_NO_INTERNET = "sandboxes of this server reach no network; leave it out"
+
+
+def read_spec(body: Fields, policy: KeyPolicy, *, are_ports_public: bool) -> SandboxSpec:
+    """Returns the sandbox that a create request asks for.
+
+    Raises:
+        InvalidArgumentError: A field has no sense.
+        NotOfferedError: It asks for something that does not exist here.
+    """
+    for name, what in _MISSING.items():
+        if name in body.filled():
+            raise NotOfferedError(what=what, instead=f"create the sandbox without {name}")
+
+    if (network := body.inner("network")) is not None:
+        check_network(network)
+
+        if are_ports_public and network.flag("allowPublicTraffic") is False:
+            raise NotOfferedError(what="private ports", instead="its owner has made all ports public")
+
+    template = body.text("templateID")
+    on_timeout = "pause" if body.flag("autoPause") else "kill"
+
+    if on_timeout == "pause" and body.flag("autoPauseMemory") is False:
+        raise NotOfferedError(what="pauses that drop the memory", instead="a pause here keeps it")
+
+    auto_resume = body.inner("autoResume")
+    return SandboxSpec(
+        template=our_template(template),
+        limits=default_limits(policy),
+        envs=body.strings("envVars"),
+        metadata=kept_metadata(body.strings("metadata"), template),
+        timeout_seconds=read_timeout(body) or DEFAULT_SECONDS,
+        on_timeout="pause" if on_timeout == "pause" else "kill",
+        auto_resume=auto_resume is not None and auto_resume.flag("enabled") is True,
+    )
+
+
+def read_timeout(body: Fields) -> float | None:
+    """Returns the seconds that a sandbox is to live, or None where none are given."""
+    seconds = body.number("timeout")
+
+    if seconds is not None and not 0 <= seconds <= 86_400 * 365:
+        raise InvalidArgumentError(field="timeout", value=seconds, allowed="seconds from 0 to a year")
+
+    return seconds
+
+
+def check_network(network: Fields) -> None:
+    """Lets a network configuration pass that no network fulfils.
+
+    Raises:
+        NotOfferedError: It opens something, or changes what goes through.
+    """
+    for name in _RULES:
+        if name in network.filled():
+            raise NotOfferedError(what=f"network rules ({name})", instead=_NO_INTERNET)
+
+
+def default_limits(policy: KeyPolicy) -> Limits:
+    """Returns the limits of a sandbox, which E2B's clients do not choose, within what its key allows."""
+    allowed: dict[str, Any] = {
+        item.name: _lower(getattr(_LIMITS, item.name), policy.max_limits[item.name])
+        for item in fields(Limits)
+        if item.name in policy.max_limits
+    }
+    return replace(_LIMITS, **allowed)
+
+
+def _lower(wanted: float | None, maximum: float) -> float:
+    return maximum if wanted is None else min(wanted, maximum)

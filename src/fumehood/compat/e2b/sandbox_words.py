@@ -1,0 +1,107 @@
+"""A sandbox in E2B's words, and what E2B knows of it that the port does not.
+
+Runs in the server process; pure. The name by which its template was asked for is kept with a sandbox's metadata, under
+a name that no caller may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from fumehood.compat.e2b.measures import cpu_count
+from fumehood.compat.e2b.tokens import SandboxTokens
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import MIB
+from fumehood.models import SandboxInfo
+
+# The newest version whose features all exist here: files by octet-stream, but no metadata on files (0.6.2).
+ENVD_VERSION = "0.5.7"
+_OWN = "fumehood.e2b/"
+_TEMPLATE = f"{_OWN}template"
+_DEFAULT_NAMES = ("base", "code-interpreter-v1")
+_DEFAULT = "default"
+# For a sandbox that lives until it is killed; E2B's clients want a time.
+_LONG = timedelta(days=365)
+
+
+def our_template(name: str) -> str:
+    """Returns our name of a template: the names that exist at E2B without being built mean the default one."""
+    return _DEFAULT if name in _DEFAULT_NAMES else name
+
+
+def kept_metadata(metadata: Mapping[str, str], template: str) -> dict[str, str]:
+    """Returns the metadata of a new sandbox: the caller's, and what E2B knows besides.
+
+    Raises:
+        InvalidArgumentError: The caller uses one of our names.
+    """
+    for name in metadata:
+        if name.startswith(_OWN):
+            raise InvalidArgumentError(
+                field="metadata", value=name, allowed=f"names that do not begin with {_OWN!r}"
+            )
+
+    return {**metadata, _TEMPLATE: template}
+
+
+def given_metadata(info: SandboxInfo) -> dict[str, str]:
+    """Returns the caller's own labels."""
+    return {name: value for name, value in info.metadata.items() if not name.startswith(_OWN)}
+
+
+def template_of(info: SandboxInfo) -> str:
+    """Returns the name by which the template was asked for."""
+    return info.metadata.get(_TEMPLATE) or ("base" if info.template == _DEFAULT else info.template)
+
+
+def state_of(info: SandboxInfo) -> str:
+    """Returns running or paused."""
+    return "paused" if info.state == "paused" else "running"
+
+
+def sandbox_data(info: SandboxInfo, tokens: SandboxTokens, domain: str) -> dict[str, Any]:
+    """Returns a sandbox for who made it or connects to it: with its tokens."""
+    return {
+        "templateID": template_of(info),
+        "sandboxID": info.id,
+        "clientID": "fumehood",
+        "envdVersion": ENVD_VERSION,
+        "envdAccessToken": tokens.access_token(info.id),
+        "trafficAccessToken": tokens.traffic_token(info.id),
+        "domain": domain or None,
+    }
+
+
+def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
+    """Returns a sandbox as lists have it: without its tokens."""
+    return {
+        "templateID": template_of(info),
+        "sandboxID": info.id,
+        "clientID": "fumehood",
+        "startedAt": _time(info.started_at),
+        "endAt": _time(info.ends_at or info.started_at + _LONG),
+        "cpuCount": cpu_count(info, host_cores),
+        "memoryMB": info.limits.memory_bytes // MIB,
+        "diskSizeMB": info.limits.disk_bytes // MIB,
+        "metadata": given_metadata(info),
+        "state": state_of(info),
+        "envdVersion": ENVD_VERSION,
+    }
+
+
+def detail_data(info: SandboxInfo, tokens: SandboxTokens, domain: str, host_cores: float) -> dict[str, Any]:
+    """Returns all there is to say of a sandbox."""
+    return {
+        **listed_data(info, host_cores),
+        "envdAccessToken": tokens.access_token(info.id),
+        "domain": domain or None,
+        # What was asked for is not what there is: no sandbox of this server reaches the internet.
+        "allowInternetAccess": False,
+        "lifecycle": {"autoResume": info.auto_resume, "onTimeout": info.on_timeout},
+    }
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat().replace("+00:00", "Z")

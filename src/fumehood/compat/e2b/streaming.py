@@ -1,0 +1,131 @@
+"""An answer that comes bit by bit: it notices when its reader goes, and breaks the connection when its sandbox goes.
+
+Runs in the server process, as plain ASGI. A stream that ends early because its sandbox did is not ended politely: E2B's
+clients ask for the sandbox's health only when the connection breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TypeVar
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fumehood.errors import FumehoodError
+
+_T = TypeVar("_T")
+
+
+class StreamAnswer(Response):
+    """An answer whose body is a stream of pieces.
+
+    Args:
+        pieces: The body; closed at the end, and when the reader goes. A FumehoodError from it breaks the connection.
+        headers: Headers of the answer.
+        status: Its status.
+    """
+
+    def __init__(
+        self, pieces: AsyncGenerator[bytes, None], headers: Mapping[str, str], status: int = 200
+    ) -> None:
+        self.status_code = status
+        self.background = None
+        self.raw_headers = []
+        self._pieces = pieces
+        MutableHeaders(raw=self.raw_headers).update(headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the answer, until it ends or nobody reads it any more."""
+        sending = asyncio.create_task(self._send(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+
+            # The stream is closed before anybody hears that it is.
+            await asyncio.wait({sending, leaving})
+
+        if not sending.cancelled():
+            sending.result()
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._pieces):
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+
+            try:
+                async for piece in self._pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            except FumehoodError:
+                # Returning without the last part breaks the connection.
+                return
+
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def begun(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    """Returns a stream whose first item is there already: what is wrong at its beginning is raised here."""
+    try:
+        first = await anext(items)
+    except StopAsyncIteration:
+        return _nothing()
+
+    return _rest(first, items)
+
+
+async def _rest(first: _T, items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    async with aclosing(items):
+        yield first
+
+        async for item in items:
+            yield item
+
+
+async def _nothing() -> AsyncGenerator[_T, None]:
+    return
+    yield
+
+
+async def with_beats(
+    items: AsyncGenerator[_T, None], interval_seconds: float, beat: _T
+) -> AsyncGenerator[_T, None]:
+    """Gives items as they come, and a beat whenever none has come for so long."""
+    pending: asyncio.Task[_T | None] | None = None
+
+    try:
+        while True:
+            pending = asyncio.create_task(_next(items))
+
+            while not (await asyncio.wait({pending}, timeout=interval_seconds))[0]:
+                yield beat
+
+            item = pending.result()
+            pending = None
+
+            if item is None:
+                return
+
+            yield item
+    finally:
+        if pending is not None:
+            pending.cancel()
+            await asyncio.wait({pending})
+
+        await items.aclose()
+
+
+async def _next(items: AsyncGenerator[_T, None]) -> _T | None:
+    return await anext(items, None)

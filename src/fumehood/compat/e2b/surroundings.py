@@ -1,0 +1,16 @@
+"""What E2B tells the programs in a sandbox about it.
+
+Runs in the server process; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ENVD_PORT = 49983
+INTERPRETER_PORT = 49999
+
+
+def told_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment with E2B's own variables, which the caller's overrule."""
+    return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox_id, **envs}

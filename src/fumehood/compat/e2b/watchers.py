@@ -1,0 +1,118 @@
+"""Watches that are asked for their news, for clients that cannot hold a stream.
+
+Runs in the server process. Each collects what happens until it is asked, within bounds: a sandbox has few of them, each
+keeps the newest changes, and one that nobody asks for a long time ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fumehood.backends.base import Backend
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.models import FileChange
+
+_MAX_WATCHERS = 64
+_MAX_CHANGES = 10_000
+_FORGOTTEN_SECONDS = 3600.0
+
+
+class WatcherNotFoundError(FumehoodError, LookupError):
+    """There is no such watcher."""
+
+    code = "path_not_found"
+
+    def __init__(self, *, watcher_id: str) -> None:
+        self.watcher_id = watcher_id
+        super().__init__(f"no watcher has the id {watcher_id[:80]!r}", hint="watch the directory again")
+
+
+class _Watcher:
+    def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:
+        self.news: deque[FileChange] = deque(maxlen=_MAX_CHANGES)
+        self.clock: asyncio.TimerHandle | None = None
+        self.error: FumehoodError | None = None
+        self.task = asyncio.create_task(self._collect(changes))
+
+    async def _collect(self, changes: AsyncGenerator[FileChange, None]) -> None:
+        try:
+            async with aclosing(changes):
+                async for change in changes:
+                    self.news.append(change)
+        except FumehoodError as error:
+            self.error = error
+
+
+class Watchers:
+    """The watchers of all sandboxes."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, str], _Watcher] = {}
+
+    async def create(self, backend: Backend, sandbox_id: str, path: str, *, recursive: bool) -> str:
+        """Watches a directory and returns the watcher's id.
+
+        Raises:
+            InvalidArgumentError: The sandbox has as many as it may.
+            FileError: There is no such directory.
+        """
+        if sum(owner == sandbox_id for owner, _ in self._all) >= _MAX_WATCHERS:
+            raise InvalidArgumentError(
+                field="watchers", value=_MAX_WATCHERS + 1, allowed=f"at most {_MAX_WATCHERS} for a sandbox"
+            )
+
+        watcher = _Watcher(await backend.watch(sandbox_id, path, recursive=recursive))
+        name = sandbox_id, secrets.token_hex(16)
+        self._all[name] = watcher
+        self._wind(name, watcher)
+        watcher.task.add_done_callback(lambda _: self._ended(name, watcher))
+        return name[1]
+
+    def news(self, sandbox_id: str, watcher_id: str) -> list[FileChange]:
+        """Returns what has happened since the last time.
+
+        Raises:
+            WatcherNotFoundError: There is no such watcher.
+        """
+        name = sandbox_id, watcher_id
+        watcher = self._found(name)
+        self._wind(name, watcher)
+        changes = list(watcher.news)
+        watcher.news.clear()
+        return changes
+
+    async def remove(self, sandbox_id: str, watcher_id: str) -> None:
+        """Ends a watcher.
+
+        Raises:
+            WatcherNotFoundError: There is no such watcher.
+        """
+        watcher = self._found((sandbox_id, watcher_id))
+        watcher.task.cancel()
+        await asyncio.wait([watcher.task])
+
+    def _found(self, name: tuple[str, str]) -> _Watcher:
+        if name not in self._all:
+            raise WatcherNotFoundError(watcher_id=name[1])
+
+        return self._all[name]
+
+    def _wind(self, name: tuple[str, str], watcher: _Watcher) -> None:
+        if watcher.clock is not None:
+            watcher.clock.cancel()
+
+        watcher.clock = asyncio.get_running_loop().call_later(_FORGOTTEN_SECONDS, watcher.task.cancel)
+
+    def _ended(self, name: tuple[str, str], watcher: _Watcher) -> None:
+        """Its sandbox has ended, or nobody wants it any more."""
+        self._all.pop(name, None)
+
+        if watcher.clock is not None:
+            watcher.clock.cancel()
+
+        if not watcher.task.cancelled():
+            watcher.task.exception()
