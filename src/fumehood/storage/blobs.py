@@ -12,9 +12,17 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import obstore
@@ -40,6 +48,8 @@ _PARTS_AT_ONCE = 2
 _READ_BYTES = 256 * 1024
 # Time of one request; a part or a chunk is one, and slow is better than broken off.
 _CLIENT = {"timeout": "300s", "connect_timeout": "10s"}
+# A caller waits meanwhile; obstore's own three minutes are too long for that.
+_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _DELETES_AT_ONCE = 16
 
 
@@ -91,11 +101,16 @@ def open_blobs(location: str, *, options: Mapping[str, Any] | None = None) -> Bl
         InvalidArgumentError: The address is of no kind that is known here.
         StorageStartError: The folder cannot be made, or the address or a setting is refused.
     """
+    # Its stubs have one form for each kind of store; which kind this is, only the address says.
+    open_store: Callable[..., Any] = from_url
+
     try:
         if location.startswith(_SCHEMES):
             settings: dict[str, Any] = {**(options or {})}
             client = {**_CLIENT, **settings.pop("client_options", {})}
-            return Blobs(from_url(location, config=settings or None, client_options=client), location)  # type: ignore[call-overload]
+            retries = {**_RETRIES, **settings.pop("retry_config", {})}
+            store = open_store(location, config=settings or None, client_options=client, retry_config=retries)
+            return Blobs(store, location)
 
         if "://" in location or not location:
             raise InvalidArgumentError(
