@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from fumehood.server.routes import execute, executions, keys, meta, ports, sandboxes
+from fumehood.server.routes import (
+    commands,
+    content,
+    contexts,
+    execute,
+    executions,
+    files,
+    keys,
+    meta,
+    ports,
+    pty,
+    sandboxes,
+)
 
 # In the order in which the description lists them.
 ROUTERS: tuple[APIRouter, ...] = (
     execute.router,
     sandboxes.router,
     executions.router,
+    contexts.router,
+    files.router,
+    content.upload_router,
+    content.router,
+    commands.router,
+    pty.router,
     keys.router,
     ports.router,
     meta.router,
