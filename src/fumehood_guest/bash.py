@@ -27,7 +27,7 @@ _START = (
 )
 # Short lines without open quotes: an interrupt that hits bash while it reads one spoils only that one.
 _LOAD = "IFS= read -r -d '' __fumehood_code </proc/self/fd/{code}"
-_RUN = '__fumehood_status "$__fumehood_last"; eval "$__fumehood_code" </dev/null'
+_RUN = '__fumehood_status "$__fumehood_last"; eval "$__fumehood_code" <{stdin}'
 _TELL = "__fumehood_last=$?{restore}; printf '%s %s\\0' {number} \"$__fumehood_last\" >&{status}"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READ_BYTES = 4096
@@ -47,13 +47,14 @@ class BashShell:
         self._number = 0
         self._failed_status = 0
         self._code = os.memfd_create("cell")
+        self._input = os.memfd_create("stdin")
         self._status_read, self._status = os.pipe2(os.O_CLOEXEC)
         stderr = os.dup(2)
         self._process = subprocess.Popen(
             _BASH,
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=(self._code, self._status, stderr),
+            pass_fds=(self._code, self._input, self._status, stderr),
             bufsize=0,
         )
         os.close(stderr)
@@ -77,11 +78,13 @@ class BashShell:
         self._failed_status = 0
 
         with self._gate.closed():
-            os.ftruncate(self._code, 0)
-            os.pwrite(self._code, source.replace("\0", "").encode("utf-8", "surrogateescape"), 0)
+            _fill(self._code, source.replace("\0", "").encode("utf-8", "surrogateescape"))
+            _fill(self._input, execution.stdin or b"")
 
         save, restore = _borrow(execution.envs)
-        self._failed_status = self._run(f"{save}{_LOAD.format(code=self._code)}\n{_RUN}", restore=restore)
+        # Opened anew, so that each cell reads from the beginning.
+        run = _RUN.format(stdin=f"/proc/self/fd/{self._input}" if execution.stdin else "/dev/null")
+        self._failed_status = self._run(f"{save}{_LOAD.format(code=self._code)}\n{run}", restore=restore)
 
     def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
         """Does nothing: no widget lives here."""
@@ -172,6 +175,16 @@ class BashShell:
             os.kill(os.getpid(), -status)
 
         os._exit(status & 0xFF)
+
+
+def _fill(fd: int, content: bytes) -> None:
+    """Replaces what is in a memory file."""
+    os.ftruncate(fd, 0)
+    view = memoryview(content)
+    offset = 0
+
+    while offset < len(view):
+        offset += os.pwrite(fd, view[offset:], offset)
 
 
 def _borrow(envs: Dict[str, str]) -> Tuple[str, str]:

@@ -23,6 +23,7 @@ from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.questions import Answerer, answer, empty_answer
 from fumehood_guest.shell import PythonShell
 from fumehood_guest.signals import SignalGate
+from fumehood_guest.standard_input import BorrowedInput
 from fumehood_guest.streams import Streams
 from fumehood_jail.syscalls import flush_c_stdio
 
@@ -139,7 +140,8 @@ class Context:
         kind = header["type"]
 
         if kind == "execute_request":
-            execution, source = Execution(header), payload.decode("utf-8", "replace")
+            execution = Execution(header)
+            source = execution.take_stdin(payload).decode("utf-8", "replace")
             self._execute(execution, lambda: self._language.run_source(source, execution))
         elif kind in COMM_KINDS:
             execution = Execution({**header, **_HANDLERS})
@@ -176,7 +178,9 @@ class Context:
             self._insist(self._gate.forget_interrupt)
 
         borrowed = BorrowedEnvironment(execution.envs)
-        error = self._run(work, borrowed)
+        # Bash has its own.
+        standard_input = BorrowedInput(None if self._speaks_bash else execution.stdin)
+        error = self._run(work, borrowed, standard_input)
 
         if self._outlet.is_detached:
             self._shell.leave_fork(error)
@@ -186,6 +190,7 @@ class Context:
         self._insist(self._flush_c)
         self._insist(lambda: self._language.report(error))
         self._insist(borrowed.give_back)
+        self._insist(standard_input.give_back)
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
 
     def _answer(self, question: Dict[str, Any], code: str) -> None:
@@ -230,12 +235,15 @@ class Context:
         except OSError:
             return  # user code has closed the descriptor
 
-    def _run(self, work: Callable[[], None], borrowed: BorrowedEnvironment) -> BaseException | None:
+    def _run(
+        self, work: Callable[[], None], borrowed: BorrowedEnvironment, standard_input: BorrowedInput
+    ) -> BaseException | None:
         """Runs code with the gate open; returns what escaped from it."""
         self._inputs.is_cell_running = True
         try:
             try:
                 borrowed.take()
+                standard_input.take()
                 self._gate.open_for_cell()
                 work()
             finally:

@@ -1,4 +1,4 @@
-"""input() and getpass.getpass(), answered by the host.
+"""input() and getpass.getpass(), answered by the host, or by the standard input if the host has sent one.
 
 Runs in a context. The question goes out as a frame; the answer comes back on the channel, which nobody else
 reads while a cell runs. A wait can be interrupted; an answer that comes too late is thrown away by whoever
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import getpass
+import sys
 import threading
 from typing import Any, Callable, Optional
 
@@ -17,7 +18,7 @@ from fumehood_guest.outlet import Outlet
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.streams import Streams
 
-_NO_INPUT = "{name}() has nobody to ask. Pass on_input=... to run_code() to answer."
+_NO_INPUT = "{name}() has nobody to ask. Pass stdin=... or on_input=... to run_code() to answer."
 
 
 class Inputs:
@@ -58,6 +59,9 @@ class Inputs:
     def _ask(self, name: str, prompt: str, *, password: bool) -> str:
         execution = self._outlet.execution
 
+        if execution is not None and execution.stdin is not None:
+            return self._read(prompt)
+
         if (
             not self.is_cell_running
             or execution is None
@@ -78,6 +82,17 @@ class Inputs:
             answer = self._take_answer(execution.id, name)
 
         return answer
+
+    def _read(self, prompt: str) -> str:
+        """Reads a line of what the host has sent as standard input, as a program does that is started with it."""
+        sys.stdout.write(prompt)
+        sys.stdout.flush()
+        line: str = sys.stdin.readline()
+
+        if not line:
+            raise EOFError("EOF when reading a line")
+
+        return line[:-1] if line.endswith("\n") else line
 
     def _take_answer(self, execution_id: str, name: str) -> Optional[str]:
         with self._gate.closed():

@@ -42,6 +42,18 @@ class Execution:
         self.bytes_left = {"stdout": request["stdout_bytes"], "stderr": request["stderr_bytes"]}
         self.dropped = {"stdout": 0, "stderr": 0, "results": 0}
         self.failed = False
+        # What the standard input gives; None when nobody has said.
+        self.stdin: Optional[bytes] = None
+        self._stdin_bytes: Optional[int] = request.get("stdin_bytes")
+
+    def take_stdin(self, payload: bytes) -> bytes:
+        """Cuts the standard input off the payload of its request, and returns the code."""
+        if self._stdin_bytes is None:
+            return payload
+
+        end = len(payload) - self._stdin_bytes
+        self.stdin = payload[end:]
+        return payload[:end]
 
 
 class Outlet:

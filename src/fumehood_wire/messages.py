@@ -176,7 +176,7 @@ def _event(required: Mapping[str, Rule], *, exclusive: Mapping[str, Rule] | None
 
 
 HOST_TO_CONTEXT: Table = {
-    # The payload is the code.
+    # The payload is the code, and behind it as many bytes of standard input as "stdin_bytes" says.
     "execute_request": _message(
         {
             "id": _ID,
@@ -186,7 +186,7 @@ HOST_TO_CONTEXT: Table = {
             "store_history": flag(),
             "envs": _ENVIRONMENT,
         },
-        _AFTER_INTERRUPT,
+        {**_AFTER_INTERRUPT, "stdin_bytes": _COUNT},
         max_payload_bytes=None,
     ),
     # The payload is the line that was typed; "eof" says that there is none.

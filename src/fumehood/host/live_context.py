@@ -274,7 +274,13 @@ def _wire_request(
         "store_history": not request.silent,
         "envs": dict(request.envs),
     }
-    return header, request.code.encode("utf-8", "surrogatepass")
+    code = request.code.encode("utf-8", "surrogatepass")
+
+    if request.stdin is None:
+        return header, code
+
+    stdin = request.stdin.encode("utf-8", "surrogatepass")
+    return {**header, "stdin_bytes": len(stdin)}, code + stdin
 
 
 def _dropped(reply: dict[str, Any] | None) -> Truncation:
