@@ -17,11 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from fumehood import InvalidArgumentError, Sandbox, TemplateStoreError, build_template, list_templates
+from fumehood import (
+    InvalidArgumentError,
+    Sandbox,
+    Template,
+    TemplateError,
+    TemplateStoreError,
+    build_template,
+    list_templates,
+)
 from fumehood.assemble import Settings, make_backend
 from fumehood.portal import Portal
 from fumehood.templates import requirements
 from fumehood.templates.pythons import Interpreter, find_uv, installed_pythons
+from fumehood.templates.verbs import _try_out
 
 from .wheels import make_wheel
 
@@ -283,18 +292,20 @@ def test_a_requirement_that_cannot_be_had_is_told_in_the_installers_words(data: 
     assert "hint: check the names and versions" in said
 
 
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        ("no_such_module", "'no_such_module' is not in its environment"),
-        ("breaking.no_part", "No module named"),
-    ],
-)
-def test_a_module_that_cannot_be_preloaded_fails_the_build(data: Bench, module: str, words: str) -> None:
+def test_a_module_that_cannot_be_preloaded_fails_the_build(data: Bench) -> None:
     """A real sandbox is started before the template counts."""
     data.write("breaking.txt", "--find-links ./wheels\nbreaking\n")
-    said = _unchanged_by(data, "data", "--requirements", "breaking.txt", "--preload", module)
-    assert words in said
+    said = _unchanged_by(data, "data", "--requirements", "breaking.txt", "--preload", "breaking.no_part")
+    assert "No module named 'breaking.no_part'" in said
+
+
+def test_the_trial_misses_what_a_start_would_leave_out() -> None:
+    """A module that is not there at all is reported by other templates; a build refuses it."""
+    with pytest.raises(TemplateError, match="'no_such_module' is not in its environment") as caught:
+        _try_out(Template(name="odd", preload=("no_such_module", "json")))
+
+    assert "preload list" in caught.value.hint
+    _try_out(Template(name="odd", preload=("json",)))
 
 
 def test_an_interrupted_build_leaves_the_old_template_and_no_rubbish(data: Bench) -> None:

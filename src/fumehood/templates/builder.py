@@ -19,6 +19,10 @@ from fumehood.templates.source import Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.templates.template import Template
 
+_OFF_THE_LIST = (
+    "take the modules that start threads off the preload list: sandboxes can import them all the same"
+)
+
 # Starts a real sandbox from a template, and raises what is wrong with it.
 Trial = Callable[[Template], None]
 
@@ -86,8 +90,8 @@ def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say
         raise TemplateStoreError(
             template=recipe.name,
             operation="build",
-            reason=f"no sandbox starts from it: {error.message}",
-            hint=error.hint,
+            reason=f"no sandbox starts from it: {error.step}: {error.reason}",
+            hint=_OFF_THE_LIST if error.step == "preload" else error.hint,
         ) from None
 
     info = new_info(template, version=version, size_bytes=size_bytes, fingerprint=fingerprint)

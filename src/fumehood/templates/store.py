@@ -183,7 +183,7 @@ class TemplateStore:
                     hint="wait for that, or end it",
                 )
 
-            record = self.record(name)
+            build = self._build_of(name)
 
             with self._mutex():
                 with suppress(FileNotFoundError):
@@ -193,7 +193,7 @@ class TemplateStore:
                 os.unlink(self._path(name + ".lock"))
 
         self.sweep()
-        return record is None or not os.path.exists(self._path(_BUILDS, record.build))
+        return not build or not os.path.exists(self._path(_BUILDS, build))
 
     @contextmanager
     def building(self, name: str, say: Say) -> Iterator[None]:
@@ -283,6 +283,7 @@ class TemplateStore:
         return os.path.join(self._folder, *names)
 
     def _build_of(self, name: str) -> str | None:
+        """Returns the build that a name stands for, "" if it stands for none, None if that cannot be read."""
         try:
             record = self.record(name)
         except TemplateStoreError:

@@ -207,6 +207,8 @@ def test_a_damaged_record_is_named_and_deletes_nothing(shelf, text):
     assert "--force" in caught.value.hint
     shelf.open().sweep()
     assert shelf.builds() == before
+    shelf.open().remove("mine")
+    assert (shelf.open().names(), shelf.builds()) == ((), [])
 
 
 def test_a_record_cannot_lead_out_of_its_builds(shelf):
