@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fumehood_wire import messages
+from fumehood_wire import messages, payloads
 from fumehood_wire.frames import Decoder, encode
 from fumehood_wire.states import Conversation, Kind
 
@@ -123,6 +123,18 @@ class Outcome:
         ]
 
     @property
+    def comms(self) -> list[tuple[dict[str, Any], dict[str, Any], list[bytes]]]:
+        """Header, data and buffers of each comm message."""
+        found = []
+
+        for header, payload in self.messages:
+            if "comm_id" in header:
+                content, buffers = payloads.split_comm(header, payload)
+                found.append((header, payloads.parse_comm(content)[0], buffers))
+
+        return found
+
+    @property
     def text(self) -> str | None:
         found = [dict(messages.split_parts(*message)) for message in self.of("execute_result")]
         return found[-1]["text/plain"].decode() if found else None
@@ -193,6 +205,48 @@ class Context:
         messages.check(messages.HOST_TO_CONTEXT, header, code.encode())
         self._conversation.sent(header)
         self._sock.sendall(encode(header, code.encode()))
+
+    def send_question(self, kind: str, code: str, **fields: Any) -> None:
+        """Asks about code and does not wait."""
+        header = {"type": f"{kind}_request", "id": self._conversation.next_id, **fields}
+        messages.check(messages.HOST_TO_CONTEXT, header, code.encode())
+        self._conversation.sent(header)
+        self._sock.sendall(encode(header, code.encode()))
+
+    def ask(self, kind: str, code: str, **fields: Any) -> tuple[dict[str, Any], bytes]:
+        """Asks about code and returns the reply."""
+        self.send_question(kind, code, **fields)
+        header, payload = self.next_message()
+        self._is_interrupting = False
+        assert header["type"] == f"{kind}_reply"
+        return header, payload
+
+    def complete(self, code: str) -> tuple[list[str], str]:
+        """What could stand at the end of the code, and what it would replace."""
+        header, payload = self.ask("complete", code, cursor_pos=len(code))
+        return payloads.parse_matches(payload), code[header["cursor_start"] : header["cursor_end"]]
+
+    def comm(self, kind: str, comm_id: str, data: dict[str, Any], *buffers: bytes, **fields: Any) -> Outcome:
+        """Gives the context a comm message and collects what its handlers bring forth."""
+        self.send_comm(kind, comm_id, data, *buffers, **fields)
+        return self.finish()
+
+    def send_comm(
+        self, kind: str, comm_id: str, data: dict[str, Any], *buffers: bytes, **fields: Any
+    ) -> None:
+        """Gives the context a comm message and does not wait."""
+        header = {
+            "type": kind,
+            "id": self._conversation.next_id,
+            **LIMITS,
+            "comm_id": comm_id,
+            "buffers": [len(one) for one in buffers],
+            **fields,
+        }
+        payload = b"".join((json.dumps({"data": data, "metadata": {}}).encode(), *buffers))
+        messages.check(messages.HOST_TO_CONTEXT, header, payload)
+        self._conversation.sent(header)
+        self._sock.sendall(encode(header, payload))
 
     def answer(self, text: str) -> None:
         """Answers a question."""
