@@ -126,7 +126,7 @@ def _place(token: str) -> Place | None:
         return None
 
     try:
-        started, _, name = base64.urlsafe_b64decode(token).decode().partition("|")
+        started, name = base64.b64decode(token, b"-_", validate=True).decode().split("|")
     except (binascii.Error, ValueError):
         raise InvalidArgumentError(field="nextToken", value=token, allowed="the token of a page") from None
 

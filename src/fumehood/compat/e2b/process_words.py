@@ -11,7 +11,7 @@ from typing import Any
 from fumehood.backends.requests import ProcessEvent, ProcessExited, ProcessSpec
 from fumehood.compat.e2b.fields import Fields
 from fumehood.compat.e2b.paths import inside
-from fumehood.compat.e2b.surroundings import told_envs
+from fumehood.compat.e2b.surroundings import given_envs, told_envs
 from fumehood.errors import InvalidArgumentError
 from fumehood.models import ProcessInfo, PtySize
 
@@ -75,7 +75,7 @@ def read_signal(request: Fields) -> int:
 
 def process_data(info: ProcessInfo, tag: str | None) -> dict[str, Any]:
     """Returns a running command as `List` gives it."""
-    config = {"cmd": info.argv[0], "args": list(info.argv[1:]), "envs": dict(info.envs), "cwd": info.cwd}
+    config = {"cmd": info.argv[0], "args": list(info.argv[1:]), "envs": given_envs(info.envs), "cwd": info.cwd}
     data: dict[str, Any] = {"config": config, "pid": info.pid}
     return data if tag is None else {**data, "tag": tag}
 

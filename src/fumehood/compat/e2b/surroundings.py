@@ -9,8 +9,14 @@ from collections.abc import Mapping
 
 ENVD_PORT = 49983
 INTERPRETER_PORT = 49999
+_TOLD = frozenset({"E2B_SANDBOX", "E2B_SANDBOX_ID"})
 
 
 def told_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment with E2B's own variables, which the caller's overrule."""
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox_id, **envs}
+
+
+def given_envs(envs: Mapping[str, str]) -> dict[str, str]:
+    """Returns what of a command's environment its caller gave."""
+    return {name: value for name, value in envs.items() if name not in _TOLD}
