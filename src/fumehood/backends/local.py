@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
+from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -39,7 +40,7 @@ _T = TypeVar("_T")
 _MAX_MERGED_CHARACTERS = 1 << 16
 
 
-class LocalBackend(Backend):
+class LocalBackend(LoopBound, Backend):
     """Sandboxes in this process.
 
     Args:
@@ -48,8 +49,8 @@ class LocalBackend(Backend):
     """
 
     def __init__(self, supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
         self._supervisor = supervisor
-        self._loop = loop
 
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool of ready sandboxes is full."""
@@ -195,7 +196,7 @@ class LocalBackend(Backend):
             asyncio.run_coroutine_threadsafe(give_up(), self._loop)
             raise
 
-        return stream if self._is_here() else _DistantStream(stream, self._do)
+        return stream if self._is_here() else DistantStream(stream, self._do)
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         """Run code in a sandbox of its own; see the port. All of it is done on the engine's loop."""
@@ -206,18 +207,6 @@ class LocalBackend(Backend):
         await self._do(self._supervisor.aclose)
 
     # -- from the caller's loop to the engine's
-
-    def _is_here(self) -> bool:
-        return asyncio.get_running_loop() is self._loop
-
-    async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        if self._is_here():
-            return await function(*args, **kwargs)
-
-        async def work() -> _T:
-            return await function(*args, **kwargs)
-
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
     async def _with(self, sandbox_id: str, verb: Callable[[LiveSandbox], Awaitable[_T]]) -> _T:
         """Does something with a sandbox that runs."""
@@ -237,61 +226,12 @@ class LocalBackend(Backend):
 
         return self._items(begin)
 
-    async def _items(
-        self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
-    ) -> AsyncGenerator[_T, None]:
-        items: AsyncGenerator[_T, None] | None = None
-
-        async def pull() -> _T:
-            nonlocal items
-
-            if items is None:
-                items = await begin()
-
-            return await items.__anext__()
-
-        try:
-            while True:
-                try:
-                    item = await self._do(_no_stop, pull)
-                except _EndedError:
-                    return
-
-                yield item
-        finally:
-            if items is not None:
-                await self._do(items.aclose)
-
-    async def _pulled(
-        self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop
-    ) -> AsyncGenerator[bytes, None]:
-        """On the engine's loop: takes pieces from an iterator that belongs to the caller's loop."""
-        iterator = chunks.__aiter__()
-
-        while True:
-            pull = asyncio.run_coroutine_threadsafe(_no_stop(iterator.__anext__), loop)
-            try:
-                yield await asyncio.wrap_future(pull)
-            except _EndedError:
-                return
-
     async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return function(*args, **kwargs)
 
 
 def _unheard(_event: Event) -> None:
     """Where the events of an execution go that nobody follows; its record has them too."""
-
-
-class _EndedError(Exception):
-    """An iterator has ended. StopAsyncIteration itself cannot be raised through a future."""
-
-
-async def _no_stop(pull: Callable[[], Awaitable[_T]]) -> _T:
-    try:
-        return await pull()
-    except StopAsyncIteration:
-        raise _EndedError from None
 
 
 async def _followed(
@@ -322,31 +262,6 @@ async def _settled(task: asyncio.Task[Execution]) -> None:
     # Read it once: a reader who left early must not make the loop report an error as never retrieved.
     if not task.cancelled():
         task.exception()
-
-
-class _DistantStream(ByteStream):
-    """A stream that lives on the engine's loop, for a caller on another."""
-
-    def __init__(self, stream: ByteStream, do: Callable[..., Awaitable[Any]]) -> None:
-        self._stream = stream
-        self._do = do
-
-    async def read(self) -> bytes:
-        """Return what has arrived; see `ByteStream`."""
-        data: bytes = await self._do(self._stream.read)
-        return data
-
-    async def write(self, data: bytes) -> None:
-        """Send bytes; see `ByteStream`."""
-        await self._do(self._stream.write, data)
-
-    async def end(self) -> None:
-        """Send no more; see `ByteStream`."""
-        await self._do(self._stream.end)
-
-    async def close(self) -> None:
-        """Let go of the connection; see `ByteStream`."""
-        await self._do(self._stream.close)
 
 
 class _EventQueue:

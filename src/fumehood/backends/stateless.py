@@ -31,6 +31,7 @@ from fumehood.models import FileInfo, Isolation, SandboxInfo
 if TYPE_CHECKING:
     from fumehood.backends.base import Backend
 
+DEFAULT_OUTPUT_BYTES = 32 * MIB
 _MAX_FILES = 1000
 _MAX_FILES_BYTES = 256 * MIB
 _PIECE_BYTES = 1 * MIB
@@ -57,7 +58,7 @@ class StatelessRequest:
     stdin: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
-    max_output_bytes: int = 32 * MIB
+    max_output_bytes: int = DEFAULT_OUTPUT_BYTES
 
     def __post_init__(self) -> None:
         check_integer("max_output_bytes", self.max_output_bytes, low=0, high=_MAX_FILES_BYTES)

@@ -6,6 +6,7 @@ not begun.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -57,10 +58,11 @@ class Allowance:
         self.principal.policy.check_limits(spec.limits)
         return replace(spec, timeout_seconds=self.bounded_seconds(spec.timeout_seconds))
 
-    def bounded_seconds(self, timeout_seconds: float | None) -> float:
-        """Returns a lifetime: the one that was asked for, within the server's longest."""
-        wanted = self.settings.sandbox_seconds if timeout_seconds is None else timeout_seconds
-        return min(wanted, self.settings.max_sandbox_seconds)
+    def bounded_seconds(self, timeout_seconds: float | None) -> float | None:
+        """Returns a lifetime: the one that was asked for, within the server's longest; None is no end."""
+        wanted = timeout_seconds or self.settings.sandbox_seconds or math.inf
+        seconds = min(wanted, self.settings.max_sandbox_seconds or math.inf)
+        return None if seconds == math.inf else seconds
 
     @asynccontextmanager
     async def new_sandbox(self) -> AsyncGenerator[None, None]:

@@ -49,8 +49,12 @@ class ServerSettings:
     max_concurrent_runs: int = _told("stateless runs at once; 0: four for each core", 0, 0, 10_000)
     max_queued_runs: int = _told("stateless runs that may wait", 1000, 0, 1_000_000)
     queue_seconds: float = _told("how long a stateless run may wait to be begun", 30.0, 0, 3600)
-    sandbox_seconds: float = _told("lifetime of a sandbox for which none is asked", 300.0, 1, 86_400 * 365)
-    max_sandbox_seconds: float = _told("longest lifetime that may be asked for", 86_400.0, 1, 86_400 * 365)
+    sandbox_seconds: float = _told(
+        "lifetime of a sandbox for which none is asked; 0: no end", 300.0, 0, 86_400 * 365
+    )
+    max_sandbox_seconds: float = _told(
+        "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
+    )
     max_body_bytes: int = _told("largest request body but for uploads of files", 64 * MIB, 1024, 1 << 40)
     max_upload_bytes: int = _told("largest file that may be uploaded", 1 << 30, 1024, 1 << 50)
     drain_seconds: float = _told("how long requests under way may go on when the server ends", 10.0, 0, 3600)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from fumehood.server.auth import AnyCaller, ServicesOf
-from fumehood.server.schemas.meta import Health, ServerInfo
+from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
+from fumehood.server.routes.sandboxes import answer
+from fumehood.server.schemas.meta import CapacityAnswer, Health, ServerInfo
 
 router = APIRouter(tags=["server"])
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,3 +54,9 @@ async def info(principal: AnyCaller, services: ServicesOf) -> ServerInfo:
     """Gives the version, the isolation level and the room that is left."""
     capacity = await services.backend.capacity()
     return ServerInfo.of(capacity, services.settings.dialects)
+
+
+@router.get("/v1/capacity", summary="What the host has left", response_model=CapacityAnswer)
+async def capacity(principal: KeysCaller, services: ServicesOf) -> Response:
+    """Gives what the host has and how much of it is taken, for the server's owner and for placement."""
+    return answer(await services.backend.capacity())

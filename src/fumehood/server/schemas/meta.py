@@ -5,6 +5,10 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from fumehood.models import Capacity
+from fumehood.server.schemas.describe import model_of
+
+
+CapacityAnswer = model_of(Capacity)
 
 
 class Health(BaseModel):
@@ -30,7 +34,7 @@ class ServerInfo(BaseModel):
         """Makes it from what the backend says."""
         return cls(
             version=capacity.version,
-            isolation=capacity.isolation,
+            isolation=capacity.isolation_level,
             sandboxes=capacity.sandboxes,
             max_sandboxes=capacity.max_sandboxes,
             cpu_cores=capacity.cpu_cores,

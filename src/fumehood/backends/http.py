@@ -1,0 +1,424 @@
+"""Sandboxes that live elsewhere: the port, over a server's native API.
+
+Runs in the process that asks. Each verb is one request; nothing is kept here but connections. What the server
+answers is checked and becomes the same values, and the same errors, as those of a sandbox in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from fumehood.backends.base import Backend
+from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
+from fumehood.backends.http_lines import event_of, process_event_of
+from fumehood.backends.loop_bound import DistantStream, LoopBound
+from fumehood.backends.questions import (
+    Answer,
+    CodeCompleteness,
+    CodeCompletion,
+    CodeInspection,
+    CommMessage,
+    CompleteCode,
+    InspectCode,
+    Question,
+)
+from fumehood.backends.requests import (
+    DEFAULT_CONTEXT_ID,
+    CloseStdin,
+    ContextCall,
+    CreateContext,
+    ExecuteRequest,
+    FileCall,
+    InputAnswer,
+    ListContexts,
+    ListFiles,
+    ListProcesses,
+    MakeDir,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    RemoveContext,
+    RemoveFile,
+    RenameFile,
+    ResizePty,
+    RestartContext,
+    SandboxSpec,
+    SendStdin,
+    SignalProcess,
+    StatFile,
+)
+from fumehood.backends.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
+from fumehood.backends.streams import ByteStream
+from fumehood.deserialise import DataError, read_value
+from fumehood.errors import SandboxClosedError, SandboxNotFoundError, TemplateError
+from fumehood.events import Event
+from fumehood.execution import Execution
+from fumehood.models import (
+    Capacity,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    ProcessInfo,
+    SandboxInfo,
+)
+from fumehood.serialise import as_data
+from fumehood.service_errors import HostUnavailableError
+
+_T = TypeVar("_T")
+_LIST_PAGE = 1000
+_MAX_PIECE_BYTES = 1 << 20
+
+
+class HttpBackend(LoopBound, Backend):
+    """The sandboxes of a server.
+
+    Args:
+        address: Where it is.
+        loop: The loop that the connections live on; it runs, or will.
+        on_behalf: In the name of whom sandboxes are made: only a host, whose socket is its owner's alone, hears it.
+    """
+
+    def __init__(
+        self, address: ServerAddress, loop: asyncio.AbstractEventLoop, *, on_behalf: bool = False
+    ) -> None:
+        super().__init__(loop)
+        self._connection = HttpConnection(address)
+        self._on_behalf = on_behalf
+
+    # -- sandboxes
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox; see the port."""
+        if not isinstance(spec.template, str):
+            raise TemplateError(
+                template=spec.template.name,
+                reason="a server knows templates by their names",
+                hint="build it there with `fumehood template build`, and give its name",
+            )
+
+        body = _fields(spec, without=("owner",))
+        owner = spec.owner if self._on_behalf else None
+        answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
+        return self._read(SandboxInfo, answer)
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a living sandbox; see the port."""
+        return self._read(SandboxInfo, await self._ask("GET", _path(sandbox_id)))
+
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes; see the port."""
+        found: list[SandboxInfo] = []
+        cursor: str | None = None
+
+        while True:
+            query = query_of(limit=_LIST_PAGE, cursor=cursor, owner=owner if self._on_behalf else None)
+            page = await self._ask("GET", "/v1/sandboxes", params=query)
+            found.extend(self._read(SandboxInfo, item) for item in page["items"])
+            cursor = page["next_cursor"]
+
+            if cursor is None:
+                return tuple(info for info in found if owner is None or info.owner == owner)
+
+    async def capacity(self) -> Capacity:
+        """Tell what there is room for; see the port."""
+        return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
+
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        """End a sandbox; see the port."""
+        try:
+            await self._ask("DELETE", _path(sandbox_id), params=query_of(wait=None if wait else "false"))
+        except (SandboxNotFoundError, SandboxClosedError):
+            return False
+
+        return True
+
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; see the port."""
+        await self._ask("POST", _path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds})
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox; see the port."""
+        return bool((await self._ask("POST", _path(sandbox_id, "pause")))["changed"])
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a paused sandbox go on; see the port."""
+        return bool((await self._ask("POST", _path(sandbox_id, "resume")))["changed"])
+
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now; see the port."""
+        return self._read(Metrics, await self._ask("GET", _path(sandbox_id, "metrics")))
+
+    # -- code
+
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context; see the port."""
+        return self._lines(event_of, "POST", _path(sandbox_id, "executions"), json=_execution(request))
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end; see the port."""
+        if request.allow_input:
+            # Questions come in a stream only.
+            return await super().run(sandbox_id, request)
+
+        answer = await self._ask("POST", _path(sandbox_id, "executions"), json=_execution(request))
+        return self._read(Execution, answer)
+
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer a question of running code; see the port."""
+        path = _path(sandbox_id, "executions", answer.execution_id, "input")
+        await self._ask("POST", path, json={"request_id": answer.request_id, "text": answer.text})
+
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context; see the port."""
+        path = _path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "interrupt")
+        return bool((await self._ask("POST", path))["interrupted"])
+
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; see the port."""
+        place = _path(sandbox_id, "contexts")
+
+        match call:
+            case CreateContext(language=language, cwd=cwd):
+                made = await self._ask("POST", place, json={"language": language, "cwd": cwd})
+                return (self._read(ContextInfo, made),)
+            case ListContexts():
+                found = await self._ask("GET", place)
+                return tuple(self._read(ContextInfo, item) for item in found["items"])
+            case RestartContext(context_id=context_id):
+                made = await self._ask("POST", f"{place}/{_quoted(context_id)}/restart")
+                return (self._read(ContextInfo, made),)
+            case RemoveContext(context_id=context_id):
+                await self._ask("DELETE", f"{place}/{_quoted(context_id)}")
+                return ()
+
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code; see the port."""
+        place = _path(sandbox_id, "contexts", question.context_id or DEFAULT_CONTEXT_ID)
+        body = _fields(question, without=("context_id",))
+
+        match question:
+            case CompleteCode():
+                return self._read(CodeCompletion, await self._ask("POST", f"{place}/complete", json=body))
+            case InspectCode():
+                return self._read(CodeInspection, await self._ask("POST", f"{place}/inspect", json=body))
+            case _:
+                answer = await self._ask("POST", f"{place}/is_complete", json=body)
+                return self._read(CodeCompleteness, answer)
+
+    def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context; see the port."""
+        path = _path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "comm")
+        return self._lines(event_of, "POST", path, json=as_data(message))
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own, in one request; see the port."""
+        if not isinstance(request.spec.template, str) or request.max_output_bytes != DEFAULT_OUTPUT_BYTES:
+            return await super().run_once(request)
+
+        return self._read(StatelessReply, await self._ask("POST", "/v1/execute", json=_stateless(request)))
+
+    # -- files
+
+    def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces; see the port."""
+        return self._items(lambda: _ready(self._content(sandbox_id, request)))
+
+    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+        """Write a file; see the port."""
+        pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
+        place = _path(sandbox_id, "files", "content")
+        answer = await self._ask("PUT", place, params={"path": path}, content=_unbroken(pieces))
+        return self._read(FileInfo, answer)
+
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; see the port."""
+        place = _path(sandbox_id, "files")
+
+        match call:
+            case StatFile(path=path):
+                return (self._file(await self._ask("GET", f"{place}/info", params={"path": path})),)
+            case ListFiles(path=path, depth=depth):
+                found = await self._ask("GET", place, params={"path": path, "depth": depth})
+                return tuple(self._file(item) for item in found["items"])
+            case MakeDir(path=path):
+                return (self._file(await self._ask("POST", f"{place}/directories", json={"path": path})),)
+            case RemoveFile(path=path):
+                await self._ask("DELETE", place, params={"path": path})
+                return ()
+            case RenameFile(source=source, destination=destination):
+                body = {"source": source, "destination": destination}
+                return (self._file(await self._ask("POST", f"{place}/rename", json=body)),)
+
+    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory; see the port."""
+        query = {"path": path, "recursive": str(recursive).lower()}
+        lines = self._lines(dict, "GET", _path(sandbox_id, "files", "watch"), params=query)
+        # The first line says that the watch has begun.
+        await anext(lines)
+        return self._changes(lines)
+
+    # -- commands and ports
+
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; see the port."""
+        return self._read(
+            ProcessInfo, await self._ask("POST", _path(sandbox_id, "commands"), json=_fields(spec))
+        )
+
+    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command; see the port."""
+        return self._lines(process_event_of, "GET", _path(sandbox_id, "commands", str(pid), "output"))
+
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; see the port."""
+        place = _path(sandbox_id, "commands")
+
+        match call:
+            case ListProcesses():
+                found = await self._ask("GET", place)
+                return tuple(self._read(ProcessInfo, item) for item in found["items"])
+            case SendStdin(pid=pid, data=data):
+                await self._ask("POST", f"{place}/{pid}/stdin", content=data)
+            case CloseStdin(pid=pid):
+                await self._ask("POST", f"{place}/{pid}/stdin/close")
+            case SignalProcess(pid=pid, signal=number):
+                await self._ask("POST", f"{place}/{pid}/signal", json={"signal": number})
+            case ResizePty(pid=pid, size=size):
+                await self._ask("POST", f"{place}/{pid}/resize", json=as_data(size))
+
+        return ()
+
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a port of a sandbox; see the port."""
+        path = f"/v1/sandboxes/{_quoted(sandbox_id)}/tunnels/{port}"
+        stream = await self._do(self._connection.tunnel, path, sandbox_id)
+        return stream if self._is_here() else DistantStream(stream, self._do)
+
+    async def aclose(self) -> None:
+        """Let go of the connections; the sandboxes live on, since the server keeps them."""
+        await self._do(self._connection.aclose)
+
+    # -- requests
+
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+        return await self._do(lambda: self._connection.ask(method, path, **options))
+
+    def _lines(
+        self, read: Callable[[dict[str, Any]], _T], method: str, path: str, **options: Any
+    ) -> AsyncGenerator[_T, None]:
+        async def lines() -> AsyncGenerator[_T, None]:
+            async with aclosing(self._connection.lines(method, path, **options)) as found:
+                async for line in found:
+                    yield self._checked(read, line)
+
+        return self._items(lambda: _ready(lines()))
+
+    async def _content(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        if request.length_bytes == 0:
+            await self._connection.ask(
+                "GET", _path(sandbox_id, "files", "info"), params={"path": request.path}
+            )
+            return
+
+        last = "" if request.length_bytes is None else request.offset_bytes + request.length_bytes - 1
+        is_whole = request.offset_bytes == 0 and request.length_bytes is None
+        headers = {} if is_whole else {"Range": f"bytes={request.offset_bytes}-{last}"}
+        place = _path(sandbox_id, "files", "content")
+
+        async with self._connection.stream(
+            "GET", place, params={"path": request.path}, headers=headers, past_the_end=(416,)
+        ) as answer:
+            if answer.status_code != 416:
+                async for piece in answer.aiter_bytes(_MAX_PIECE_BYTES):
+                    yield piece
+
+    async def _changes(self, lines: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[FileChange, None]:
+        async with aclosing(lines):
+            async for line in lines:
+                yield self._read(FileChange, line)
+
+    def _file(self, data: object) -> FileInfo:
+        return self._read(FileInfo, data)
+
+    def _read(self, kind: type[_T], data: object) -> _T:
+        return self._checked(lambda value: read_value(kind, value), data)
+
+    def _checked(self, read: Callable[[Any], _T], data: object) -> _T:
+        try:
+            return read(data)
+        except DataError as error:
+            raise HostUnavailableError(
+                host=self._connection.address.name,
+                reason=f"its answer does not fit: {error}",
+                outcome_unknown=True,
+            ) from None
+
+
+async def connect_to_host(socket_path: str) -> HttpBackend:
+    """Return the backend of a host that listens on a unix socket, on the loop that runs."""
+    address = ServerAddress(url="http://host", socket_path=socket_path)
+    backend = HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
+
+    try:
+        await backend.capacity()
+    except BaseException:
+        await backend.aclose()
+        raise
+
+    return backend
+
+
+async def _ready(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    return items
+
+
+async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yields the pieces; an empty one would end a chunked body."""
+    async for piece in pieces:
+        if piece:
+            yield bytes(piece)
+
+
+def _path(sandbox_id: str, *parts: str) -> str:
+    return "/".join(["/v1/sandboxes", _quoted(sandbox_id), *map(_quoted, parts)])
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
+
+
+def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    data = as_data(value)
+    assert isinstance(data, dict)
+    return {name: item for name, item in data.items() if name not in without}
+
+
+def _execution(request: ExecuteRequest) -> dict[str, Any]:
+    data = _fields(request, without=("wall_seconds",))
+    return {**data, "timeout_seconds": request.wall_seconds}
+
+
+def _stateless(request: StatelessRequest) -> dict[str, Any]:
+    return {
+        "code": request.code.code,
+        "language": request.code.language,
+        "template": request.spec.template,
+        "limits": as_data(request.spec.limits),
+        "envs": {**request.spec.envs, **request.code.envs},
+        "strict": request.spec.strict,
+        "stdin": request.stdin,
+        "timeout_seconds": request.code.wall_seconds,
+        "outputs": list(request.outputs),
+        "files": {
+            path: {"base64": base64.b64encode(content).decode()} for path, content in request.files.items()
+        },
+    }
