@@ -1,0 +1,52 @@
+"""What the tests of the native routes start from: a client of the owner, and a sandbox of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+_SECONDS = 60
+
+
+@pytest.fixture
+def api(server: Any) -> Iterator[httpx2.Client]:
+    """A client with the owner's token."""
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=_SECONDS) as client:
+        yield client
+
+
+@pytest.fixture
+def place(api: httpx2.Client) -> Iterator[str]:
+    """The address of a sandbox that nobody else uses."""
+    answer = api.post("/v1/sandboxes", json={})
+    assert answer.status_code == 201, answer.text
+    path = f"/v1/sandboxes/{answer.json()['id']}"
+    yield path
+    api.delete(path)
+
+
+@pytest.fixture
+def other(server: Any, api: httpx2.Client) -> Iterator[httpx2.Client]:
+    """A client with a key of somebody else."""
+    made = api.post("/v1/keys", json={"name": "somebody else"})
+    assert made.status_code == 201, made.text
+    headers = {"Authorization": f"Bearer {made.json()['token']}"}
+
+    with httpx2.Client(base_url=server.url, headers=headers, timeout=_SECONDS) as client:
+        yield client
+
+
+@pytest.fixture
+def run(api: httpx2.Client, place: str) -> Callable[..., dict[str, Any]]:
+    """Runs code in the sandbox and gives the execution."""
+
+    def run_code(code: str, **given: Any) -> dict[str, Any]:
+        answer = api.post(f"{place}/executions", json={"code": code, **given})
+        assert answer.status_code == 200, answer.text
+        execution: dict[str, Any] = answer.json()
+        return execution
+
+    return run_code
