@@ -69,7 +69,6 @@ def s3() -> Iterator[Place]:
             "access_key_id": "key",
             "secret_access_key": "secret",
             "region": "us-east-1",
-            "client_options": {"allow_http": True},
         }
         yield Place("s3://bucket/some/prefix", options, address)
 
@@ -94,7 +93,6 @@ def azure(folder: pathlib.Path) -> Iterator[Place]:
             "account_name": ACCOUNT,
             "account_key": ACCOUNT_KEY,
             "endpoint": f"{address}/{ACCOUNT}",
-            "client_options": {"allow_http": True},
         }
         yield Place("az://container/some/prefix", options, address)
 

@@ -228,7 +228,6 @@ def test_other_addresses_are_refused(location):
 def test_a_store_that_does_not_answer_is_told_at_the_start_and_later():
     """Without its words in the message that a caller reads."""
     options = {"endpoint": "http://127.0.0.1:1", "access_key_id": "key", "secret_access_key": "secret"}
-    options |= {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
 
     async def scene() -> None:
         blobs = open_blobs("s3://bucket", options=options)
@@ -241,6 +240,48 @@ def test_a_store_that_does_not_answer_is_told_at_the_start_and_later():
 
         assert caught.value.message == "the storage failed while storing a file"
         assert "127.0.0.1" in caught.value.reason
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_settings_come_from_the_usual_variables(place, monkeypatch):
+    """Those that the tools of the store's vendor read as well."""
+    for name, option in {
+        "AWS_ENDPOINT_URL": "endpoint",
+        "AWS_ACCESS_KEY_ID": "access_key_id",
+        "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+        "AWS_REGION": "region",
+    }.items():
+        monkeypatch.setenv(name, place.options[option])
+
+    async def scene() -> None:
+        stored = await open_blobs(place.location).put(b"x")
+        assert await open_blobs(place.location, options=place.options).read(stored.name, max_bytes=1) == b"x"
+
+    asyncio.run(scene())
+
+
+def test_an_upload_that_is_cancelled_leaves_nothing(tmp_path):
+    """Whoever sent it has gone away."""
+
+    async def scene() -> None:
+        begun = asyncio.Event()
+
+        async def endless() -> AsyncIterator[bytes]:
+            async for chunk in stream_of(14):
+                yield chunk
+
+            begun.set()
+            await asyncio.Event().wait()
+
+        blobs = open_blobs(str(tmp_path))
+        upload = asyncio.create_task(blobs.put(endless()))
+        await begun.wait()
+        upload.cancel()
+        await asyncio.gather(upload, return_exceptions=True)
+        assert upload.cancelled()
+        assert await names(blobs, "files") == set()
 
     asyncio.run(scene())
 
