@@ -1,0 +1,261 @@
+"""Pausing: nothing in a sandbox runs, nothing is lost, no clock of it goes on; and what still answers meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from fumehood import (
+    InvalidArgumentError,
+    PathNotFoundError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+    SandboxPausedError,
+)
+
+# A thread that never rests, and notes the longest time that it was kept from running; and a child.
+_BUSY = """
+import os, subprocess, threading, time
+longest = 0
+stops = []
+def count():
+    global longest
+    last = time.monotonic()
+    while not stops:
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+thread = threading.Thread(target=count)
+thread.start()
+child = subprocess.Popen(["sleep", "1000"])
+pids = (os.getpid(), child.pid)
+"""
+_PIDS = "stops.append(1); thread.join(); (os.getpid(), child.pid) == pids, child.poll()"
+
+
+@pytest.fixture
+def other(sync_face):
+    """A sandbox that takes its time while another one is paused."""
+    return sync_face.open()
+
+
+def let_pass(other, seconds):
+    """Let real time pass, in which the machine has something to do."""
+    other.run_code(f"import time; time.sleep({seconds})")
+
+
+def wait_for_state(sandbox, state):
+    """Wait until a sandbox that nobody calls has come into a state."""
+    deadline = time.monotonic() + 10
+
+    while sandbox.get_info().state != state:
+        assert time.monotonic() < deadline, f"it is not {state}"
+
+
+def test_nothing_runs_while_it_is_paused(sandbox, other):
+    """Threads and children use no CPU time; afterwards they are the same, and go on where they were."""
+    sandbox.run_code(_BUSY)
+
+    assert sandbox.pause() is True
+    began = time.monotonic()
+    before = sandbox.get_metrics()
+    let_pass(other, 0.3)
+    after = sandbox.get_metrics()
+    paused_seconds = time.monotonic() - began
+    assert sandbox.resume() is True
+
+    assert after.cpu_seconds == before.cpu_seconds
+    assert after.processes == before.processes > 3
+    assert sandbox.run_code(_PIDS).text == "(True, None)"
+    assert float(sandbox.run_code("longest").text) >= paused_seconds
+
+
+def test_pausing_twice_is_pausing_once(sandbox):
+    """The second call says that there was nothing to do."""
+    assert sandbox.pause() is True
+    assert sandbox.pause() is False
+    assert sandbox.resume() is True
+    assert sandbox.resume() is False
+    assert sandbox.run_code("6 * 7").text == "42"
+
+
+def test_a_paused_sandbox_says_so(face, sandbox):
+    """What needs the sandbox itself raises; what does not is answered, and wakes nobody."""
+    handle = sandbox.commands.run("cat", background=True, stdin=True)
+    sandbox.pause()
+
+    for call in (
+        lambda: sandbox.run_code("1"),
+        lambda: list(sandbox.stream_code("1")),
+        lambda: sandbox.interrupt(),
+        lambda: sandbox.create_code_context(),
+        lambda: sandbox.list_code_contexts(),
+        lambda: sandbox.files.read("x"),
+        lambda: sandbox.files.write("x", b"1"),
+        lambda: sandbox.files.watch("."),
+        lambda: sandbox.commands.run("true"),
+        lambda: sandbox.commands.list(),
+        lambda: handle.send_stdin("line\n"),
+        lambda: sandbox.pty.create(),
+    ):
+        with pytest.raises(SandboxPausedError, match=sandbox.id) as caught:
+            call()
+
+        assert "auto_resume" in caught.value.hint
+
+    info = sandbox.get_info()
+    assert (info.state, info.ends_at) == ("paused", None)
+    assert [one.state for one in face.list() if one.id == sandbox.id] == ["paused"]
+    assert sandbox.is_running()
+    assert sandbox.get_metrics().processes > 1
+    sandbox.set_timeout(100)
+    assert sandbox.get_info().state == "paused"
+
+    sandbox.resume()
+    handle.send_stdin("line\n")
+    handle.close_stdin()
+    assert handle.wait().stdout == "line\n"
+
+
+def test_a_call_resumes_it_if_it_may(face):
+    """With `auto_resume` the next call finds it as it was, whatever the call is."""
+    sandbox = face.open(auto_resume=True)
+    sandbox.run_code("x = 41")
+    assert sandbox.get_info().auto_resume
+
+    sandbox.pause()
+    assert sandbox.run_code("x + 1").text == "42"
+    assert sandbox.get_info().state == "running"
+
+    sandbox.pause()
+
+    with pytest.raises(PathNotFoundError):
+        sandbox.files.read("not there")
+
+    sandbox.pause()
+    assert sandbox.kill() is True
+
+
+def test_calls_at_the_same_time_resume_it_once(sync_face):
+    """Whoever comes first resumes it, and nobody is turned away."""
+    sandbox = sync_face.open(auto_resume=True)
+    sandbox.pause()
+    texts = []
+    threads = [
+        threading.Thread(target=lambda: texts.append(sandbox.run_code("6 * 7").text)) for _ in range(5)
+    ]
+
+    for thread in threads:
+        thread.start()
+
+    for thread in threads:
+        thread.join()
+
+    assert texts == ["42"] * 5
+
+
+def test_running_code_keeps_its_time(sync_face, other):
+    """The wall time of an execution does not pass during a pause, is not counted, and ends it afterwards."""
+    sandbox = sync_face.open()
+    started = threading.Event()
+    got = []
+
+    def run(code, timeout):
+        got.append(sandbox.run_code(code, timeout=timeout, on_stdout=lambda _: started.set()))
+
+    for code in ("print('on'); import time; time.sleep(0.1); 'done'", "print('on')\nwhile True: pass"):
+        started.clear()
+        thread = threading.Thread(target=run, args=(code, 0.6))
+        thread.start()
+        assert started.wait(10)
+        sandbox.pause()
+        let_pass(other, 0.8)
+        sandbox.resume()
+        thread.join()
+
+    done, stopped = got
+    assert (done.text, done.error) == ("'done'", None)
+    assert done.usage.wall_seconds < 0.6
+    assert stopped.error.kind == "time_limit"
+    assert not stopped.state_lost
+
+
+def test_a_command_keeps_its_time(sandbox, other):
+    """The `timeout` of a command stands still as well."""
+    handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True, timeout=0.6)
+    sandbox.pause()
+    let_pass(other, 0.8)
+    sandbox.resume()
+    handle.send_stdin("it\n")
+
+    assert handle.wait().stdout == "got it\n"
+
+
+def test_no_time_of_the_sandbox_passes(face, other):
+    """A paused sandbox is neither idle nor over; resumed, it has the time that it had left."""
+    sandbox = face.open(timeout=0.6, idle_timeout=0.6)
+    sandbox.pause()
+    let_pass(other, 0.8)
+    assert sandbox.get_info().ends_at is None
+
+    sandbox.resume()
+    assert sandbox.get_info().ends_at > datetime.now(UTC)
+    assert sandbox.run_code("6 * 7").text == "42"
+
+    with pytest.raises(SandboxClosedError) as caught:
+        sandbox.run_code("import time; time.sleep(20)")
+
+    assert caught.value.reason == "expired"
+
+
+def test_a_new_time_counts_from_when_it_is_resumed(face, other):
+    """`set_timeout` of a paused sandbox ends nothing while it is paused."""
+    sandbox = face.open()
+    sandbox.pause()
+    sandbox.set_timeout(0.3)
+    let_pass(other, 0.5)
+    assert sandbox.get_info().state == "paused"
+    sandbox.resume()
+
+    with pytest.raises(SandboxClosedError) as caught:
+        sandbox.run_code("import time; time.sleep(20)")
+
+    assert caught.value.reason == "expired"
+
+
+def test_its_time_is_over_and_it_is_paused(face):
+    """With `on_timeout` it is not killed; resumed, it has all of its time once more."""
+    sandbox = face.open(timeout=0.5, on_timeout="pause")
+    sandbox.run_code("x = 42")
+    wait_for_state(sandbox, "paused")
+    assert sandbox.get_info().ends_at is None
+
+    sandbox.resume()
+    assert sandbox.get_info().ends_at > datetime.now(UTC)
+    assert sandbox.run_code("x").text == "42"
+    wait_for_state(sandbox, "paused")
+    assert sandbox.kill() is True
+
+
+def test_what_is_paused_can_be_killed(sandbox):
+    """It ends at once, with everything in it."""
+    sandbox.run_code(_BUSY)
+    sandbox.pause()
+
+    assert sandbox.kill() is True
+    assert sandbox.is_running() is False
+
+    for call in (sandbox.pause, sandbox.resume):
+        with pytest.raises(SandboxClosedError):
+            call()
+
+
+def test_only_what_is_there_is_paused(face):
+    """Bad arguments are named, unknown ids are unknown."""
+    with pytest.raises(InvalidArgumentError, match="on_timeout"):
+        face.open(on_timeout="sleep")
+
+    with pytest.raises(SandboxNotFoundError):
+        face.connect("never")
