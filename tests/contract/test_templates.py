@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fumehood import InvalidArgumentError, Template, TemplateError
+from fumehood import InvalidArgumentError, Limits, SandboxStartError, Template, TemplateError
 
 
 def test_a_template_says_what_is_preloaded(face):
@@ -44,6 +44,85 @@ def test_a_template_of_another_interpreter_runs_it(face):
     sandbox = face.open(Template(name="by-path", python=sys.executable, preload=()))
 
     assert sandbox.run_code("import sys; sys.version_info[:2]").text == str(sys.version_info[:2])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder that everybody may read, as tmp_path is not."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+def test_files_and_variables_of_a_template_are_in_each_sandbox(face, folder):
+    """Each has its own copy of a small file, a link to a large one, and the variables in cells and commands."""
+    (folder / "sub").mkdir()
+    (folder / "sub" / "note.txt").write_text("given")
+    (folder / "link").symlink_to("sub/note.txt")
+    (folder / "large").write_bytes(b"x" * (2 << 20))
+    template = Template(
+        name=f"giving-{face.kind}", preload=(), files=str(folder), envs={"WHO": "Ada", "TZ": "Asia/Tokyo"}
+    )
+    first, second = face.open(template), face.open(template)
+
+    first.files.write("sub/note.txt", "changed")
+    assert second.files.read("link") == "given"
+    assert second.files.get_info("large").symlink_target == "/opt/template/large"
+    assert second.files.get_info("sub/note.txt").owner == "user"
+    assert (
+        second.run_code("import os; len(open('large').read()), os.environ['WHO']").text == "(2097152, 'Ada')"
+    )
+    second.restart_code_context("default")
+    assert second.commands.run("echo $WHO $TZ").stdout == "Ada Asia/Tokyo\n"
+    assert face.open(template, envs={"WHO": "Bob"}).run_code("import os; os.environ['WHO']").text == "'Bob'"
+
+
+def test_variables_of_a_template_hold_while_its_modules_are_imported(face):
+    """What a module reads at its import is what its sandboxes have."""
+    template = Template(name=f"read-{face.kind}", preload=("webbrowser",), envs={"BROWSER": "mine"})
+    found = face.open(template).run_code("import webbrowser; webbrowser.get().name").text
+    assert found == "'mine'"
+
+
+def test_files_that_do_not_fit_are_told_at_the_start(face, folder):
+    """The error says what to allow."""
+    for name in ("data", "more"):
+        (folder / name).write_bytes(b"x" * (1 << 20))
+
+    template = Template(name=f"full-{face.kind}", preload=(), files=str(folder))
+    with pytest.raises(SandboxStartError, match="template's files") as caught:
+        face.open(template, limits=Limits(disk_bytes=1 << 20))
+
+    assert "disk_bytes" in caught.value.hint
+    assert face.open(template).files.get_info("data").size_bytes == 1 << 20
+
+
+@pytest.mark.parametrize("closed", ["given", "given/sub", "given/sub/a.txt"])
+def test_files_that_no_guest_may_read_are_told_at_the_start(face, folder, closed):
+    """A guest is nobody on this machine; the error names the file and the way out."""
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.txt").write_text("a")
+    (folder.parent / closed).chmod(0o700)
+    template = Template(name=f"closed-{face.kind}-{closed}", preload=(), files=str(folder))
+    with pytest.raises(TemplateError, match=f"{closed}' may not be read") as caught:
+        face.open(template)
+
+    assert "chmod -R a+rX" in caught.value.hint
+
+
+def test_files_that_are_not_there_are_told_at_the_start(face, folder):
+    """The error names the folder."""
+    with pytest.raises(SandboxStartError, match="nowhere"):
+        face.open(Template(name=f"gone-{face.kind}", preload=(), files=str(folder / "nowhere")))
+
+
+def test_an_unknown_name_is_told_with_those_that_are_like_it(face):
+    """The hint names what was probably meant."""
+    with pytest.raises(TemplateError, match="'defualt'") as caught:
+        face.open("defualt")
+
+    assert "'default'" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,8 @@ def run_build(options: argparse.Namespace) -> int:
     # Late: the builder and the engine are needed by no other command's start.
     from fumehood.templates.verbs import build_template
 
+    # As Ctrl-C: the builder cleans up, and ends the programs that it has started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
     build_template(
         options.name,

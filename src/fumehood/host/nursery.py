@@ -170,15 +170,17 @@ class Nursery:
         return sandbox.alive
 
     async def _started(self, name: str) -> _Started:
-        if self._closed:
-            raise SandboxStartError(step="start", reason=_CLOSED)
-
         template = self._templates.get(name)
 
         if template is None:
             # Once: what this process uses stays as it was found.
             found = await asyncio.to_thread(_find, self._means.store, name, list(self._templates))
             template = self._templates.setdefault(name, found)
+
+        if self._closed:
+            # Perhaps only since we looked; nobody else would let go of what was found.
+            self._means.store.close()
+            raise SandboxStartError(step="start", reason=_CLOSED)
 
         task = self._starting.get(name)
 

@@ -12,7 +12,8 @@ import shutil
 import stat
 from collections.abc import Iterator
 
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import InvalidArgumentError, TemplateError
+from fumehood.templates.template import Template
 
 # A larger file is not copied into each sandbox but linked, read-only; `fumehood_guest.home` has the same number.
 LARGE_FILE_BYTES = 1 << 20
@@ -27,21 +28,56 @@ def describe_files(folder: str) -> list[list[str]]:
     Raises:
         InvalidArgumentError: It is no folder, holds too much, or something that is neither file, folder nor link.
     """
+    return [
+        [os.path.relpath(path, folder), *_describe_entry(folder, path, info)]
+        for path, info in _entries(folder)
+    ]
+
+
+def check_files(template: Template) -> None:
+    """Sees whether sandboxes can be given the files of a template as they lie there.
+
+    Raises:
+        TemplateError: There are too many, or some that the guest, who is nobody on this machine, may not read.
+    """
+    if template.files is None:
+        return
+
+    try:
+        closed = [path for path, info in _entries(template.files) if not _everybody_reads(info)]
+    except InvalidArgumentError as error:
+        raise TemplateError(template=template.name, reason=error.message, hint=error.hint) from None
+
+    if not _everybody_reads(os.stat(template.files)):
+        closed.insert(0, template.files)
+
+    if closed:
+        raise TemplateError(
+            template=template.name,
+            reason=f"its file {closed[0]!r} may not be read by everybody, and so by no sandbox",
+            hint=f"chmod -R a+rX {template.files!r}, or `fumehood template build`, which copies the files",
+        )
+
+
+def _everybody_reads(info: os.stat_result) -> bool:
+    needed = 0o005 if stat.S_ISDIR(info.st_mode) else 0o004
+    return stat.S_ISLNK(info.st_mode) or info.st_mode & needed == needed
+
+
+def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every entry beneath a folder, in order, within the bounds of what a creation may cost."""
     if not os.path.isdir(folder):
         raise InvalidArgumentError(field="files", value=folder, allowed="a folder that exists")
 
-    described: list[list[str]] = []
     copied_bytes = 0
 
-    for path in _walk(folder):
+    for count, path in enumerate(_walk(folder), 1):
         info = os.lstat(path)
-        name = os.path.relpath(path, folder)
-        described.append([name, *_describe_entry(folder, path, info)])
 
         if stat.S_ISREG(info.st_mode) and info.st_size <= LARGE_FILE_BYTES:
             copied_bytes += info.st_size
 
-        if len(described) > MAX_ENTRIES or copied_bytes > MAX_COPIED_BYTES:
+        if count > MAX_ENTRIES or copied_bytes > MAX_COPIED_BYTES:
             raise InvalidArgumentError(
                 field="files",
                 value=folder,
@@ -49,7 +85,7 @@ def describe_files(folder: str) -> list[list[str]]:
                 "each sandbox gets its own copy; put much data into few large files, which are shown read-only",
             )
 
-    return described
+        yield path, info
 
 
 def copy_files(folder: str, target: str) -> None:

@@ -118,6 +118,8 @@ class TemplateStore:
             entries = os.listdir(self._folder)
         except (FileNotFoundError, NotADirectoryError):
             return ()
+        except OSError as error:
+            raise self._unreadable("*", error) from None
 
         names = (entry.removesuffix(_SUFFIX) for entry in entries if entry.endswith(_SUFFIX))
         return tuple(sorted(name for name in names if is_store_name(name)))
@@ -132,7 +134,9 @@ class TemplateStore:
                 fields: dict[str, Any] = json.load(file)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise self._unreadable(name, error) from None
+        except ValueError as error:
             raise _damaged(name, str(error)) from None
 
         try:
@@ -291,10 +295,26 @@ class TemplateStore:
 
         return record.build if record is not None else ""
 
+    def _unreadable(self, name: str, error: OSError) -> TemplateStoreError:
+        return TemplateStoreError(
+            template=name,
+            operation="read",
+            reason=f"the folder {self._folder!r} cannot be read: {error.strerror}",
+            hint="name a folder of your own in FUMEHOOD_HOME",
+        )
+
     def _prepare(self) -> None:
         """Makes the folder of the store, for its user alone: what lies in it runs in every sandbox of a template."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        info = os.stat(self._folder)
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            info = os.stat(self._folder)
+        except OSError as error:
+            raise TemplateStoreError(
+                template="*",
+                operation="build",
+                reason=f"the folder {self._folder!r} cannot be made: {error.strerror}",
+                hint="name a folder of your own in FUMEHOOD_HOME",
+            ) from None
 
         if info.st_uid != os.geteuid():
             raise TemplateStoreError(

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from fumehood import TemplateStoreError
-from fumehood.templates.store import Record, hint_of_names, new_info
+from fumehood.templates.store import Record, TemplateStore, hint_of_names, new_info
 from fumehood.templates.template import Template
 
 
@@ -209,6 +209,24 @@ def test_a_damaged_record_is_named_and_deletes_nothing(shelf, text):
     assert shelf.builds() == before
     shelf.open().remove("mine")
     assert (shelf.open().names(), shelf.builds()) == ((), [])
+
+
+def test_a_store_that_cannot_be_made_or_read_is_named(shelf, tmp_path):
+    """With the setting that leads elsewhere."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "mine.json").symlink_to("mine.json")
+    with pytest.raises(TemplateStoreError, match="cannot be read") as caught:
+        shelf.open().find("mine")
+
+    assert "FUMEHOOD_HOME" in caught.value.hint
+    store = TemplateStore(str(tmp_path / "templates" / "mine.json" / "deeper"))
+
+    def build():
+        with store.building("x", print):
+            pass
+
+    with pytest.raises(TemplateStoreError, match="cannot be made"):
+        build()
 
 
 def test_a_record_cannot_lead_out_of_its_builds(shelf):
