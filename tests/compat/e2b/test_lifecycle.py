@@ -179,7 +179,7 @@ def test_metrics_are_of_this_moment(shared):
 
 def test_an_unknown_template_and_a_wrong_key_are_refused():
     """With the answers that the SDK has exceptions for."""
-    with pytest.raises(SandboxException, match="404.*no-such-template"):
+    with pytest.raises(SandboxException, match=r"404.*no-such-template"):
         Sandbox.create("no-such-template")
 
     with pytest.raises(AuthenticationException):
@@ -204,7 +204,7 @@ def test_an_idempotency_key_makes_one_sandbox(sandbox):
     first = Sandbox.create(timeout=60, idempotency_key=key)
     assert Sandbox.create(timeout=60, idempotency_key=key).sandbox_id == first.sandbox_id
 
-    with pytest.raises(SandboxException, match="409.*another request"):
+    with pytest.raises(SandboxException, match=r"409.*another request"):
         Sandbox.create(timeout=61, idempotency_key=key)
 
     first.kill()
@@ -223,7 +223,7 @@ def test_what_is_not_offered_says_so(shared):
         lambda: shared.pause(mode="filesystem"),
         lambda: shared.update_network({"allow_out": ["example.org"]}),
     ):
-        with pytest.raises(SandboxException, match="501.*does not offer") as caught:
+        with pytest.raises(SandboxException, match=r"501.*does not offer") as caught:
             call()
 
         assert caught.value.status_code == 501
@@ -233,7 +233,9 @@ def test_a_network_that_is_closed_further_is_no_error(shared):
     """What asks for less network than there is, is granted."""
     shared.update_network({"deny_out": ["0.0.0.0/0"]})
 
-    with Sandbox.create(timeout=60, allow_internet_access=True, network={"deny_out": ["0.0.0.0/0"]}) as sandbox:
+    with Sandbox.create(
+        timeout=60, allow_internet_access=True, network={"deny_out": ["0.0.0.0/0"]}
+    ) as sandbox:
         assert sandbox.get_info().allow_internet_access is False
 
 
@@ -275,7 +277,9 @@ def test_a_create_request_without_sense_is_refused(http, addresses, path, body, 
     assert answer.headers["should-retry"] == "false"
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "state=dead", "order=up", "nextToken=!", "startedAfter=soon"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "state=dead", "order=up", "nextToken=!", "startedAfter=soon"]
+)
 def test_a_list_request_without_sense_is_refused(http, addresses, query):
     """The parameter is named."""
     answer = http.get(f"/v2/sandboxes?{query}", headers={"X-API-Key": addresses["E2B_API_KEY"]})

@@ -6,21 +6,57 @@ it in memory.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
 from fumehood.compat.e2b.fields import Fields, read_object
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
+from fumehood.server.gate import BodyTooLargeError
 from fumehood.service_errors import RequestTooLargeError
 
 MAX_JSON_BYTES = 16 * MIB
 _PIECE_BYTES = 1 * MIB
+_MAX_LEFT_BYTES = 64 * MIB
+_LEFT_SECONDS = 10.0
 # zlib: the largest window, with the header of gzip.
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+class Inbox:
+    """The messages of a request, of which it is known whether the body has ended.
+
+    A client that still sends when its answer comes often never reads it, so what it sends is taken first.
+
+    Args:
+        receive: Gives the messages.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._is_over = False
+
+    async def __call__(self) -> Message:
+        """Gives the next message."""
+        message = await self._receive()
+        self._is_over = self._is_over or not message.get("more_body", False)
+        return message
+
+    async def empty(self) -> None:
+        """Takes what is left of the body and throws it away, unless it is too much or takes too long."""
+        left = _MAX_LEFT_BYTES
+
+        try:
+            async with asyncio.timeout(_LEFT_SECONDS):
+                while not self._is_over and left > 0:
+                    left -= len((await self()).get("body", b""))
+        except (TimeoutError, BodyTooLargeError):
+            return
 
 
 async def whole_body(request: Request, max_bytes: int = MAX_JSON_BYTES) -> bytes:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fumehood.compat.e2b import listing, sandbox_words
-from fumehood.compat.e2b.answers import NotOfferedError, control_answer, fault_answer, plain_answer
+from fumehood.compat.e2b.answering import answered
+from fumehood.compat.e2b.answers import NotOfferedError, control_answer, plain_answer
 from fumehood.compat.e2b.bodies import json_body
 from fumehood.compat.e2b.callers import Caller, Callers
 from fumehood.compat.e2b.creation import Creation
@@ -22,10 +24,9 @@ from fumehood.compat.e2b.new_sandbox import DEFAULT_SECONDS, check_network, read
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, SandboxNotFoundError
 from fumehood.models import SandboxInfo
-from fumehood.server.gate import BodyTooLargeError
-from fumehood.server.problems import request_id_of
 from fumehood.server.services import Services
 
+Answer = Callable[[Request], Awaitable[Response]]
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 # Paths of E2B that exist here only to say that what they are for does not.
@@ -92,18 +93,14 @@ class Control:
             for path in (f"/{prefix}", f"/{prefix}/{{rest:path}}")
         ]
 
-    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    def _answering(self, handler: Handler) -> ASGIApp:
         async def answer(request: Request) -> Response:
             try:
                 return await handler(request, await self._callers.of_key(request))
             except FumehoodError as error:
                 return control_answer(error)
-            except (BodyTooLargeError, ClientDisconnect):
-                raise
-            except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
-                return fault_answer(request_id_of(request), error)
 
-        return answer
+        return Endpoint(answer)
 
     def _refused(self, what: str) -> Handler:
         async def refuse(_request: Request, _caller: Caller) -> Response:
@@ -216,6 +213,21 @@ class Control:
             raise SandboxNotFoundError(sandbox_id=info.id)
 
         return info
+
+
+class Endpoint:
+    """An endpoint of a route.
+
+    Args:
+        answer: Answers its requests.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        await answered(scope, receive, send, self._answer)
 
 
 def _ends_before(info: SandboxInfo, seconds: float) -> bool:

@@ -75,7 +75,12 @@ def read_signal(request: Fields) -> int:
 
 def process_data(info: ProcessInfo, tag: str | None) -> dict[str, Any]:
     """Returns a running command as `List` gives it."""
-    config = {"cmd": info.argv[0], "args": list(info.argv[1:]), "envs": given_envs(info.envs), "cwd": info.cwd}
+    config = {
+        "cmd": info.argv[0],
+        "args": list(info.argv[1:]),
+        "envs": given_envs(info.envs),
+        "cwd": info.cwd,
+    }
     data: dict[str, Any] = {"config": config, "pid": info.pid}
     return data if tag is None else {**data, "tag": tag}
 

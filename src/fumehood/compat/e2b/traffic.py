@@ -10,21 +10,20 @@ import re
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from fumehood.compat.e2b.answers import fault_answer, plain_answer
+from fumehood.compat.e2b.answering import answered
+from fumehood.compat.e2b.answers import plain_answer
 from fumehood.compat.e2b.envd import Envd, signed_path
 from fumehood.compat.e2b.interpreter import Interpreter
 from fumehood.compat.e2b.ports import Ports
 from fumehood.compat.e2b.signed_files import SignedFiles
 from fumehood.compat.e2b.surroundings import ENVD_PORT, INTERPRETER_PORT
-from fumehood.server.gate import BodyTooLargeError
 from fumehood.server.port_access import MAX_PORT, address_of_host
-from fumehood.server.problems import request_id_of
 
 _SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}", re.ASCII)
 
@@ -96,18 +95,7 @@ class TrafficRoute(BaseRoute):
             await self._ports.websocket(WebSocket(scope, receive, send), target.sandbox_id, target.port)
             return
 
-        request = Request(scope, receive, send)
-
-        try:
-            response = await self._answer(request, target)
-        except ClientDisconnect:
-            return
-        except BodyTooLargeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
-            response = fault_answer(request_id_of(request), error)
-
-        await response(scope, receive, send)
+        await answered(scope, receive, send, lambda request: self._answer(request, target))
 
     async def _answer(self, request: Request, target: Target) -> Response:
         if not target.sandbox_id or not target.port:
@@ -145,15 +133,4 @@ class SignedRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        request = Request(scope, receive, send)
-
-        try:
-            response = await self._files.answer(request)
-        except ClientDisconnect:
-            return
-        except BodyTooLargeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
-            response = fault_answer(request_id_of(request), error)
-
-        await response(scope, receive, send)
+        await answered(scope, receive, send, self._files.answer)

@@ -26,7 +26,7 @@ class Policy(Body):
     cpu_seconds_per_day: float | None = Field(
         default=None, ge=0, le=1e12, description="Spent in a day (UTC)."
     )
-    max_limits: dict[str, float] = Field(
+    max_limits: dict[str, int | float] = Field(
         default_factory=dict, max_length=32, description="Upper bounds of a sandbox's limits, by their names."
     )
     expires_at: datetime | None = Field(default=None, description="When the key ends.")
