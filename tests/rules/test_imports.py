@@ -128,6 +128,11 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.text",
     },
     "fumehood.__main__": {"fumehood.cli"},
+    # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
+    "fumehood.compat": set(),
+    "fumehood.compat.jupyter": _FLOOR
+    | _PORT
+    | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},
     # The facade names the public modules, for type checkers; at run time it imports none.
     "fumehood": _FLOOR
     | _PORT

@@ -20,6 +20,7 @@ from fumehood.backends.base import Backend
 from fumehood.backends.requests import DEFAULT_CONTEXT_ID, InputAnswer, RestartContext
 from fumehood.compat.jupyter import control, shell
 from fumehood.compat.jupyter.audience import Audience, Client
+from fumehood.compat.jupyter.comms import OpenComms
 from fumehood.compat.jupyter.history import History
 from fumehood.compat.jupyter.messages import JupyterMessage, compose, timestamp
 from fumehood.compat.jupyter.outputs import Output
@@ -29,7 +30,6 @@ from fumehood.events import InputRequestEvent
 
 KernelState = Literal["starting", "idle", "busy", "dead"]
 _MAX_QUEUED_REQUESTS = 1000
-_MAX_COMMS = 10_000
 _LOG = logging.getLogger("fumehood.server")
 
 
@@ -67,7 +67,7 @@ class Kernel:
         self.state: KernelState = "idle"
         self.last_activity = datetime.now(UTC)
         self.execution_count = 0
-        self.comms: dict[str, str] = {}
+        self.comms = OpenComms()
         self.history = History()
         self.audience = Audience()
         self._session = uuid.uuid4().hex
@@ -127,13 +127,6 @@ class Kernel:
         self._question = (event.execution_id, event.request_id)
         content = {"prompt": event.prompt, "password": event.is_password}
         self.audience.reply(request.session, self._compose("stdin", "input_request", content, request))
-
-    def note_comm(self, kind: str, comm_id: str, target_name: str) -> None:
-        """Keeps in mind which comms are open."""
-        if kind == "comm_close":
-            self.comms.pop(comm_id, None)
-        elif kind == "comm_open" and len(self.comms) < _MAX_COMMS:
-            self.comms[comm_id] = target_name
 
     # -- what is done with the whole kernel
 

@@ -188,7 +188,7 @@ def _pass_on(kernel: Kernel, request: Request, event: Event, number: int) -> Non
         return
 
     if isinstance(event, CommEvent):
-        kernel.note_comm(event.kind, event.comm_id, event.target_name)
+        kernel.comms.note(event.kind, event.comm_id, event.target_name)
 
     if (output := output_of(event, number)) is not None:
         kernel.publish(output, request)
@@ -219,7 +219,7 @@ async def _deliver_comm(kernel: Kernel, request: Request) -> Outcome:
         buffers=message.buffers,
         target_name=_text(message.content, "target_name") if message.msg_type == "comm_open" else "",
     )
-    kernel.note_comm(comm.kind, comm.comm_id, comm.target_name)
+    kernel.comms.note(comm.kind, comm.comm_id, comm.target_name)
     state_lost = False
 
     async with aclosing(request.backend.send_comm(kernel.sandbox_id, comm, kernel.context_id)) as events:
@@ -240,13 +240,7 @@ def _tell_comm_failure(kernel: Kernel, request: Request, error: ExecutionError |
 
 
 async def _comm_info(kernel: Kernel, request: Request) -> dict[str, Any]:
-    target = request.content.get("target_name")
-    comms = {
-        comm_id: {"target_name": name}
-        for comm_id, name in kernel.comms.items()
-        if not target or name == target
-    }
-    return {"status": "ok", "comms": comms}
+    return {"status": "ok", "comms": kernel.comms.answer(request.content.get("target_name"))}
 
 
 # -- questions
