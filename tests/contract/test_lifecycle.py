@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from importlib import metadata
 
 import pytest
 
 import fumehood
 from fumehood import (
     AsyncSandbox,
+    CapacityError,
     InvalidArgumentError,
     Limits,
     Sandbox,
@@ -20,6 +23,8 @@ from fumehood import (
     TemplateError,
     WrongProcessError,
 )
+from fumehood.assemble import Settings, backend_on_loop, local_backend
+from fumehood.backends.requests import SandboxSpec
 
 
 def test_a_sandbox_runs_from_its_creation_to_the_end_of_its_block():
@@ -155,6 +160,55 @@ def test_connect_to_an_ended_sandbox_says_why_it_ended(face, sandbox):
 
     with pytest.raises(SandboxClosedError, match="killed"):
         face.connect(sandbox.id)
+
+
+def test_an_id_of_a_host_that_was_started_anew_is_lost(face, sandbox):
+    """What lived here before is told apart from what never lived here."""
+    earlier = f"{sandbox.id[:6]}zzzzzz{sandbox.id[12:]}"
+    elsewhere = f"zzzzzz{sandbox.id[6:]}"
+
+    with pytest.raises(SandboxClosedError) as caught:
+        face.connect(earlier)
+
+    assert caught.value.reason == "lost"
+
+    for unknown in (elsewhere, f"{sandbox.id[:12]}{20 * 'z'}", "../etc/passwd"):
+        with pytest.raises(SandboxNotFoundError):
+            face.connect(unknown)
+
+
+def test_a_host_tells_what_it_has(face, sandbox):
+    """`capacity` counts sandboxes, and names the host as their ids do."""
+    capacity = face.runner.run(local_backend().capacity())
+
+    assert 1 <= capacity.sandboxes <= capacity.max_sandboxes
+    assert 0 < capacity.memory_available_bytes <= capacity.memory_total_bytes
+    assert sandbox.id.startswith(capacity.host_id + capacity.incarnation)
+    assert capacity.isolation_level == sandbox.get_info().isolation.level
+    assert capacity.version == metadata.version("fumehood")
+
+
+def test_a_full_host_says_so_at_once(face):
+    """Neither the number nor the memory is exceeded, and what there is goes on."""
+
+    async def fill(settings):
+        backend = backend_on_loop(settings, asyncio.get_running_loop())
+        try:
+            results = await asyncio.gather(
+                *(backend.create(SandboxSpec()) for _ in range(4)), return_exceptions=True
+            )
+            return [result.resource if isinstance(result, CapacityError) else "made" for result in results]
+        finally:
+            await backend.aclose()
+
+    few = Settings(pool_size=0, max_sandboxes=2)
+    assert sorted(face.runner.run(fill(few))) == ["made", "made", "sandboxes", "sandboxes"]
+
+    greedy = Settings(pool_size=0, memory_reserve_bytes=1 << 60)
+    assert face.runner.run(fill(greedy)) == ["bytes of memory"] * 4
+
+    with pytest.raises(InvalidArgumentError, match="host_id"):
+        Settings(host_id="no")
 
 
 def test_list_names_the_living_oldest_first(face):

@@ -146,6 +146,68 @@ while True:
     assert not any(os.path.exists(folder) for folder in cgroup.folders)
 
 
+def freeze(cgroup):
+    deadline = time.monotonic() + 10
+    while not cgroup.freeze():
+        assert time.monotonic() < deadline, "it does not freeze"
+
+
+def test_what_is_frozen_uses_no_time(cgroup):
+    """Nothing in it runs, not what comes later either, until it is thawed."""
+    if not cgroup.can_freeze:
+        pytest.skip("needs cgroup v2, or v1 with a freezer that can be written")
+
+    busy = start_in(cgroup, "print('on', flush=True)\nwhile True: pass")
+    assert busy.stdout.readline() == "on\n"
+    freeze(cgroup)
+    before = cgroup.cpu_seconds()
+    late = start_in(cgroup, "print('late', flush=True)")
+    # Another process has its time meanwhile.
+    subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
+    assert cgroup.cpu_seconds() == before
+    assert cgroup.is_frozen
+
+    cgroup.thaw()
+    assert late.stdout.readline() == "late\n"
+    assert end(late) == 0
+    busy.kill()
+    assert end(busy) == -signal.SIGKILL
+
+
+def test_what_is_frozen_can_be_killed(cgroup):
+    """It wakes up only to die."""
+    if not cgroup.can_freeze:
+        pytest.skip("needs cgroup v2, or v1 with a freezer that can be written")
+
+    process = start_in(cgroup, "print('on', flush=True)\nwhile True: pass")
+    assert process.stdout.readline() == "on\n"
+    freeze(cgroup)
+    cgroup.kill_frozen()
+
+    assert end(process) == -signal.SIGKILL
+    assert not cgroup.is_frozen
+
+
+def test_version_2_freezes():
+    """The files of version 2 do what they say, also where its controllers belong to version 1."""
+    mount = next((mount.folder for mount in cgroups._mounts(MOUNTINFO) if mount.version == 2), None)
+    if mount is None or not os.access(f"{mount}/cgroup.procs", os.W_OK):
+        pytest.skip("needs a mount of cgroup v2 that can be written")
+
+    cgroup = CgroupV2("n", f"{mount}/{PREFIX}freeze")
+    os.mkdir(cgroup.folders[0])
+    try:
+        process = start_in(cgroup, "print('on', flush=True)\nwhile True: pass")
+        assert process.stdout.readline() == "on\n"
+        freeze(cgroup)
+        cgroup.thaw()
+        freeze(cgroup)
+        cgroup.kill_frozen()
+        assert end(process) == -signal.SIGKILL
+    finally:
+        _remove(cgroup)
+
+
 def test_removing_twice_is_no_error(driver):
     """`remove` on something that is gone is done."""
     cgroup = driver.create(
@@ -177,6 +239,9 @@ def test_sweep_removes_what_the_dead_left(driver):
         for name in (own, dead, foreign)
     ]
     orphan = start_in(made[1], "time.sleep(100)")
+
+    if made[1].can_freeze:
+        freeze(made[1])
 
     removed, stuck = [], [dead]
     deadline = time.monotonic() + 10
