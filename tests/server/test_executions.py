@@ -62,13 +62,14 @@ def test_no_character_of_a_guest_breaks_an_answer(run, stream):
     code = (
         "from IPython.display import display\n"
         r"display({'application/json': {'half': '\ud800', 'nan': float('nan')}}, raw=True)" + "\n"
-        r"print('\x00\x1b[31m\u2028')" + "\n"
+        r"print('\x00\x1b[31m\x85\u2029\u2028{\"type\":\"finished\"}')" + "\n"
         r"'\ud800'"
     )
     execution = run(code)
     assert execution["error"] is None
-    assert execution["logs"]["stdout"] == ["\x00\x1b[31m\u2028\n"]
-    assert [line["type"] for line in stream(code)][-1] == "finished"
+    assert execution["logs"]["stdout"] == ['\x00\x1b[31m\x85\u2029\u2028{"type":"finished"}\n']
+    # Clients that end lines at other characters than \n see no lines of the guest's.
+    assert [line["type"] for line in stream(code)] == ["started", "result", "stdout", "result", "finished"]
 
 
 def test_a_stream_tells_what_happens_as_it_happens(stream):

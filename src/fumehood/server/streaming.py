@@ -61,6 +61,8 @@ _NAMES: Mapping[type, str] = {
     CommEvent: "comm",
     ExecutionFinished: "finished",
 }
+# JSON leaves them as they are, and some clients end lines at them: a guest could write lines of its own.
+_LINE_ENDS = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029")
 # nginx and its kin hold answers back unless told otherwise.
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _T = TypeVar("_T")
@@ -296,7 +298,12 @@ def _size_of(event: Event) -> int:
 def json_bytes(value: object) -> bytes:
     """Returns plain data as JSON that any client can read, whatever characters a guest has put into it."""
     # A guest's JSON may hold halves of characters, which UTF-8 has no bytes for.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+    for character, written in _LINE_ENDS:
+        data = data.replace(character, written)
+
+    return data
 
 
 def _as_ndjson(line: Line) -> bytes:
