@@ -38,11 +38,12 @@ from fumehood.events import (
 )
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import AsyncFilesystem
-from fumehood.lease import Lease, default_backend
+from fumehood.lease import Lease, default_backend, named_backend
 from fumehood.limits import Limits, check_seconds
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.pty import AsyncPty
 from fumehood.results import Result
+from fumehood.service_errors import NoHostNameError
 from fumehood.templates.template import Template
 
 Language: TypeAlias = Literal["python", "bash"]
@@ -75,6 +76,8 @@ class AsyncSandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        url: str | None = None,
+        api_key: str | None = None,
         backend: Backend | None = None,
     ) -> None:
         self._spec = SandboxSpec(
@@ -88,7 +91,7 @@ class AsyncSandbox:
             auto_resume=auto_resume,
             strict=strict,
         )
-        self._lease = Lease(backend)
+        self._lease = Lease(backend or named_backend(url, api_key))
         self._is_open = False
         self.files = AsyncFilesystem(self._lease)
         self.commands = AsyncCommands(self._lease)
@@ -107,6 +110,8 @@ class AsyncSandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        url: str | None = None,
+        api_key: str | None = None,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
         """Start a sandbox."""
@@ -120,21 +125,32 @@ class AsyncSandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            url=url,
+            api_key=api_key,
             backend=backend,
         )
         return await sandbox.__aenter__()
 
     @classmethod
-    async def connect(cls, sandbox_id: str, *, backend: Backend | None = None) -> AsyncSandbox:
+    async def connect(
+        cls,
+        sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> AsyncSandbox:
         """Take hold of a living sandbox by its id."""
-        sandbox = cls(backend=backend)
+        sandbox = cls(url=url, api_key=api_key, backend=backend)
         sandbox._lease.grant(await sandbox._lease.backend.info(sandbox_id))
         return sandbox
 
     @classmethod
-    async def list(cls, *, backend: Backend | None = None) -> SandboxInfos:
+    async def list(
+        cls, *, url: str | None = None, api_key: str | None = None, backend: Backend | None = None
+    ) -> SandboxInfos:
         """Describe the living sandboxes."""
-        return [*await (backend or default_backend()).list()]
+        return [*await (backend or named_backend(url, api_key) or default_backend()).list()]
 
     async def __aenter__(self) -> AsyncSandbox:
         if not self._lease.is_granted:
@@ -174,6 +190,19 @@ class AsyncSandbox:
     async def get_metrics(self) -> Metrics:
         """Tell what the sandbox uses now."""
         return await self._lease.backend.metrics(self.id)
+
+    async def get_url(self, port: int) -> str:
+        """Return an address by which a server inside is reached."""
+        return (await self._lease.backend.port_address(self.id, port)).url
+
+    async def get_host(self, port: int) -> str:
+        """Return the host name, with a port where it needs one, of a server inside."""
+        host = (await self._lease.backend.port_address(self.id, port)).host
+
+        if host is None:
+            raise NoHostNameError(port=port)
+
+        return host
 
     async def is_running(self) -> bool:
         """Tell whether the sandbox lives."""

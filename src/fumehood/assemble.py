@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fumehood.backends.base import Backend
 from fumehood.backends.local import LocalBackend
 from fumehood.errors import InvalidArgumentError
 from fumehood.host.admission import AdmissionRules
@@ -124,6 +125,8 @@ def _allow_open_files() -> None:
 
 _lock = threading.Lock()
 _backend: LocalBackend | None = None
+_remote: dict[tuple[str, str], Backend] = {}
+_inherited: list[Backend] = []
 
 
 def local_backend() -> LocalBackend:
@@ -137,11 +140,54 @@ def local_backend() -> LocalBackend:
         return _backend
 
 
+def chosen_backend() -> Backend:
+    """Returns the backend that the environment names: the server of FUMEHOOD_URL, else the one of this process."""
+    return remote_backend(None, None) if os.environ.get("FUMEHOOD_URL") else local_backend()
+
+
+def remote_backend(url: str | None, api_key: str | None) -> Backend:
+    """Returns the backend of a server, one for each address and key.
+
+    Args:
+        url: Its address; None: FUMEHOOD_URL.
+        api_key: What opens it; None: FUMEHOOD_API_KEY.
+
+    Raises:
+        InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
+    """
+    url = url or os.environ.get("FUMEHOOD_URL", "")
+    key = (url, api_key or os.environ.get("FUMEHOOD_API_KEY", ""))
+
+    with _lock:
+        if key not in _remote:
+            _remote[key] = _connect(*key)
+
+        return _remote[key]
+
+
+def _connect(url: str, api_key: str) -> Backend:
+    try:
+        from fumehood.backends.http import HttpBackend
+        from fumehood.backends.http_connection import ServerAddress
+    except ModuleNotFoundError as missing:
+        raise InvalidArgumentError(
+            field="url", value=url, allowed=f"an installation with pip install 'fumehood[client]' ({missing})"
+        ) from None
+
+    portal = shared_portal()
+    backend = HttpBackend(ServerAddress(url=url, token=api_key), portal.loop)
+    portal.on_close(backend.aclose)
+    return backend
+
+
 def _forget_in_child() -> None:
     """A forked child starts an engine of its own, and lets go of what belongs to its parent's."""
-    global _backend, _lock
+    global _backend, _lock, _remote
     _lock = threading.Lock()
     _backend = None
+    # Not closed: the connections are its parent's.
+    _inherited.extend(_remote.values())
+    _remote = {}
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

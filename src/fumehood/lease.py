@@ -67,8 +67,22 @@ class Lease:
 
 
 def default_backend() -> Backend:
-    """Return the backend of this process, in which sandboxes live when no other is named."""
+    """Return where sandboxes live when no other place is named: the server of FUMEHOOD_URL, or this process."""
     # By name and late: the facade knows the port only, and importing it must not load an engine.
-    from fumehood.assemble import local_backend
+    from fumehood.assemble import chosen_backend
 
-    return local_backend()
+    return chosen_backend()
+
+
+def named_backend(url: str | None, api_key: str | None) -> Backend | None:
+    """Return the backend of the server that was named, or None when none was.
+
+    Raises:
+        InvalidArgumentError: The URL is none, or there is a key for no server.
+    """
+    if url is None and api_key is None:
+        return None
+
+    from fumehood.assemble import remote_backend
+
+    return remote_backend(url, api_key)

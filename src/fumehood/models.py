@@ -231,6 +231,19 @@ class ProcessInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortAddress:
+    """Where a port of a sandbox is reached from outside.
+
+    Attributes:
+        url: An address for a browser; it ends with a slash.
+        host: Host name, with a port where it needs one; None where there is no name of its own for it.
+    """
+
+    url: str
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
     """How much was cut off, because a limit said so.
 

@@ -40,10 +40,14 @@ async def arun_code(
     on_result: AsyncResultCallback | None = None,
     on_error: AsyncErrorCallback | None = None,
     on_input: AsyncInputCallback | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
     backend: Backend | None = None,
 ) -> Execution:
     """Run code in a sandbox of its own; described at `run_code`."""
-    sandbox = await AsyncSandbox.create(template, limits=limits, envs=envs, strict=strict, backend=backend)
+    sandbox = await AsyncSandbox.create(
+        template, limits=limits, envs=envs, strict=strict, url=url, api_key=api_key, backend=backend
+    )
 
     try:
         for path, content in (files or {}).items():
@@ -81,6 +85,8 @@ def run_code(
     on_result: ResultCallback | None = None,
     on_error: ErrorCallback | None = None,
     on_input: InputCallback | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
     backend: Backend | None = None,
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
@@ -105,5 +111,7 @@ def run_code(
         on_result=turn.relay(on_result),
         on_error=turn.relay(on_error),
         on_input=turn.relay(on_input),
+        url=url,
+        api_key=api_key,
         backend=backend,
     )

@@ -52,7 +52,9 @@ class Sandbox:
         on_timeout: What happens when the `timeout` is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
-        backend: Where it lives; in this process unless given.
+        url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
+        api_key: What opens that server; None: FUMEHOOD_API_KEY.
+        backend: Where it lives, in place of both.
 
     Raises:
         InvalidArgumentError: An argument is refused.
@@ -71,6 +73,8 @@ class Sandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        url: str | None = None,
+        api_key: str | None = None,
         backend: Backend | None = None,
     ) -> None:
         twin = AsyncSandbox(
@@ -83,6 +87,8 @@ class Sandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            url=url,
+            api_key=api_key,
             backend=backend,
         )
         self._hold(call(twin.__aenter__))
@@ -106,6 +112,8 @@ class Sandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        url: str | None = None,
+        api_key: str | None = None,
         backend: Backend | None = None,
     ) -> Sandbox:
         """Start a sandbox, as `Sandbox(...)` does."""
@@ -119,11 +127,20 @@ class Sandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            url=url,
+            api_key=api_key,
             backend=backend,
         )
 
     @classmethod
-    def connect(cls, sandbox_id: str, *, backend: Backend | None = None) -> Sandbox:
+    def connect(
+        cls,
+        sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> Sandbox:
         """Take hold of a living sandbox by its id; leaving its `with` kills it like any other.
 
         Raises:
@@ -131,13 +148,15 @@ class Sandbox:
             SandboxClosedError: It has ended.
         """
         sandbox = cls.__new__(cls)
-        sandbox._hold(call(AsyncSandbox.connect, sandbox_id, backend=backend))
+        sandbox._hold(call(AsyncSandbox.connect, sandbox_id, url=url, api_key=api_key, backend=backend))
         return sandbox
 
     @classmethod
-    def list(cls, *, backend: Backend | None = None) -> SandboxInfos:
+    def list(
+        cls, *, url: str | None = None, api_key: str | None = None, backend: Backend | None = None
+    ) -> SandboxInfos:
         """Describe the living sandboxes, the oldest first."""
-        return call(AsyncSandbox.list, backend=backend)
+        return call(AsyncSandbox.list, url=url, api_key=api_key, backend=backend)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -166,6 +185,22 @@ class Sandbox:
     def get_metrics(self) -> Metrics:
         """Tell what the sandbox uses now, paused or not."""
         return call(self._twin.get_metrics)
+
+    def get_url(self, port: int) -> str:
+        """Return an address by which a server inside is reached, in a browser for example.
+
+        It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
+        in this process it is a port of this machine's loopback, of one at a server an address of that server.
+        """
+        return call(self._twin.get_url, port)
+
+    def get_host(self, port: int) -> str:
+        """Return the host name, with a port where it needs one, of a server inside.
+
+        Raises:
+            NoHostNameError: The server of the sandbox has no domain; `get_url` works there as well.
+        """
+        return call(self._twin.get_host, port)
 
     def is_running(self) -> bool:
         """Tell whether the sandbox lives, paused or not."""

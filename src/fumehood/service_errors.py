@@ -149,6 +149,19 @@ class BadGatewayError(ServiceError, ConnectionError):
         )
 
 
+class NoHostNameError(ServiceError, LookupError):
+    """The server has no domain under which ports have host names."""
+
+    code = "no_host_name"
+
+    def __init__(self, *, port: int) -> None:
+        self.port = port
+        super().__init__(
+            f"port {port} has no host name at this server",
+            hint="use `get_url()`, or start the server with `--domain`",
+        )
+
+
 class HostUnavailableError(ServiceError, ConnectionError):
     """The host that keeps the sandbox cannot be reached, or was lost in the middle of a call."""
 

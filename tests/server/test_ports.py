@@ -224,7 +224,7 @@ def test_without_a_token_nobody_gets_in(server: Any, sandbox_id: str) -> None:
 
 def test_a_signed_address_needs_no_token(client: httpx2.Client, server: Any, sandbox_id: str) -> None:
     """It opens one port of one sandbox for a time, and a page behind it may call its own server."""
-    signed = client.post(_inside(sandbox_id, "/sign"), json={"expires_in_seconds": 60}).json()["path"]
+    signed = client.post(_inside(sandbox_id, "/sign"), json={"expires_in_seconds": 60}).json()["url"]
 
     with httpx2.Client(base_url=server.url, timeout=30) as browser:
         answer = browser.get(signed + "x?y=1", headers={"Authorization": "Bearer inner"})
@@ -235,7 +235,7 @@ def test_a_signed_address_needs_no_token(client: httpx2.Client, server: Any, san
         assert browser.get(signed.replace("/8000/", "/8001/")).status_code == 403
         assert browser.get(signed.replace("/p/1", "/p/2")).status_code == 403
         assert browser.get("/p/nonsense/" + sandbox_id + "/8000/").status_code == 403
-        expired = client.post(_inside(sandbox_id, "/sign"), json={"expires_in_seconds": 0.001}).json()["path"]
+        expired = client.post(_inside(sandbox_id, "/sign"), json={"expires_in_seconds": 0.001}).json()["url"]
         assert browser.get(expired).status_code == 403
 
 

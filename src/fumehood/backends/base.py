@@ -38,7 +38,16 @@ from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, SandboxClosedError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
-from fumehood.models import Capacity, ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
+from fumehood.models import (
+    Capacity,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    PortAddress,
+    ProcessInfo,
+    SandboxInfo,
+)
 
 
 class Backend(ABC):
@@ -242,6 +251,14 @@ class Backend(ABC):
         Raises:
             PortClosedError: Nothing listens there.
             OverloadedError: The sandbox has 128 connections open, and takes no more.
+        """
+
+    @abstractmethod
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a TCP port of the sandbox is reached from outside, whether or not something listens there yet.
+
+        A sandbox in this process is reached on this machine's loopback until it ends, one of a server by an
+        address of that server, which opens this port only and ends with its time.
         """
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:

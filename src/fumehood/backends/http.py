@@ -65,6 +65,7 @@ from fumehood.models import (
     FileChange,
     FileInfo,
     Metrics,
+    PortAddress,
     ProcessInfo,
     SandboxInfo,
 )
@@ -302,6 +303,11 @@ class HttpBackend(LoopBound, Backend):
         path = f"/v1/sandboxes/{_quoted(sandbox_id)}/tunnels/{port}"
         stream = await self._do(self._connection.tunnel, path, sandbox_id)
         return stream if self._is_here() else DistantStream(stream, self._do)
+
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a port is reached at the server; see the port."""
+        signed = await self._ask("POST", _path(sandbox_id, "ports", str(port), "sign"), json={})
+        return self._read(PortAddress, signed)
 
     async def aclose(self) -> None:
         """Let go of the connections; the sandboxes live on, since the server keeps them."""

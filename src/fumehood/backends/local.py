@@ -32,7 +32,16 @@ from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
-from fumehood.models import Capacity, ContextInfo, FileChange, FileInfo, Metrics, ProcessInfo, SandboxInfo
+from fumehood.models import (
+    Capacity,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    PortAddress,
+    ProcessInfo,
+    SandboxInfo,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -181,22 +190,34 @@ class LocalBackend(LoopBound, Backend):
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
         """Connect to a port of the sandbox's loopback; see the port."""
         opened: list[ByteStream] = []
+        caller_has_gone = False
 
         async def connect() -> ByteStream:
             opened.append(await (await self._supervisor.awake(sandbox_id)).ports.open(port))
+
+            if caller_has_gone:
+                await let_go()
+
             return opened[0]
 
-        async def give_up() -> None:
+        async def let_go() -> None:
             for stream in opened:
                 await stream.close()
 
         try:
             stream = await self._do(connect)
         except asyncio.CancelledError:
-            asyncio.run_coroutine_threadsafe(give_up(), self._loop)
+            # As with `create`: the connection can miss a caller who gives up at that moment.
+            caller_has_gone = True
+            asyncio.run_coroutine_threadsafe(let_go(), self._loop)
             raise
 
         return stream if self._is_here() else DistantStream(stream, self._do)
+
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a port is reached on this machine; see the port."""
+        place = await self._with(sandbox_id, lambda sandbox: sandbox.ports.forward(port))
+        return PortAddress(url=f"http://{place}/", host=place)
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         """Run code in a sandbox of its own; see the port. All of it is done on the engine's loop."""

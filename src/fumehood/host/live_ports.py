@@ -18,6 +18,7 @@ from fumehood.backends.requests import check_integer
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, PortClosedError
 from fumehood.host.init_client import InitError
+from fumehood.host.port_forward import PortForward
 from fumehood.host.sockets import open_pair
 from fumehood.service_errors import OverloadedError
 
@@ -49,6 +50,17 @@ class LivePorts:
         self._touch = touch
         self._check_alive = check_alive
         self._streams: set[_PortStream] = set()
+        self._forwards: dict[int, tuple[PortForward, str]] = {}
+
+    async def forward(self, port: int) -> str:
+        """Makes a port of the guest's loopback reachable on the host's, and returns where: host and port."""
+        check_integer("port", port, low=1, high=65_535)
+
+        if port not in self._forwards:
+            forward = PortForward(lambda: self.open(port))
+            self._forwards[port] = forward, await forward.listen()
+
+        return self._forwards[port][1]
 
     async def open(self, port: int) -> ByteStream:
         """Connects to a port of the guest's loopback; see the port of sandboxes."""
@@ -72,6 +84,9 @@ class LivePorts:
         """The sandbox has ended: whoever reads or writes is told so."""
         for stream in list(self._streams):
             stream.note_ended(epitaph)
+
+        for forward, _ in self._forwards.values():
+            forward.close()
 
     async def _connect(self, stream: _PortStream, far: socket.socket, port: int) -> None:
         try:

@@ -21,7 +21,7 @@ MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class PortAddress:
+class SandboxPort:
     """A port of a sandbox."""
 
     sandbox_id: str
@@ -39,7 +39,7 @@ def signed_part(grant: Grant, secret: bytes) -> str:
     return f"{grant.expires}-{grant.signer}-{grant.signature(secret)}"
 
 
-def read_signed_part(address: PortAddress, part: str) -> tuple[Grant, str]:
+def read_signed_part(address: SandboxPort, part: str) -> tuple[Grant, str]:
     """Returns the grant that such a part claims, and its signature, which is not checked here.
 
     Raises:
@@ -53,7 +53,7 @@ def read_signed_part(address: PortAddress, part: str) -> tuple[Grant, str]:
     return address.grant(int(found[1]), found[2]), found[3]
 
 
-def address_of_host(host: str, domain: str) -> PortAddress | None:
+def address_of_host(host: str, domain: str) -> SandboxPort | None:
     """Returns the port that a host name of the form `{port}-{id}.DOMAIN` means, or None if it is no such name."""
     if not domain:
         return None
@@ -66,7 +66,7 @@ def address_of_host(host: str, domain: str) -> PortAddress | None:
         return None
 
     port = int(found[1])
-    return PortAddress(found[2], port) if 0 < port <= MAX_PORT else None
+    return SandboxPort(found[2], port) if 0 < port <= MAX_PORT else None
 
 
 def check_port(port: int) -> int:

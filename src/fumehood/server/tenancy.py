@@ -35,6 +35,7 @@ from fumehood.models import (
     FileChange,
     FileInfo,
     Metrics,
+    PortAddress,
     ProcessInfo,
     SandboxInfo,
 )
@@ -273,6 +274,11 @@ class TenantBackend(Backend):
         """Connect to a port of a sandbox; see the port."""
         await self._check(sandbox_id)
         return await self._inner.open_port(sandbox_id, port)
+
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a port of a sandbox is reached on the server's machine; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.port_address(sandbox_id, port)
 
     async def aclose(self) -> None:
         """Do nothing: what the caller sees is not the caller's to end."""

@@ -21,10 +21,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from fumehood.backends.base import Backend
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, SandboxError
+from fumehood.models import PortAddress
 from fumehood.server.auth import CallersBackend, SandboxesCaller, ServicesOf, principal_of
 from fumehood.server.port_access import (
     MAX_PORT,
-    PortAddress,
+    SandboxPort,
     address_of_host,
     check_port,
     read_signed_part,
@@ -40,8 +41,8 @@ from fumehood.server.problems import (
     status_of,
 )
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
-from fumehood.server.schemas.ports import PortUrl, SignPort
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.schemas.ports import PortAnswer, SignPort
 from fumehood.server.services import services_of
 from fumehood.server.signing import principal_behind, signing_secret
 
@@ -53,7 +54,12 @@ _POLICY_VIOLATION = 1008
 _E2B_PORTS = (49983, 49999)
 
 
-@router.post("/{port}/sign", summary="Make an address for a browser", responses=SANDBOX_PROBLEMS)
+@router.post(
+    "/{port}/sign",
+    summary="Make an address for a browser",
+    response_model=PortAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
 async def sign_port(
     sandbox_id: SandboxId,
     port: Port,
@@ -61,15 +67,21 @@ async def sign_port(
     backend: CallersBackend,
     principal: SandboxesCaller,
     services: ServicesOf,
-) -> PortUrl:
-    """Gives addresses of a port: one that is signed and needs no token until it expires, and its host name."""
+    request: Request,
+) -> Response:
+    """Gives an address of a port that needs no token until it expires, and its host name if it has one."""
     await backend.info(sandbox_id)
     expires = int(time.time() + wanted.expires_in_seconds)
-    grant = PortAddress(sandbox_id, port).grant(expires, principal.key_id)
+    grant = SandboxPort(sandbox_id, port).grant(expires, principal.key_id)
     signed = signed_part(grant, signing_secret(services.state))
-    domain = services.settings.domain
-    host = f"{port}-{sandbox_id}.{domain}" if domain else None
-    return PortUrl(path=f"/p/{signed}/{sandbox_id}/{port}/", host=host)
+    settings = services.settings
+    host = f"{port}-{sandbox_id}.{settings.domain}" if settings.domain else None
+
+    if host is not None and settings.public_ports:
+        return answer(PortAddress(url=f"{request.url.scheme}://{host}/", host=host))
+
+    base = (settings.public_url or str(request.base_url)).rstrip("/")
+    return answer(PortAddress(url=f"{base}/p/{signed}/{sandbox_id}/{port}/", host=host))
 
 
 def _query(connection: HTTPConnection) -> str:
@@ -102,14 +114,14 @@ async def _by_token(connection: HTTPConnection) -> tuple[Backend, PortTarget]:
 async def _by_signature(connection: HTTPConnection) -> tuple[Backend, PortTarget]:
     values = connection.path_params
     services = services_of(connection)
-    address = PortAddress(values["sandbox_id"], check_port(int(values["port"])))
+    address = SandboxPort(values["sandbox_id"], check_port(int(values["port"])))
     principal = await principal_behind(services, *read_signed_part(address, values["signed"]))
     principal.require("sandboxes")
     prefix = f"/p/{values['signed']}/{address.sandbox_id}/{address.port}"
     return services.backend_for(principal), _target(connection, prefix, keep_credentials=True)
 
 
-async def _by_host(connection: HTTPConnection, address: PortAddress) -> tuple[Backend, PortTarget]:
+async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Backend, PortTarget]:
     services = services_of(connection)
 
     if services.settings.public_ports:
@@ -269,7 +281,7 @@ class HostNames:
             await self._answer(Request(scope, receive, send), address, scope, receive, send)
 
     async def _answer(
-        self, request: Request, address: PortAddress, scope: Scope, receive: Receive, send: Send
+        self, request: Request, address: SandboxPort, scope: Scope, receive: Receive, send: Send
     ) -> None:
         try:
             backend, target = await _by_host(request, address)
@@ -279,7 +291,7 @@ class HostNames:
 
         await answer(scope, receive, send)
 
-    def _address(self, scope: Scope) -> PortAddress | None:
+    def _address(self, scope: Scope) -> SandboxPort | None:
         if scope["type"] not in ("http", "websocket"):
             return None
 

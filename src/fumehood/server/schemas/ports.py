@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from fumehood.models import PortAddress
+from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.fields import Body
 
 
@@ -13,8 +15,4 @@ class SignPort(Body):
     expires_in_seconds: float = Field(default=3600, gt=0, le=86_400 * 30)
 
 
-class PortUrl(BaseModel):
-    """Where a port of a sandbox is reached."""
-
-    path: str = Field(description="Path on this server; it needs no token until it expires.")
-    host: str | None = Field(description="Host name of the port, when the server has a domain.")
+PortAnswer = model_of(PortAddress)
