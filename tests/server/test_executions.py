@@ -20,7 +20,9 @@ def stream(api, place):
     """Streams an execution, and gives its lines as they come."""
 
     def lines_of(code, **given):
-        with api.stream("POST", f"{place}/executions", json={"code": code, **given}, headers=NDJSON) as answer:
+        with api.stream(
+            "POST", f"{place}/executions", json={"code": code, **given}, headers=NDJSON
+        ) as answer:
             assert answer.status_code == 200, answer.read()
             assert answer.headers["content-type"].startswith("application/x-ndjson")
 

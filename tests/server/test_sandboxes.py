@@ -126,7 +126,8 @@ def test_a_list_is_filtered_and_paged(api, make):
 
 
 @pytest.mark.parametrize(
-    "query", ["stat=running", "metadata.=1", "state=running&state=paused", "cursor=x", "cursor=eA==", "limit=0"]
+    "query",
+    ["stat=running", "metadata.=1", "state=running&state=paused", "cursor=x", "cursor=eA==", "limit=0"],
 )
 def test_a_filter_that_does_not_exist_is_refused(api, query):
     """A filter that is not understood would find too much."""

@@ -40,6 +40,7 @@ def serve(settings: ServerSettings) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_holds_no_secret)
     return asyncio.run(_serve(settings))
 
 
@@ -81,6 +82,11 @@ class _Server(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
         self._services.draining = True
+
+
+def _holds_no_secret(record: logging.LogRecord) -> bool:
+    """Keeps out what uvicorn says of WebSockets: addresses, and headers when debugging; both may hold tokens."""
+    return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
 
 
 def _config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
