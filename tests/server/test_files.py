@@ -177,7 +177,7 @@ def test_an_upload_that_breaks_off_replaces_nothing(server, api, content, put):
 
 def test_an_upload_beyond_the_servers_bound_is_refused(start_server):
     """By its length at once, and else when it has come so far."""
-    small = start_server(max_upload_bytes=100_000, dialects="")
+    small = start_server(max_upload_bytes=100_000, dialects="", pool_size=0)
 
     with httpx2.Client(base_url=small.url, headers=small.headers, timeout=60) as api:
         place = f"/v1/sandboxes/{api.post('/v1/sandboxes', json={}).json()['id']}/files/content"
@@ -364,14 +364,14 @@ def test_a_signed_address_ends(sign, put, api, server):
 def test_signatures_outlive_a_restart(start_server, tmp_path):
     """The secret lies in the state folder, for nobody else to read."""
     state = tmp_path / "state"
-    first = start_server(state, dialects="")
+    first = start_server(state, dialects="", pool_size=0)
     made = httpx2.post(f"{first.url}/v1/sandboxes", json={}, headers=first.headers).json()["id"]
     place = f"{first.url}/v1/sandboxes/{made}/files"
     url = httpx2.post(f"{place}/sign", json={"path": "x"}, headers=first.headers).json()["url"]
     assert httpx2.get(url).status_code == 404
     first.stop()
 
-    again = start_server(state, dialects="")
+    again = start_server(state, dialects="", pool_size=0)
     answer = httpx2.get(url.replace(first.url, again.url))
     assert answer.status_code in (404, 410), answer.text
     secrets = [path for path in state.iterdir() if "secret" in path.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 
@@ -116,7 +116,7 @@ def test_a_flood_waits_for_its_reader(server, api, address):
 
     with connect(address, additional_headers=server.headers, max_queue=1) as terminal:
         terminal.recv(timeout=30)
-        terminal.send(b"yes fumehood | head -c 50000000; echo; echo en''d\n")
+        terminal.send(b"yes fumehood | head -c 16000000; echo; echo en''d\n")
         assert api.get("/healthz").status_code == 200
         seen = 0
         last = b""
@@ -125,9 +125,9 @@ def test_a_flood_waits_for_its_reader(server, api, address):
             message = terminal.recv(timeout=30)
             seen += len(message)
             last = last[-10:] + message
-            assert _resident_bytes(server.process.pid) - before < 100 << 20
+            assert _resident_bytes(server.process.pid) - before < 60 << 20
 
-    assert seen > 50_000_000
+    assert seen > 16_000_000
 
 
 def test_the_end_of_the_sandbox_ends_the_terminal(server, api, place, address):
@@ -135,11 +135,8 @@ def test_the_end_of_the_sandbox_ends_the_terminal(server, api, place, address):
     with connect(address, additional_headers=server.headers) as terminal:
         terminal.recv(timeout=30)
         api.delete(place)
-        said = []
-
-        with pytest.raises(ConnectionClosed):
-            while True:
-                said.append(terminal.recv(timeout=30))
+        # Until the server closes the connection.
+        said = list(terminal)
 
     assert (
         json.loads([text for text in said if isinstance(text, str)][-1])["problem"]["code"]
