@@ -182,6 +182,18 @@ def test_running_code_keeps_its_time(sync_face, other):
     assert not stopped.state_lost
 
 
+def test_who_gives_up_does_not_wait_for_a_pause(sandbox):
+    """Leaving a stream while the sandbox is paused returns at once; the code is interrupted when it goes on."""
+    for event in sandbox.stream_code("x = 42\nprint('on')\nwhile True: pass"):
+        if getattr(event, "text", "") == "on\n":
+            sandbox.pause()
+            break
+
+    assert sandbox.get_info().state == "paused"
+    sandbox.resume()
+    assert sandbox.run_code("x").text == "42"
+
+
 def test_a_command_keeps_its_time(sandbox, other):
     """The `timeout` of a command stands still as well."""
     handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True, timeout=0.6)

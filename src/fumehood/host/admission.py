@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.1
 _LEAST_RESERVE_BYTES = 256 * MIB
 _RESERVE_SHARE = 0.03
 # Tasks may wait for a processor all the time on a machine that is merely busy: only a long queue drowns it.
-_MAX_RUNNABLE_PER_CORE = 16
+_MAX_RUNNABLE_PER_CORE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ class SandboxClock:
         self._timers: set[Timer] = set()
         self._going = asyncio.Event()
         self._going.set()
+        self._stopped = asyncio.Event()
 
     @property
     def is_stopped(self) -> bool:
@@ -84,6 +85,14 @@ class SandboxClock:
         finally:
             timer.cancel()
 
+    async def while_going(self, future: asyncio.Future[Any]) -> None:
+        """Returns when the future is done, or when the clock is stopped."""
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait([future, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+
     async def going(self) -> None:
         """Returns when the clock is not stopped."""
         await self._going.wait()
@@ -95,6 +104,7 @@ class SandboxClock:
 
         self._stopped_at = self.time()
         self._going.clear()
+        self._stopped.set()
 
         for timer in self._timers:
             if timer.handle is not None:
@@ -107,6 +117,7 @@ class SandboxClock:
 
         self._behind_seconds = time.monotonic() - self._stopped_at
         self._stopped_at = None
+        self._stopped.clear()
         self._going.set()
 
         for timer in self._timers:

@@ -20,7 +20,7 @@ from fumehood.execution import Execution
 from fumehood.host.asking import empty_answer
 from fumehood.host.comms import comm_request
 from fumehood.host.context_link import ContextLink, Running
-from fumehood.host.context_process import ContextHost, ContextProcess, Exit, new_link
+from fumehood.host.context_process import ContextHost, ContextProcess, Exit, keep, new_link
 from fumehood.host.measuring import Reading
 from fumehood.host.stopping import Stop, why_stopped
 from fumehood.limits import Limits
@@ -48,12 +48,13 @@ class LiveContext:
         self._turn = asyncio.Lock()
         self._stop: Stop | None = None
         self._was_interrupted = False
+        self._farewell: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
     def busy(self) -> bool:
         """True while something runs or waits to run."""
-        return self._turn.locked()
+        return self._turn.locked() or (self._farewell is not None and not self._farewell.done())
 
     def adopt(self, link: ContextLink, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
@@ -81,11 +82,13 @@ class LiveContext:
         fields, payload = _wire_request(request, comm, self._host.limits)
 
         async with self._turn:
+            await self._at_rest()
             return await self._run(await self._living_process(), request, (fields, payload), emit)
 
     async def answer(self, question: Question) -> Answer:
         """Asks the process after what was asked before; without an answer in time it is the empty one."""
         async with self._turn:
+            await self._at_rest()
             process = await self._living_process()
             stop = Stop(process, self._host.limits.grace_seconds, self._host.clock)
             asked = process.link.ask(question, self._after_interrupt())
@@ -223,15 +226,29 @@ class LiveContext:
         """Waits for a reply; who gives up waiting, or calls `interrupt`, has the process interrupted."""
         self._stop = stop
         try:
-            return await asyncio.shield(reply)
+            value = await asyncio.shield(reply)
         except asyncio.CancelledError:
             stop.begin("interrupted")
-            await asyncio.shield(reply)
+            self._farewell = keep(self._see_off(reply, stop))
+            # Who gives up on a paused sandbox does not wait for it; who comes next does.
+            await self._host.clock.while_going(self._farewell)
             raise
-        finally:
-            self._stop = None
-            self._was_interrupted = stop.kind is not None
-            await stop.over()
+
+        await self._see_off(reply, stop)
+        return value
+
+    async def _see_off(self, reply: asyncio.Future[Any], stop: Stop) -> None:
+        """Returns when the process is at rest again, and no interrupt is on its way."""
+        await asyncio.wait([reply])
+        self._stop = None
+        self._was_interrupted = stop.kind is not None
+        await stop.over()
+
+    async def _at_rest(self) -> None:
+        """Waits for what somebody before has given up."""
+        if self._farewell is not None:
+            await asyncio.wait([self._farewell])
+            self._farewell = None
 
     def _after_interrupt(self) -> dict[str, Any]:
         """What a request must say when an interrupt of the one before may still be on its way."""

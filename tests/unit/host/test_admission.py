@@ -85,7 +85,7 @@ def test_small_machines_keep_a_quarter_of_a_gibibyte():
 
 @pytest.mark.parametrize(
     ("pressure", "runnable", "is_full"),
-    [(99.0, 33, True), (99.0, 32, False), (95.0, 500, False), (None, 500, False)],
+    [(99.0, 129, True), (99.0, 128, False), (95.0, 500, False), (None, 500, False)],
 )
 def test_a_machine_that_drowns_admits_nobody(pressure, runnable, is_full):
     """Busy is not full: tasks must wait all the time, and many of them."""
