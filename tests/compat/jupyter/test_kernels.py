@@ -251,3 +251,37 @@ def test_sessions_have_a_kernel_and_end_with_it(gateway):
     assert gateway.call("GET", path).status_code == 404
     assert gateway.call("GET", f"/api/kernels/{changed['kernel']['id']}").status_code == 404
     assert gateway.call("POST", "/api/sessions", json={"type": "notebook"}).status_code == 400
+
+
+def test_requests_beyond_the_queue_are_aborted_and_the_kernel_goes_on(gateway):
+    channels = gateway.connect(gateway.start())
+    running = channels.execute("input('wait ')", allow_stdin=True)
+    question = channels.until(lambda message: message["channel"] == "stdin")[-1]
+    large = "#" * 7_000_000
+    asked = [channels.execute(large) for _ in range(12)]
+    aborted = channels.until(lambda message: state_of(message) == "idle" and parent_of(message) == asked[-1])
+    assert "aborted" in [message["content"].get("status") for message in aborted]
+
+    channels.send("input_reply", {"value": "go"}, channel="stdin", parent_header=question["header"])
+    channels.answers(running)
+    assert channels.run("'fine'")[-2]["content"]["status"] == "ok"
+
+
+def test_quotas_of_a_key_are_told_in_jupyters_way(server):
+    limited = new_key(server, policy={"max_sandboxes": 1, "executions_per_day": 1})
+    channels = limited.connect(limited.start())
+    refused = limited.call("POST", "/api/kernels")
+    assert refused.status_code == 429
+    assert "sandboxes" in refused.json()["message"]
+
+    channels.run("1")
+    error = channels.run("2")[-2]["content"]
+    assert (error["status"], error["ename"]) == ("error", "QuotaError")
+    limited.close()
+
+
+def test_a_key_without_sandboxes_has_no_kernels(server):
+    stateless = new_key(server, scopes=["execute"])
+    assert stateless.call("POST", "/api/kernels").status_code == 403
+    assert stateless.call("GET", "/api/kernels").status_code == 403
+    stateless.close()

@@ -104,7 +104,7 @@ async def _receive(socket: WebSocket, client: Client, kernel: Kernel, *, speaks_
             await _close(socket, _MALFORMED, error.message)
             return
 
-        kernel.accept(message, client)
+        kernel.accept(message, len(frame), client)
 
 
 async def _until_first(*parts: Coroutine[Any, Any, None]) -> None:

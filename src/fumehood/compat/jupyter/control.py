@@ -12,19 +12,20 @@ from fumehood.compat.jupyter.shell import kernel_info
 from fumehood.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from fumehood.compat.jupyter.kernel import Kernel, Request
+    from fumehood.compat.jupyter.kernel import Kernel
+    from fumehood.compat.jupyter.requests import KernelRequest
 
 URGENT = frozenset({"interrupt_request", "shutdown_request", "debug_request"})
 _NO_DEBUGGER = "there is no debugger in this kernel"
 
 
-async def answer(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def answer(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     """Returns the content of the reply.
 
     Raises:
         InvalidArgumentError: Nothing of this name is answered here.
     """
-    match request.message.msg_type:
+    match request.msg_type:
         case "kernel_info_request":
             return await kernel_info(kernel, request)
         case "interrupt_request":
@@ -42,12 +43,12 @@ async def answer(kernel: Kernel, request: Request) -> dict[str, Any]:
             )
 
 
-def ends_kernel(request: Request) -> bool:
+def ends_kernel(request: KernelRequest) -> bool:
     """Whether the kernel is to be ended when that request has been answered."""
-    return request.message.msg_type == "shutdown_request" and request.content.get("restart") is not True
+    return request.msg_type == "shutdown_request" and request.content.get("restart") is not True
 
 
-async def _shut_down(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def _shut_down(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     restart = request.content.get("restart") is True
 
     if restart:
@@ -59,7 +60,7 @@ async def _shut_down(kernel: Kernel, request: Request) -> dict[str, Any]:
     return content
 
 
-def _refuse_to_debug(request: Request) -> dict[str, Any]:
+def _refuse_to_debug(request: KernelRequest) -> dict[str, Any]:
     """An answer in the words of the Debug Adapter Protocol, which is what the asker reads."""
     return {
         "type": "response",

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -24,27 +23,14 @@ from fumehood.compat.jupyter.comms import OpenComms
 from fumehood.compat.jupyter.history import History
 from fumehood.compat.jupyter.messages import JupyterMessage, compose, timestamp
 from fumehood.compat.jupyter.outputs import Output
+from fumehood.compat.jupyter.requests import KernelRequest, RequestQueue
 from fumehood.compat.jupyter.spec import KernelSpec
 from fumehood.errors import FumehoodError
 from fumehood.events import InputRequestEvent
 
 KernelState = Literal["starting", "idle", "busy", "dead"]
-_MAX_QUEUED_REQUESTS = 1000
+_MAX_URGENT = 64
 _LOG = logging.getLogger("fumehood.server")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A message of a client, and as whom it is answered."""
-
-    message: JupyterMessage
-    session: str
-    backend: Backend
-
-    @property
-    def content(self) -> Mapping[str, Any]:
-        """What it says."""
-        return self.message.content
 
 
 class Kernel:
@@ -71,12 +57,11 @@ class Kernel:
         self.history = History()
         self.audience = Audience()
         self._session = uuid.uuid4().hex
-        self._queue: deque[Request] = deque()
-        self._arrived = asyncio.Event()
+        self._queue = RequestQueue()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._question: tuple[str, str] | None = None
-        self._is_restarting = False
+        self._restarting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._work())
 
@@ -92,37 +77,39 @@ class Kernel:
 
     # -- clients
 
-    def accept(self, message: JupyterMessage, client: Client) -> None:
-        """Takes a message of a client."""
-        request = Request(message, client.session, client.backend)
+    def accept(self, message: JupyterMessage, size_bytes: int, client: Client) -> None:
+        """Takes a message of a client; one for which there is no room is answered as aborted."""
+        request = KernelRequest(message, size_bytes, client.session, client.backend)
         self.last_activity = datetime.now(UTC)
+        is_urgent = message.channel == "control" or message.msg_type in control.URGENT
 
-        if message.channel == "control" or message.msg_type in control.URGENT:
-            self._spawn(self._answer_at_once(request))
-        elif message.channel == "stdin":
-            self._spawn(self._answer_input(request))
-        elif len(self._queue) < _MAX_QUEUED_REQUESTS:
-            self._queue.append(request)
-            self._arrived.set()
-        else:
+        if is_urgent or message.channel == "stdin":
+            if len(self._tasks) < _MAX_URGENT:
+                self._spawn(self._answer_at_once(request) if is_urgent else self._answer_input(request))
+            else:
+                self.abort(request)
+        elif not self._queue.put(request):
             self.abort(request)
 
-    def publish(self, output: Output, parent: Request | None = None) -> None:
+    def publish(self, output: Output, parent: KernelRequest | None = None) -> None:
         """Tells everybody something, on iopub."""
         message = self._compose("iopub", output.msg_type, output.content, parent)
         self.audience.broadcast(replace(message, metadata=output.metadata, buffers=output.buffers))
 
-    def reply(self, request: Request, content: Mapping[str, Any]) -> None:
-        """Answers a request, on the channel on which it came."""
-        msg_type = request.message.msg_type.removesuffix("_request") + "_reply"
+    def reply(self, request: KernelRequest, content: Mapping[str, Any]) -> None:
+        """Answers a request, on the channel on which it came; what is no request has no answer."""
+        if not request.msg_type.endswith("_request"):
+            return
+
+        msg_type = request.msg_type.removesuffix("_request") + "_reply"
         message = self._compose(request.message.channel, msg_type, content, request)
         self.audience.reply(request.session, message)
 
-    def publish_state(self, state: str, parent: Request | None = None) -> None:
+    def publish_state(self, state: str, parent: KernelRequest | None = None) -> None:
         """Tells everybody what the kernel does now."""
         self.publish(Output("status", {"execution_state": state}), parent)
 
-    def ask(self, request: Request, event: InputRequestEvent) -> None:
+    def ask(self, request: KernelRequest, event: InputRequestEvent) -> None:
         """Asks the client of a request for a line of input."""
         self._question = (event.execution_id, event.request_id)
         content = {"prompt": event.prompt, "password": event.is_password}
@@ -136,17 +123,14 @@ class Kernel:
 
     async def restart(self, backend: Backend) -> None:
         """Begins anew with a fresh context in the same sandbox; what ran is killed, what waited is aborted."""
-        self._is_restarting = True
-        try:
+        # Nothing that comes meanwhile is begun.
+        async with self._restarting:
             self.abort_queued(everything=True)
             await backend.context_call(self.sandbox_id, RestartContext(context_id=self.context_id))
             await self._at_rest.wait()
-        finally:
-            self._is_restarting = False
-
-        self.forget_state()
-        self.publish_state("starting")
-        self.publish_state("idle")
+            self.forget_state()
+            self.publish_state("starting")
+            self.publish_state("idle")
 
     async def end(self, backend: Backend) -> None:
         """Ends the sandbox, and with it the kernel."""
@@ -171,7 +155,7 @@ class Kernel:
         """The context had to be replaced: front ends are told as of a kernel that died and was started again."""
         self.forget_state()
 
-        if not self._is_restarting:
+        if not self._restarting.locked():
             for state in ("restarting", "starting", "idle"):
                 self.publish_state(state)
 
@@ -185,16 +169,13 @@ class Kernel:
 
     def abort_queued(self, *, everything: bool = False) -> None:
         """Aborts the executions that wait, or all that waits."""
-        waiting = list(self._queue)
-        self._queue.clear()
-
-        for request in waiting:
-            if everything or request.message.msg_type == "execute_request":
+        for request in self._queue.take_all():
+            if everything or request.msg_type == "execute_request":
                 self.abort(request)
             else:
-                self._queue.append(request)
+                self._queue.put(request)
 
-    def abort(self, request: Request) -> None:
+    def abort(self, request: KernelRequest) -> None:
         """Answers a request that is not carried out."""
         self.publish_state("busy", request)
         self.reply(request, {"status": "aborted", "execution_count": self.execution_count})
@@ -202,16 +183,19 @@ class Kernel:
 
     async def _work(self) -> None:
         while self.state != "dead":
-            if not self._queue:
-                self._arrived.clear()
-                await self._arrived.wait()
+            await self._queue.wait()
 
-            # They may have been aborted since.
-            if self._queue:
-                await self._answer_in_turn(self._queue.popleft())
+            # A restart that is under way comes first; what waited may have been aborted since.
+            async with self._restarting:
+                request = self._queue.take()
 
-    async def _answer_in_turn(self, request: Request) -> None:
-        self._at_rest.clear()
+                if request is not None:
+                    self._at_rest.clear()
+
+            if request is not None:
+                await self._answer_in_turn(request)
+
+    async def _answer_in_turn(self, request: KernelRequest) -> None:
         self.state = "busy"
         self.publish_state("busy", request)
         try:
@@ -238,7 +222,7 @@ class Kernel:
         if outcome.is_dead:
             self.die()
 
-    async def _answer_at_once(self, request: Request) -> None:
+    async def _answer_at_once(self, request: KernelRequest) -> None:
         self.publish_state("busy", request)
         try:
             content = await control.answer(self, request)
@@ -251,8 +235,8 @@ class Kernel:
         if control.ends_kernel(request):
             await self.end(request.backend)
 
-    async def _answer_input(self, request: Request) -> None:
-        if self._question is None or request.message.msg_type != "input_reply":
+    async def _answer_input(self, request: KernelRequest) -> None:
+        if self._question is None or request.msg_type != "input_reply":
             return
 
         question, self._question = self._question, None
@@ -266,7 +250,7 @@ class Kernel:
             _LOG.info("the input for kernel %s was not taken: %s", self.id, error.code)
 
     def _compose(
-        self, channel: str, msg_type: str, content: Mapping[str, Any], parent: Request | None
+        self, channel: str, msg_type: str, content: Mapping[str, Any], parent: KernelRequest | None
     ) -> JupyterMessage:
         message = compose(channel, msg_type, content, session=self._session)
         return message if parent is None else replace(message, parent_header=parent.message.header)

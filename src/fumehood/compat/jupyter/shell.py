@@ -39,7 +39,8 @@ from fumehood.execution import Execution, ExecutionError
 from fumehood.limits import BOUNDS
 
 if TYPE_CHECKING:
-    from fumehood.compat.jupyter.kernel import Kernel, Request
+    from fumehood.compat.jupyter.kernel import Kernel
+    from fumehood.compat.jupyter.requests import KernelRequest
 
 _MAX_EXPRESSIONS = 1000
 # A notebook's cell may take as long as its sandbox lives; who waits for it interrupts it.
@@ -61,9 +62,9 @@ class Outcome(NamedTuple):
     is_dead: bool = False
 
 
-async def answer(kernel: Kernel, request: Request) -> Outcome:
+async def answer(kernel: Kernel, request: KernelRequest) -> Outcome:
     """Answers a request of the shell channel."""
-    msg_type = request.message.msg_type
+    msg_type = request.msg_type
 
     if msg_type == "execute_request":
         return await _execute(kernel, request)
@@ -78,19 +79,17 @@ async def answer(kernel: Kernel, request: Request) -> Outcome:
     return Outcome()
 
 
-def refuse(kernel: Kernel, request: Request, error: Exception) -> Outcome:
+def refuse(kernel: Kernel, request: KernelRequest, error: Exception) -> Outcome:
     """Answers a request that could not be carried out, and tells what becomes of the kernel."""
     content = refusal(error)
 
-    if request.message.msg_type == "execute_request":
+    if request.msg_type == "execute_request":
         kernel.publish(
             Output("error", {name: content[name] for name in ("ename", "evalue", "traceback")}), request
         )
         content["execution_count"] = kernel.execution_count
 
-    if not request.message.msg_type.startswith("comm_") or request.message.msg_type == "comm_info_request":
-        kernel.reply(request, content)
-
+    kernel.reply(request, content)
     return Outcome(abort_queued=True, is_dead=isinstance(error, _DEADLY))
 
 
@@ -124,7 +123,7 @@ class _Cell:
         self.expressions = list(expressions)[:_MAX_EXPRESSIONS] if isinstance(expressions, dict) else []
 
 
-async def _execute(kernel: Kernel, request: Request) -> Outcome:
+async def _execute(kernel: Kernel, request: KernelRequest) -> Outcome:
     cell = _Cell(request.content)
     number = kernel.execution_count
 
@@ -162,7 +161,7 @@ async def _execute(kernel: Kernel, request: Request) -> Outcome:
     return _finish(kernel, request, cell, execution)
 
 
-def _finish(kernel: Kernel, request: Request, cell: _Cell, execution: Execution) -> Outcome:
+def _finish(kernel: Kernel, request: KernelRequest, cell: _Cell, execution: Execution) -> Outcome:
     if (note := truncation_note(execution)) is not None:
         kernel.publish(note, request)
 
@@ -182,7 +181,7 @@ def _finish(kernel: Kernel, request: Request, cell: _Cell, execution: Execution)
     return Outcome(abort_queued=cell.stop_on_error and not cell.silent, state_lost=execution.state_lost)
 
 
-def _pass_on(kernel: Kernel, request: Request, event: Event, number: int) -> None:
+def _pass_on(kernel: Kernel, request: KernelRequest, event: Event, number: int) -> None:
     if isinstance(event, InputRequestEvent):
         kernel.ask(request, event)
         return
@@ -209,7 +208,7 @@ _NO_EXPRESSION = {
 # -- comms
 
 
-async def _deliver_comm(kernel: Kernel, request: Request) -> Outcome:
+async def _deliver_comm(kernel: Kernel, request: KernelRequest) -> Outcome:
     message = request.message
     comm = CommMessage(
         kind=message.msg_type,  # type: ignore[arg-type]  # checked by the caller
@@ -233,20 +232,20 @@ async def _deliver_comm(kernel: Kernel, request: Request) -> Outcome:
     return Outcome(state_lost=state_lost)
 
 
-def _tell_comm_failure(kernel: Kernel, request: Request, error: ExecutionError | None) -> None:
+def _tell_comm_failure(kernel: Kernel, request: KernelRequest, error: ExecutionError | None) -> None:
     """There is no reply that could say it, and front ends log what comes on stderr."""
     if error is not None:
         kernel.publish(Output("stream", {"name": "stderr", "text": f"{error}\n"}), request)
 
 
-async def _comm_info(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def _comm_info(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     return {"status": "ok", "comms": kernel.comms.answer(request.content.get("target_name"))}
 
 
 # -- questions
 
 
-async def _complete(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def _complete(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     code, cursor = _code_and_cursor(request.content)
     found = await request.backend.ask(
         kernel.sandbox_id, CompleteCode(code=code, cursor=cursor, context_id=kernel.context_id)
@@ -261,7 +260,7 @@ async def _complete(kernel: Kernel, request: Request) -> dict[str, Any]:
     }
 
 
-async def _inspect(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def _inspect(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     code, cursor = _code_and_cursor(request.content)
     detail = 1 if request.content.get("detail_level") == 1 else 0
     found = await request.backend.ask(
@@ -271,7 +270,7 @@ async def _inspect(kernel: Kernel, request: Request) -> dict[str, Any]:
     return {"status": "ok", "found": bool(found.data), "data": dict(found.data), "metadata": {}}
 
 
-async def _is_complete(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def _is_complete(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     code = _text(request.content, "code")
     found = await request.backend.ask(
         kernel.sandbox_id, CheckComplete(code=code, context_id=kernel.context_id)
@@ -280,11 +279,11 @@ async def _is_complete(kernel: Kernel, request: Request) -> dict[str, Any]:
     return {"status": found.status, "indent": found.indent}
 
 
-async def _history(kernel: Kernel, request: Request) -> dict[str, Any]:
+async def _history(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     return {"status": "ok", "history": kernel.history.answer(request.content)}
 
 
-async def kernel_info(kernel: Kernel, _request: Request) -> dict[str, Any]:
+async def kernel_info(kernel: Kernel, _request: KernelRequest) -> dict[str, Any]:
     """Returns what the kernel is."""
     from importlib.metadata import version
 
@@ -304,7 +303,7 @@ async def kernel_info(kernel: Kernel, _request: Request) -> dict[str, Any]:
     }
 
 
-_ANSWERS: Mapping[str, Callable[[Kernel, Request], Awaitable[dict[str, Any]]]] = {
+_ANSWERS: Mapping[str, Callable[[Kernel, KernelRequest], Awaitable[dict[str, Any]]]] = {
     "kernel_info_request": kernel_info,
     "complete_request": _complete,
     "inspect_request": _inspect,
