@@ -106,7 +106,9 @@ class Founder:
 
 def main() -> NoReturn:
     """Entry point of the interpreter that the keeper starts in the base jail."""
-    os.environ.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "LD_BIND_NOW"):
+        os.environ.pop(name, None)
+
     pid = os.fork()
 
     if pid == 0:

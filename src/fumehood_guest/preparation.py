@@ -39,6 +39,8 @@ _CELLS_BY_PACKAGE = {
         "import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4], label='x')\nplt.title('t')\nplt.legend()",
     ),
 }
+# The second name is deprecated where there is the first (Python 3.13).
+_clear_type_cache = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 _REQUEST: Dict[str, Any] = {
     "id": "rehearsal",
     "stdout_bytes": 1 << 20,
@@ -60,8 +62,11 @@ def prepare(shell: PythonShell, preload: Sequence[str]) -> None:
         for companion in _COMPANIONS.get(name, ()):
             importlib.import_module(companion)
 
-    cells = [*_CELLS, *(cell for name in preload for cell in _CELLS_BY_PACKAGE.get(name, ()))]
-    _rehearse(shell, cells)
+    _rehearse(shell, [cell for name in preload for cell in _CELLS_BY_PACKAGE.get(name, ())])
+    # What was looked up in types while packages were imported makes room now: otherwise each context, by its own
+    # look-ups, would write to the pages of names that it never uses.
+    _clear_type_cache()
+    _rehearse(shell, _CELLS)
 
 
 def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:

@@ -34,6 +34,14 @@ _SINGLE_THREADED = dict.fromkeys(
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
+# About what a shell takes for small objects, a module of the preload list with all that it imports, and at most.
+_BARE_BYTES = 8 << 20
+_MODULE_BYTES = 12 << 20
+_MOST_BYTES = 64 << 20
+# The largest object that counts as small, and how many fit into the smallest part in which the interpreter takes
+# memory for them: 256 KiB (Objects/obmalloc.c).
+_SMALL_OBJECT_BYTES = 512
+_OBJECTS_PER_PART = 512
 # What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when
 # the sandbox is furnished, channel, standard output, standard error; all further ones are the doors of its
 # control groups.
@@ -48,6 +56,7 @@ class Zygote:
         self._host = host
         self._program = b""
         self._shell: Any = None
+        self._placeholders: List[bytes] = []
         self._contexts: Dict[int, int] = {}
         self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._service = Service(host, self._obey, self._note_end)
@@ -72,6 +81,9 @@ class Zygote:
         """Imports what the template has of `names` and prepares the shell; returns those that it does not have."""
         os.environ.update(_SINGLE_THREADED)
         found = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
+        self._placeholders = _take_memory_in_one_piece(
+            min(_BARE_BYTES + _MODULE_BYTES * len(found), _MOST_BYTES)
+        )
         self._shell = PythonShell.prepare(preload=found)
 
         for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
@@ -135,6 +147,22 @@ class Zygote:
 
         if number is not None:
             self._host.send({"type": "context_exited", "number": number, "status": status})
+
+
+def _take_memory_in_one_piece(size_bytes: int) -> List[bytes]:
+    """Lets the interpreter take memory for small objects before libraries are mapped, which would lie in between.
+
+    Only whole pieces of two megabytes become huge pages. Returns what keeps a place in each part of this memory, so
+    that the interpreter does not give it back.
+    """
+    count = size_bytes // _SMALL_OBJECT_BYTES
+    # A list that grew would be moved, and leave gaps.
+    objects = [b""] * count
+
+    for place in range(count):
+        objects[place] = bytes(_SMALL_OBJECT_BYTES - sys.getsizeof(b""))
+
+    return objects[::_OBJECTS_PER_PART]
 
 
 def _add_user_site() -> None:

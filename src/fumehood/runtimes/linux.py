@@ -24,7 +24,6 @@ from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, gues
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, LinuxSpawner, wait_for_exit
 from fumehood.templates.environment import Environment, read_environment
-from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
 from fumehood_jail import cgroups, probe, seccomp, users
 from fumehood_jail.errors import JailError
@@ -57,7 +56,6 @@ class LinuxRuntime(Runtime):
 
     async def start(self, template: Template) -> LinuxSpawner:
         """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
-        await asyncio.to_thread(check_files, template)
         environment = await asyncio.to_thread(read_environment, template)
         freezer = self._freezer()
         ids = users.plan_ids()
@@ -160,6 +158,8 @@ class _Keeper:
                 **guest_environment(environment),
                 **template.envs,
                 "PYTHONPATH": GUEST_PACKAGES,
+                # Symbols are bound once, and not in each fork anew.
+                "LD_BIND_NOW": "1",
                 "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
             },
             "freezer": freezer,
