@@ -24,6 +24,7 @@ from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, gues
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, LinuxSpawner, wait_for_exit
 from fumehood.templates.environment import Environment, read_environment
+from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
 from fumehood_jail import cgroups, probe, seccomp, users
 from fumehood_jail.errors import JailError
@@ -56,6 +57,7 @@ class LinuxRuntime(Runtime):
 
     async def start(self, template: Template) -> LinuxSpawner:
         """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
+        await asyncio.to_thread(check_files, template)
         environment = await asyncio.to_thread(read_environment, template)
         freezer = self._freezer()
         ids = users.plan_ids()
