@@ -87,7 +87,7 @@ class Face:
 
     @property
     def is_sync(self) -> bool:
-        return self.kind == "sync"
+        return self.kind != "async"
 
     def open(self, *args: Any, **kwargs: Any) -> Any:
         """Start a sandbox; it is killed at the end of the test."""
@@ -120,8 +120,25 @@ def _face(kind: str) -> Iterator[Face]:
         face.close()
 
 
-@pytest.fixture(params=["sync", "async"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
+@pytest.fixture(scope="session")
+def unbounded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server that promises what a sandbox in this process does: no lifetime unless one is asked for."""
+    from tests.conftest import RunningServer
+
+    state = tmp_path_factory.mktemp("contract")
+    running = RunningServer(state, pool_size=2, sandbox_seconds=0, max_sandbox_seconds=0, dialects="")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(params=["sync", "async", "http"])
+def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
+    if request.param == "http":
+        # The very same programs; only where sandboxes live is said outside.
+        server = request.getfixturevalue("unbounded_server")
+        monkeypatch.setenv("FUMEHOOD_URL", server.url)
+        monkeypatch.setenv("FUMEHOOD_API_KEY", server.token)
+
     with _face(request.param) as face:
         yield face
 
@@ -141,3 +158,15 @@ def async_face() -> Iterator[Face]:
 @pytest.fixture
 def sandbox(face: Face) -> Any:
     return face.open()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out over HTTP what can only be asked of an engine in the same process: it is marked so."""
+    items[:] = [
+        item for item in items if not (item.get_closest_marker("in_process") and _face_of(item) == "http")
+    ]
+
+
+def _face_of(item: pytest.Item) -> object:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("face") if callspec else None

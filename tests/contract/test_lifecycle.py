@@ -177,6 +177,7 @@ def test_an_id_of_a_host_that_was_started_anew_is_lost(face, sandbox):
             face.connect(unknown)
 
 
+@pytest.mark.in_process
 def test_a_host_tells_what_it_has(face, sandbox):
     """`capacity` counts sandboxes, and names the host as their ids do."""
     capacity = face.runner.run(local_backend().capacity())

@@ -8,7 +8,7 @@ import pytest
 
 import fumehood
 from fumehood import ExecutionFinished, InvalidArgumentError, Limits, Sandbox, StdoutEvent, TemplateError
-from fumehood.assemble import local_backend
+from fumehood.assemble import chosen_backend
 from fumehood.backends.requests import ExecuteRequest, SandboxSpec
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 
@@ -33,7 +33,7 @@ def request(code, *, language="python", spec=None, **fields):
 @pytest.fixture
 def once(face):
     """Runs one request on the loop of a face."""
-    return lambda *args, **fields: face.runner.run(local_backend().run_once(request(*args, **fields)))
+    return lambda *args, **fields: face.runner.run(chosen_backend().run_once(request(*args, **fields)))
 
 
 def test_files_go_in_and_come_out(once):
@@ -120,7 +120,7 @@ def test_events_come_before_the_reply(face):
     """`stream_once` gives what happens, and at last what `run_once` returns."""
 
     async def follow():
-        stream = local_backend().stream_once(
+        stream = chosen_backend().stream_once(
             request("print('on')\nopen('x', 'w').write('x')", outputs=("x",))
         )
         return [item async for item in stream]
@@ -134,29 +134,31 @@ def test_events_come_before_the_reply(face):
     assert dict(items[-1].files) == {"x": b"x"}
 
 
+@pytest.mark.in_process
 def test_a_stream_that_is_left_ends_its_sandbox(face):
     """Nothing runs on for a caller who has gone."""
 
     async def leave():
         spec = SandboxSpec(owner="leaver")
-        stream = local_backend().stream_once(request("print('on')\nwhile True: pass", spec=spec))
+        stream = chosen_backend().stream_once(request("print('on')\nwhile True: pass", spec=spec))
 
         async for item in stream:
             if isinstance(item, StdoutEvent):
                 break
 
-        assert len(await local_backend().list("leaver")) == 1
+        assert len(await chosen_backend().list("leaver")) == 1
         await stream.aclose()
-        return await local_backend().list("leaver")
+        return await chosen_backend().list("leaver")
 
     assert face.runner.run(leave()) == ()
 
 
+@pytest.mark.in_process
 def test_a_caller_who_gives_up_leaves_nothing(face):
     """Cancelling `run_once` kills the sandbox."""
 
     async def give_up():
-        backend = local_backend()
+        backend = chosen_backend()
         spec = SandboxSpec(owner="quitter")
         task = asyncio.create_task(backend.run_once(request("while True: pass", spec=spec)))
 
@@ -184,7 +186,7 @@ def test_many_requests_are_answered_as_they_are_done(face):
             request("import time; time.sleep(0.5); 'two'"),
             request("'three'"),
         ]
-        return [item async for item in local_backend().run_many(requests, concurrency=2)]
+        return [item async for item in chosen_backend().run_many(requests, concurrency=2)]
 
     answers = face.runner.run(run())
     by_number = dict(answers)
@@ -205,11 +207,11 @@ def test_no_more_run_at_once_than_allowed(face):
             yield request(str(number), spec=SandboxSpec(owner="many"))
 
     async def run():
-        answers = local_backend().run_many(requests(), concurrency=2)
+        answers = chosen_backend().run_many(requests(), concurrency=2)
         first = await anext(answers)
         await answers.aclose()
 
-        while await local_backend().list("many"):
+        while await chosen_backend().list("many"):
             await asyncio.sleep(0)
 
         return first
@@ -245,11 +247,12 @@ def test_run_code_takes_files_and_input():
     assert execution.text == "'text bytes line'"
 
 
+@pytest.mark.in_process
 def test_owners_see_their_own(face):
     """`list` of the port can ask for those of one owner."""
 
     async def names():
-        backend = local_backend()
+        backend = chosen_backend()
         mine = await backend.create(SandboxSpec(owner="ada", limits=Limits(processes=64)))
         others = await backend.create(SandboxSpec(owner="bob"))
         try:

@@ -9,6 +9,10 @@ import pytest
 from fumehood import InvalidArgumentError, Limits, SandboxStartError, Template, TemplateError
 
 
+# A server knows templates by name only: definitions of one's own name interpreters and folders of this machine.
+pytestmark = pytest.mark.in_process
+
+
 def test_a_template_says_what_is_preloaded(face):
     """Modules of the list are imported already, others are not; names that are not installed are left out."""
     sandbox = face.open(Template(name="small", preload=("decimal", "no_such_module_anywhere")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -73,6 +74,7 @@ from fumehood.serialise import as_data
 from fumehood.service_errors import HostUnavailableError
 
 _T = TypeVar("_T")
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LIST_PAGE = 1000
 _MAX_PIECE_BYTES = 1 << 20
 
@@ -300,7 +302,7 @@ class HttpBackend(LoopBound, Backend):
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
         """Connect to a port of a sandbox; see the port."""
-        path = f"/v1/sandboxes/{_quoted(sandbox_id)}/tunnels/{port}"
+        path = _path(sandbox_id, "tunnels", str(port))
         stream = await self._do(self._connection.tunnel, path, sandbox_id)
         return stream if self._is_here() else DistantStream(stream, self._do)
 
@@ -395,6 +397,10 @@ async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
 
 
 def _path(sandbox_id: str, *parts: str) -> str:
+    if not _SANDBOX_ID.fullmatch(sandbox_id):
+        # No server has such a one, and in a path it might mean something else.
+        raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
     return "/".join(["/v1/sandboxes", _quoted(sandbox_id), *map(_quoted, parts)])
 
 

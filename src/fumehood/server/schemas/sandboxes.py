@@ -84,8 +84,8 @@ class NewSandbox(Body):
 class NewTimeout(Body):
     """A new time for a sandbox."""
 
-    timeout_seconds: Seconds = Field(
-        description="How long it lives from now on, within the server's longest."
+    timeout_seconds: Seconds | None = Field(
+        description="How long it lives from now on, within the server's longest; null: the server's default."
     )
 
 
