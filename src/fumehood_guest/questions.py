@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Protocol, Tuple
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Protocol, Tuple
 
 from fumehood_guest.bundles import encode_bundle
 from fumehood_guest.outlet import shorten
@@ -55,7 +57,7 @@ class PythonAnswerer:
         """As the protocol says."""
         from IPython.core.completer import provisionalcompleter, rectify_completions
 
-        with self._shell.builtin_trap, provisionalcompleter():
+        with self._shell.builtin_trap, provisionalcompleter(), _interrupts_passed_on():
             found = self._shell.Completer.completions(code, cursor)
             matches = list(rectify_completions(code, found))
 
@@ -77,6 +79,21 @@ class PythonAnswerer:
         """As the protocol says."""
         status, indent = self._shell.check_complete(code)
         return str(status), str(indent)
+
+
+@contextmanager
+def _interrupts_passed_on() -> Iterator[None]:
+    """IPython asks one matcher after the other, whatever they raise: an interrupt would have to come for each."""
+
+    def pass_on(_kind: Any, error: BaseException, _traceback: Any) -> None:
+        if not isinstance(error, Exception):
+            raise error
+
+    hook, sys.excepthook = sys.excepthook, pass_on
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
 
 
 class BashAnswerer:
