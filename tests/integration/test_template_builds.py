@@ -34,6 +34,9 @@ from fumehood.templates.verbs import _try_out
 
 from .wheels import make_wheel
 
+# Installing takes most of it, and on a busy machine many times what it takes on an idle one.
+pytestmark = pytest.mark.timeout(400)
+
 PYTHONS = installed_pythons()
 _BUILD_SECONDS = 300
 
