@@ -22,7 +22,7 @@ FLOOR = (
     "events",
     "templates.template",
 )
-PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless")
+PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless", "backends.streams")
 FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
 
 _FLOOR = {f"fumehood.{name}" for name in FLOOR}
@@ -48,6 +48,12 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.serialise": _FLOOR,
     "fumehood.backends": set(),
     "fumehood.backends.requests": _FLOOR,
+    "fumehood.backends.streams": set(),
+    "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
+    "fumehood.backends.http": _FLOOR
+    | _PORT
+    | {"fumehood.backends.loop_bound", "fumehood.deserialise", "fumehood.serialise"},
+    "fumehood.deserialise": _FLOOR,
     "fumehood.backends.questions": _FLOOR | {"fumehood.backends.requests"},
     # The life of a stateless run is told over the port, which has it as a verb: the type alone.
     "fumehood.backends.stateless": _FLOOR | {"fumehood.backends.base", "fumehood.backends.requests"},
@@ -95,6 +101,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
     "fumehood.assemble": _FLOOR
     | {
+        "fumehood.backends.base",
+        "fumehood.backends.http",
         "fumehood.backends.local",
         "fumehood.host",
         "fumehood.portal",
@@ -108,11 +116,13 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.aio",
         "fumehood.artifacts",
         "fumehood.cli.doctor",
+        "fumehood.cli.serve",
         "fumehood.cli.template",
         "fumehood.oneshot",
         "fumehood.sandbox",
         "fumehood.serialise",
     },
+    "fumehood.cli.serve": {"fumehood.cli", "fumehood.server", "fumehood.server.settings"},
     "fumehood.cli.template": {
         "fumehood.cli",
         "fumehood.serialise",
@@ -127,9 +137,25 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.service_errors",
         "fumehood.text",
     },
+    # The command line reads settings before it knows whether a server can be had at all.
+    "fumehood.server.settings": {"fumehood.errors", "fumehood.limits"},
+    # Routes see the port and the services; `assembly` alone knows what stands behind them.
+    "fumehood.server": _FLOOR
+    | _PORT
+    | {"fumehood.serialise", "fumehood.server.assembly", "fumehood.server.settings", "fumehood.storage"},
+    "fumehood.server.assembly": _FLOOR
+    | {
+        "fumehood.assemble",
+        "fumehood.backends.base",
+        "fumehood.backends.http",
+        "fumehood.server",
+        "fumehood.server.settings",
+        "fumehood.storage",
+    },
     "fumehood.__main__": {"fumehood.cli"},
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
+    "fumehood.compat.e2b": _FLOOR | _PORT | {"fumehood.serialise", "fumehood.server", "fumehood.storage"},
     "fumehood.compat.jupyter": _FLOOR
     | _PORT
     | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},
@@ -149,6 +175,21 @@ FOREIGN = {
     "fumehood": set(),
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
+    "fumehood.server": {
+        "fastapi",
+        "h11",
+        "prometheus_client",
+        "pydantic",
+        "python_multipart",
+        "starlette",
+        "uvicorn",
+        "websockets",
+    },
+    "fumehood.server.settings": set(),
+    "fumehood.compat": {"starlette"},
+    "fumehood.compat.e2b": {"python_multipart", "starlette"},
+    # The extra `client`.
+    "fumehood.backends.http_connection": {"httpx2", "websockets"},
 }
 
 # What a package must not import even though it is in the standard library, and why.
@@ -159,9 +200,12 @@ FORBIDDEN = {
 
 
 def part_of(name: str) -> str:
-    """The longest entry of the contract that `name` begins with; the Linux runtime has several modules."""
+    """The longest entry of the contract that `name` begins with; some parts have several modules."""
     if name.startswith(("fumehood.runtimes.linux", "fumehood.runtimes.packet_socket")):
         return "fumehood.runtimes.linux"
+
+    if name.startswith("fumehood.backends.http"):
+        return "fumehood.backends.http"
 
     while name not in CONTRACT:
         name = name.rpartition(".")[0]

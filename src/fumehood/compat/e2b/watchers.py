@@ -16,7 +16,7 @@ from fumehood.backends.base import Backend
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.models import FileChange
 
-_MAX_WATCHERS = 64
+_MAX_WATCHERS = 16
 _MAX_CHANGES = 10_000
 _FORGOTTEN_SECONDS = 3600.0
 
