@@ -103,17 +103,10 @@ def _part(mime: str, part: bytes) -> Any:
 
 def _result(event: ResultEvent, execution_count: int) -> Output:
     result = event.result
-    transient = {} if result.display_id is None else {"display_id": result.display_id}
-    content: dict[str, Any] = {
-        "data": bundle_data(result),
-        "metadata": result.metadata,
-        "transient": transient,
-    }
-
-    if event.is_update:
-        return Output("update_display_data", content)
+    content: dict[str, Any] = {"data": bundle_data(result), "metadata": result.metadata}
 
     if result.is_main_result:
         return Output("execute_result", {**content, "execution_count": execution_count})
 
-    return Output("display_data", content)
+    content["transient"] = {} if result.display_id is None else {"display_id": result.display_id}
+    return Output("update_display_data" if event.is_update else "display_data", content)
