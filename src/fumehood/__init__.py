@@ -108,11 +108,13 @@ if TYPE_CHECKING:
     from fumehood.results import Result
     from fumehood.sandbox import Sandbox
     from fumehood.service_errors import (
+        BadGatewayError,
         BlobNotFoundError,
         ForbiddenError,
         HostUnavailableError,
         IdempotencyConflictError,
         KeyNotFoundError,
+        NoHostNameError,
         OverloadedError,
         QueueTimeoutError,
         QuotaError,
@@ -137,6 +139,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncWatch",
     "Backend",
+    "BadGatewayError",
     "Bar",
     "BarChart",
     "BlobNotFoundError",
@@ -182,6 +185,7 @@ __all__ = [
     "LogEntry",
     "Logs",
     "Metrics",
+    "NoHostNameError",
     "OverloadedError",
     "PathExistsError",
     "PathIsDirectoryError",
@@ -273,10 +277,10 @@ _HOMES = {
     "results": "Result",
     "sandbox": "Sandbox",
     "service_errors": """
-        BlobNotFoundError ForbiddenError HostUnavailableError IdempotencyConflictError
-        KeyNotFoundError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError
-        ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
-        UnauthenticatedError
+        BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
+        IdempotencyConflictError KeyNotFoundError NoHostNameError OverloadedError
+        QueueTimeoutError QuotaError RequestTooLargeError ServiceError SlowReaderError
+        StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
     "templates.store": "TemplateInfo",
     "templates.template": "Template",

@@ -86,7 +86,9 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.transcript",
         "fumehood_wire",
     },
-    "fumehood.backends.local": _FLOOR | _PORT | {"fumehood.host", "fumehood.templates"},
+    "fumehood.backends.local": _FLOOR
+    | _PORT
+    | {"fumehood.backends.loop_bound", "fumehood.host", "fumehood.templates"},
     "fumehood.portal": set(),
     "fumehood.readiness": set(),
     "fumehood.callbacks": set(),
@@ -155,7 +157,9 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.__main__": {"fumehood.cli"},
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
-    "fumehood.compat.e2b": _FLOOR | _PORT | {"fumehood.serialise", "fumehood.server", "fumehood.storage"},
+    "fumehood.compat.e2b": _FLOOR
+    | _PORT
+    | {"fumehood.serialise", "fumehood.server", "fumehood.server.settings", "fumehood.storage"},
     "fumehood.compat.jupyter": _FLOOR
     | _PORT
     | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},
@@ -171,7 +175,7 @@ FOREIGN = {
     "fumehood_wire": set(),
     "fumehood_jail": set(),
     # IPython, and what user code brings: looked for, never required.
-    "fumehood_guest": {"IPython", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
+    "fumehood_guest": {"IPython", "comm", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
     "fumehood": set(),
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},

@@ -34,8 +34,10 @@ WIDE = {
 # it is.
 BIG = {
     "fumehood.backends.base:Backend",
+    "fumehood.backends.http:HttpBackend",
     "fumehood.backends.local:LocalBackend",
     "fumehood.host.live_sandbox:LiveSandbox",
+    "fumehood.server.tenancy:TenantBackend",
     "fumehood_guest.shell:PythonShell",
 }
 # A raw system call has as many arguments as the kernel wants.

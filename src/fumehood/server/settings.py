@@ -7,7 +7,6 @@ file, the variable `FUMEHOOD_<FIELD>` and the flag `--<field>`; no other module 
 from __future__ import annotations
 
 import ipaddress
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -96,8 +95,7 @@ class ServerSettings:
         if self.state_folder:
             return Path(self.state_folder).expanduser()
 
-        base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-        return Path(base).expanduser() / "fumehood"
+        return Path("~/.local/state/fumehood").expanduser()
 
 
 def load_settings(
@@ -119,6 +117,9 @@ def load_settings(
     chosen: dict[str, Any] = {}
     sources = {item.name: "default" for item in fields(ServerSettings)}
     path = file or environ.get(f"{_PREFIX}CONFIG")
+
+    if base := environ.get("XDG_STATE_HOME", ""):
+        chosen["state_folder"] = str(Path(base) / "fumehood")
 
     for name, value in (_read_file(path) if path else {}).items():
         if name not in sources:

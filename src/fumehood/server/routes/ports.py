@@ -22,7 +22,7 @@ from fumehood.backends.base import Backend
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.models import PortAddress
-from fumehood.server.auth import CallersBackend, SandboxesCaller, ServicesOf, principal_of
+from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
 from fumehood.server.port_access import (
     MAX_PORT,
     SandboxPort,
@@ -65,12 +65,12 @@ async def sign_port(
     port: Port,
     wanted: SignPort,
     backend: CallersBackend,
-    principal: SandboxesCaller,
     services: ServicesOf,
     request: Request,
 ) -> Response:
     """Gives an address of a port that needs no token until it expires, and its host name if it has one."""
     await backend.info(sandbox_id)
+    principal = await principal_of(request)
     expires = int(time.time() + wanted.expires_in_seconds)
     grant = SandboxPort(sandbox_id, port).grant(expires, principal.key_id)
     signed = signed_part(grant, signing_secret(services.state))
