@@ -6,13 +6,18 @@ descriptors than before. The control is the harmless message: sent by the same m
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import socket
+import struct
 import time
 
 import pytest
 
 from fumehood import Limits, ProtocolViolationError, SandboxError
+from fumehood.backends.questions import CompleteCode
+from fumehood.lease import default_backend
 from fumehood_wire.frames import CODES
 
 MIB = 1 << 20
@@ -41,6 +46,10 @@ def reply(**changes):
     return frame({'type': 'execute_reply', 'id': current(), 'at': 1.0, 'status': 'ok', 'execution_count': 1,
         'user_cpu_seconds': 0.0, 'system_cpu_seconds': 0.0, 'peak_memory_bytes': 0,
         'dropped': {'stdout': 0, 'stderr': 0, 'results': 0}, **changes})
+
+def comm(content=b'{"data":{},"metadata":{}}', **changes):
+    header = {'type': 'comm_msg', 'id': current(), 'at': 1.0, 'comm_id': 'c', 'buffers': []}
+    return frame({**header, **changes}, content)
 
 def earlier():
     prefix, _, count = current().rpartition('-')
@@ -129,6 +138,21 @@ BREACHES = {
     "two replies": ("raw(reply(), reply())", "order"),
     "output that comes first after the end": ("one = reply(); raw(one, one)", "order"),
     "ready again": ("raw(frame({'type': 'status', 'state': 'ready', 'pid': 2}))", "order"),
+    # Answers that nobody has asked for, and comms that are none
+    "an answer to no question": (
+        "raw(frame({'type': 'complete_reply', 'id': current(), 'cursor_start': 0, 'cursor_end': 0}, b'[]'))",
+        "order",
+    ),
+    "a description of nothing": (
+        "raw(frame({'type': 'inspect_reply', 'id': current(), 'parts': []}))",
+        "order",
+    ),
+    "a comm without its text": ("raw(comm(b''))", "syntax"),
+    "a comm with other fields": ('raw(comm(b\'{"data":{},"metadata":{},"more":1}\'))', "payload"),
+    "buffers that are not there": ("raw(comm(b'{}', buffers=[1 << 40]))", "payload"),
+    "a thousand buffers": ("raw(comm(b'{}', buffers=[0] * 1000))", "field"),
+    "a comm as the host says it": ("raw(comm(b'{}', stdout_bytes=1))", "field"),
+    "a comm of nobody": ("raw(comm(b'{\"data\":{},\"metadata\":{}}', id='0123456789abcdef-1'))", "order"),
     "a question that may not be asked": (
         "raw(frame({'type': 'input_request', 'id': current(), 'at': 1.0, 'password': False}, b'password?'))",
         "order",
@@ -229,6 +253,104 @@ def test_h07_passed_descriptors_are_never_taken(count, speaker, host_descriptors
     assert host_descriptors() < before + 16
 
 
+def test_h07_a_descriptor_that_is_slow_to_close_does_not_hold_the_host(speaker, make):
+    """A connection with unsent bytes that lingers for a minute when it is closed: given to the host to close."""
+    neighbour = make()
+    started = time.monotonic()
+    refused = speaker.run(
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "full = socket.create_connection(listener.getsockname())\n"
+        "full.setblocking(False)\n"
+        "try:\n"
+        "    while True: full.send(bytes(1 << 16))\n"
+        "except BlockingIOError: pass\n"
+        "try: full.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 60))\n"
+        "except OSError as error: print(error.strerror)\n"
+        "fds = array.array('i', [full.fileno()]).tobytes()\n"
+        "try: channel.sendmsg([stream(b'')], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])\n"
+        "except OSError: pass\n"
+        "os.close(full.detach())\n"
+    )
+    assert neighbour.run("print(1)") == "1\n"
+    assert refused == "Operation not permitted\n"
+    assert time.monotonic() - started < 10
+
+
+def test_h07_who_closes_a_lingering_socket_last_waits():
+    """The control: outside, the same close takes as long as whoever made the socket wants."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    full = socket.create_connection(listener.getsockname())
+    full.setblocking(False)
+
+    with pytest.raises(BlockingIOError):
+        send_without_end(full)
+
+    full.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 1))
+    started = time.monotonic()
+    full.close()
+    assert time.monotonic() - started > 0.5
+    listener.close()
+
+
+def send_without_end(sock):
+    while True:
+        sock.send(bytes(1 << 16))
+
+
+ANSWERS = {
+    "one": ("{'cursor_start': 0, 'cursor_end': 3}, b'[\"match\"]'", None),
+    "outside of the code": ("{'cursor_start': 0, 'cursor_end': 4}, b'[]'", "field"),
+    "backwards": ("{'cursor_start': 3, 'cursor_end': 2}, b'[]'", "field"),
+    "not a list": ("{'cursor_start': 0, 'cursor_end': 0}, b'{}'", "payload"),
+    "a long match": ("{'cursor_start': 0, 'cursor_end': 0}, json.dumps(['x' * 2000]).encode()", "payload"),
+    "many matches": ("{'cursor_start': 0, 'cursor_end': 0}, json.dumps(['x'] * 2000).encode()", "payload"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_h04_a_forged_answer_is_held_against_its_question(answer, speaker):
+    """Code that is looked at answers in place of the context; the control is the answer that could be one."""
+    content, rule = ANSWERS[answer]
+    speaker.run(
+        "class Liar:\n"
+        "    def __dir__(self):\n"
+        "        prefix, _, count = current().rpartition('-')\n"
+        "        header = {'type': 'complete_reply', 'id': f'{prefix}-{int(count) + 1}'}\n"
+        "        def answered(fields, payload): raw(frame({**header, **fields}, payload))\n"
+        f"        answered({content})\n"
+        "        os._exit(0)\n"
+        "it = Liar()\n"
+    )
+    asking = default_backend().ask(speaker.sandbox.id, CompleteCode(code="it.", cursor=3))
+
+    if rule is None:
+        assert asyncio.run(asking).matches == ("match",)
+        return
+
+    with pytest.raises(ProtocolViolationError) as caught:
+        asyncio.run(asking)
+
+    assert f"({rule})" in str(caught.value)
+    assert not speaker.sandbox.is_running()
+
+
+def test_h05_a_look_that_cannot_be_interrupted_ends_by_the_clock(speaker):
+    """It blocks SIGINT and never returns: the answer is empty in bounded time, and the context a fresh one."""
+    speaker.run(
+        "import signal\n"
+        "class Deaf:\n"
+        "    def __dir__(self):\n"
+        "        signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "        while True: pass\n"
+        "it = Deaf()\n"
+    )
+    started = time.monotonic()
+    answer = asyncio.run(default_backend().ask(speaker.sandbox.id, CompleteCode(code="it.", cursor=3)))
+    assert answer.matches == ()
+    assert time.monotonic() - started < 12
+    assert speaker.run("print('it' in globals())") == "False\n"
+
+
 def test_h07_credentials_and_odd_control_messages_do_no_harm(speaker, host_descriptors):
     """Credentials of one's own pass unseen, those of others are refused by the kernel; wrong lengths too."""
     before = host_descriptors()
@@ -248,8 +370,6 @@ def test_h07_credentials_and_odd_control_messages_do_no_harm(speaker, host_descr
 
 def test_h07_a_socket_gives_its_descriptors_to_who_asks(tmp_path):
     """The control: between ordinary processes the same message carries the descriptor over."""
-    import socket
-
     near, far = socket.socketpair()
     socket.send_fds(near, [b"x"], [near.fileno()])
     _, fds, _, _ = socket.recv_fds(far, 1, 1)

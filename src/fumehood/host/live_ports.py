@@ -91,7 +91,9 @@ class LivePorts:
     async def _connect(self, stream: _PortStream, far: socket.socket, port: int) -> None:
         # Shielded: the guest's end must stay open until it is sent, even if the caller gives up meanwhile.
         asking = asyncio.ensure_future(self._ask("connect", fds=(far.fileno(),), port=port))
-        asking.add_done_callback(lambda asked: (far.close(), asked.cancelled() or asked.exception()))
+        asking.add_done_callback(lambda _: far.close())
+        # Read once: a refusal that nobody waits for any more is no fault of the loop's.
+        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
             await asyncio.shield(asking)
         except InitError as error:
