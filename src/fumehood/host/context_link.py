@@ -232,10 +232,10 @@ class ContextLink:
             return
 
         if kind is Kind.ANSWER:
-            asked, self._asked = self._asked, None
-
-            if asked is not None:
-                asked.finish(header, payload)
+            # Forgotten only afterwards: what is no answer ends the context, and the question with it.
+            if self._asked is not None:
+                self._asked.finish(header, payload)
+                self._asked = None
 
             return
 
