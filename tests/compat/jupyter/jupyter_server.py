@@ -26,7 +26,6 @@ class JupyterServer:
         argv = [
             *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"),
             f"--gateway-url={gateway_url}",
-            f"--GatewayClient.auth_token={token}",
             f"--ServerApp.port={self.url.rpartition(':')[2]}",
             "--ServerApp.port_retries=0",
             f"--ServerApp.root_dir={folder}",
@@ -35,7 +34,11 @@ class JupyterServer:
             "--ServerApp.terminals_enabled=False",
         ]
         self.process = subprocess.Popen(
-            argv, env=jupyter_envs(folder), cwd=folder, stderr=subprocess.PIPE, text=True
+            argv,
+            env=jupyter_envs(folder, JUPYTER_GATEWAY_AUTH_TOKEN=token),
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._wait_until_ready()
         self._reader = threading.Thread(target=self._listen, daemon=True)
