@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from fumehood.errors import FumehoodError
 from fumehood.serialise import as_data
@@ -58,6 +59,10 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "path_not_text": 422,
     "file_too_large": 413,
     "disk_full": 507,
+    "key_not_found": 404,
+    "blob_not_found": 404,
+    "no_host_name": 404,
+    "storage": 503,
 }
 # Fields of every error, or of Python's, which have places of their own in the body or none.
 _NOT_FIELDS = ("message", "hint", "outcome_unknown", "errno", "args", "stdout", "stderr")
@@ -143,6 +148,12 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
     detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
     body = plain_problem(422, "invalid_argument", detail, request_id_of(request))
     return _response({**body, "fields": {"faults": faults}}, {})
+
+
+def _allowed_methods(request: Request) -> set[str]:
+    """The methods of all routes of this path; the framework names those of the first alone."""
+    found = [route for route in request.app.routes if route.matches(request.scope)[0] is Match.PARTIAL]
+    return {method for route in found for method in getattr(route, "methods", None) or ()}
 
 
 def _response(body: dict[str, Any], headers: Mapping[str, str]) -> JSONResponse:

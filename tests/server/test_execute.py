@@ -1,0 +1,176 @@
+"""Stateless runs over HTTP: what goes in, what comes out, many at once, and who waits for whom."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+
+@pytest.fixture(scope="module")
+def client(server: Any) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+        yield client
+
+
+def run(client: httpx2.Client, code: str, **fields: Any) -> Any:
+    answer = client.post("/v1/execute", json={"code": code, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_code_runs_and_nothing_stays(client: httpx2.Client) -> None:
+    first = run(client, "open('left', 'w').write('x'); x = 1; print(6 * 7)")
+    assert first["execution"]["logs"]["stdout"] == ["42\n"]
+    assert first["isolation"]["level"] == first["execution"]["isolation"]
+    second = run(client, "import os; print(os.path.exists('left'), 'x' in globals())")
+    assert second["execution"]["logs"]["stdout"] == ["False False\n"]
+    # Neither is among the sandboxes that somebody holds.
+    assert client.get("/v1/sandboxes").json()["items"] == []
+
+
+def test_files_go_in_and_come_out(client: httpx2.Client) -> None:
+    reply = run(
+        client,
+        "import os\nos.makedirs('out')\nopen('out/b', 'wb').write(open('a.bin', 'rb').read() * 2)\n"
+        "print(open('t.txt').read())",
+        files={"a.bin": {"base64": base64.b64encode(b"\x00\xff").decode()}, "t.txt": {"text": "täxt"}},
+        outputs=["out", "not-there"],
+    )
+    assert reply["execution"]["logs"]["stdout"] == ["täxt\n"]
+    assert {name: base64.b64decode(data) for name, data in reply["files"].items()} == {
+        "out/b": b"\x00\xff\x00\xff"
+    }
+
+
+def test_input_bash_limits_and_errors(client: httpx2.Client) -> None:
+    assert run(client, "print(input() + input())", stdin="a\nb\n")["execution"]["logs"]["stdout"] == ["ab\n"]
+    assert run(client, "echo $X; exit 3", language="bash", envs={"X": "y"})["execution"]["error"] is not None
+    failed = run(client, "1/0")["execution"]["error"]
+    assert (failed["kind"], failed["name"]) == ("exception", "ZeroDivisionError")
+    slow = run(client, "while True: pass", timeout_seconds=0.2)["execution"]["error"]
+    assert slow["kind"] == "time_limit"
+    big = run(client, "x = bytearray(1 << 30)", limits={"memory_bytes": 128 << 20})["execution"]["error"]
+    assert big["kind"] in ("out_of_memory", "exception")
+
+
+def test_events_stream_as_they_happen(client: httpx2.Client) -> None:
+    """The first line is here while the code still waits for what the client does next."""
+    body = {"code": "import time\nprint('first', flush=True)\ntime.sleep(0.2)\nprint('second')"}
+    headers = {"Accept": "application/x-ndjson"}
+
+    with client.stream("POST", "/v1/execute", json=body, headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("application/x-ndjson")
+        lines = [json.loads(line) for line in answer.iter_lines() if line]
+
+    kinds = [line["type"] for line in lines]
+    assert kinds[0] == "started"
+    assert kinds[-2:] == ["finished", "reply"]
+    printed = [line["text"] for line in lines if line["type"] == "stdout"]
+    assert "".join(printed) == "first\nsecond\n"
+    assert lines[-1]["execution"] == lines[-2]["execution"]
+
+
+def test_a_batch_comes_as_it_finishes(client: httpx2.Client) -> None:
+    """Each line names its request; one that fails does not disturb the others; all are looked at before any is begun."""
+    requests = [{"code": f"print({number})"} for number in range(20)]
+    requests[7] = {"code": "1/0"}
+    requests[8] = {"code": "1", "template": "no-such-template"}
+    answer = client.post("/v1/execute/batch", json={"requests": requests})
+    lines = {line["index"]: line for line in map(json.loads, answer.text.splitlines())}
+    assert sorted(lines) == list(range(20))
+    assert lines[3]["reply"]["execution"]["logs"]["stdout"] == ["3\n"]
+    assert lines[7]["reply"]["execution"]["error"]["name"] == "ZeroDivisionError"
+    assert lines[8]["problem"]["code"] == "template"
+    broken = {"requests": [{"code": "print(1)"}, {"code": "1", "files": {"a": {"base64": "!"}}}]}
+    assert client.post("/v1/execute/batch", json=broken).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"code": 1},
+        {"code": "1", "language": "klingon"},
+        {"code": "1", "typo": 1},
+        {"code": "1", "limits": {"memory_bytes": 1}},
+        {"code": "1", "limits": {"memory": 1 << 30}},
+        {"code": "1", "timeout_seconds": -1},
+        {"code": "1", "files": {"a": {}}},
+        {"code": "1", "files": {"a": {"text": "x", "base64": "eA=="}}},
+        {"code": "1", "files": {"": {"text": "x"}}},
+        {"code": "1", "envs": {"A=B": "x"}},
+        {"code": "1", "outputs": ["x"] * 1001},
+    ],
+)
+def test_bad_requests_are_named(client: httpx2.Client, body: Any) -> None:
+    answer = client.post("/v1/execute", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "invalid_argument"
+
+
+def test_a_client_that_leaves_frees_its_place(start_server: Callable[..., Any]) -> None:
+    """Its run ends, and the one that waited behind it is done."""
+    server = start_server(max_concurrent_runs=1, pool_size=1, dialects="")
+
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=30) as client:
+        with client.stream(
+            "POST",
+            "/v1/execute",
+            json={"code": "print('on', flush=True)\nwhile True: pass", "timeout_seconds": 600},
+            headers={"Accept": "application/x-ndjson"},
+        ) as answer:
+            next(line for line in answer.iter_lines() if '"stdout"' in line)
+
+        assert run(client, "print(1)")["execution"]["logs"]["stdout"] == ["1\n"]
+
+
+def test_a_full_queue_answers_at_once(start_server: Callable[..., Any]) -> None:
+    """Beyond what may wait, a request is refused with the time to come again; what waits too long is told so."""
+    server = start_server(max_concurrent_runs=1, max_queued_runs=1, pool_size=1, dialects="")
+    begun = threading.Event()
+    hold = {"code": "print('on', flush=True)\nimport time; time.sleep(60)", "timeout_seconds": 600}
+
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+
+        def holder() -> None:
+            accept = {"Accept": "application/x-ndjson"}
+            with client.stream("POST", "/v1/execute", json=hold, headers=accept) as answer:
+                for line in answer.iter_lines():
+                    if '"stdout"' in line:
+                        begun.set()
+                        done.wait(30)
+                        return
+
+        done = threading.Event()
+
+        with ThreadPoolExecutor(3) as threads:
+            held = threads.submit(holder)
+            assert begun.wait(30)
+            late = client.post("/v1/execute", json={"code": "1", "queue_timeout_seconds": 0.05})
+            assert (late.status_code, late.json()["code"]) == (504, "queue_timeout")
+            waiting = threads.submit(client.post, "/v1/execute", json={"code": "print(2)"})
+
+            while "fumehood_queue_waiting 1.0" not in client.get("/metrics").text:
+                continue
+
+            full = client.post("/v1/execute", json={"code": "1"})
+            assert (full.status_code, full.json()["code"]) == (503, "overloaded")
+            assert int(full.headers["retry-after"]) >= 1
+            done.set()
+            held.result()
+            assert waiting.result().json()["execution"]["logs"]["stdout"] == ["2\n"]
+
+
+def test_many_at_once(client: httpx2.Client) -> None:
+    with ThreadPoolExecutor(32) as threads:
+        replies = list(threads.map(lambda number: run(client, f"print({number})"), range(100)))
+
+    printed = [reply["execution"]["logs"]["stdout"] for reply in replies]
+    assert printed == [[f"{number}\n"] for number in range(100)]

@@ -1,0 +1,173 @@
+"""Keys: made, limited, rotated, revoked; and what each has used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+
+@pytest.fixture(scope="module")
+def owner(server: Any) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def make(owner: httpx2.Client, server: Any) -> Iterator[Callable[..., httpx2.Client]]:
+    """Makes a key and returns a client that holds it."""
+    clients: list[httpx2.Client] = []
+
+    def key(**fields: Any) -> httpx2.Client:
+        made = owner.post("/v1/keys", json={"name": "test", **fields})
+        assert made.status_code == 201, made.text
+        headers = {"Authorization": f"Bearer {made.json()['token']}"}
+        client = httpx2.Client(base_url=server.url, headers=headers, timeout=60)
+        client.params = {}
+        clients.append(client)
+        client.key_id = made.json()["key"]["id"]  # type: ignore[attr-defined]
+        return client
+
+    yield key
+
+    for client in clients:
+        client.close()
+
+
+def test_a_key_does_what_its_scopes_say(make: Callable[..., httpx2.Client]) -> None:
+    runner = make(scopes=["execute"])
+    assert runner.post("/v1/execute", json={"code": "1"}).status_code == 200
+    for method, path in (("POST", "/v1/sandboxes"), ("GET", "/v1/keys"), ("POST", "/v1/keys")):
+        refused = runner.request(method, path, json={"name": "x"} if path == "/v1/keys" else {})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+
+    keeper = make(scopes=["sandboxes"])
+    assert keeper.post("/v1/sandboxes", json={}).status_code == 201
+    assert keeper.post("/v1/execute", json={"code": "1"}).status_code == 403
+
+
+def test_w09_keys_do_not_see_one_another(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
+    """Whatever a stranger asks of a sandbox, it is as if it had never been; the server's owner sees all."""
+    mine, stranger = make(), make()
+    name = mine.post("/v1/sandboxes", json={}).json()["id"]
+    place = f"/v1/sandboxes/{name}"
+    mine.put(f"{place}/files/content?path=a", content=b"x")
+    ran = mine.post(f"{place}/executions", json={"code": "1"}).json()
+    asked = [
+        ("GET", "", None),
+        ("POST", "/timeout", {"timeout_seconds": 5}),
+        ("POST", "/pause", None),
+        ("POST", "/resume", None),
+        ("GET", "/metrics", None),
+        ("POST", "/executions", {"code": "1"}),
+        ("POST", f"/executions/{ran['id']}/input", {"request_id": "1", "text": "x"}),
+        ("GET", "/contexts", None),
+        ("POST", "/contexts", {}),
+        ("POST", "/contexts/default/interrupt", None),
+        ("GET", "/files", None),
+        ("GET", "/files/content?path=a", None),
+        ("PUT", "/files/content?path=a", None),
+        ("POST", "/files/sign", {"path": "a"}),
+        ("DELETE", "/files?path=a", None),
+        ("GET", "/commands", None),
+        ("POST", "/commands", {"argv": ["true"]}),
+        ("GET", "/commands/1/output", None),
+        ("GET", "/ports/8000/", None),
+        ("POST", "/ports/8000/sign", {}),
+        ("DELETE", "", None),
+    ]
+
+    for method, path, body in asked:
+        real = stranger.request(method, f"{place}{path}", json=body)
+        guessed = stranger.request(method, f"/v1/sandboxes/{'0' * len(name)}{path}", json=body)
+        shape = (real.status_code, real.json().get("code"))
+        assert shape == (guessed.status_code, guessed.json().get("code")) == (404, "sandbox_not_found"), path
+        assert name not in guessed.text
+
+    assert stranger.get("/v1/sandboxes").json()["items"] == []
+    assert mine.get(place).json()["state"] == "running"
+    assert name in [item["id"] for item in owner.get("/v1/sandboxes").json()["items"]]
+    assert mine.get(f"{place}/files/content?path=a").content == b"x"
+    assert mine.delete(place).status_code == 204
+
+
+def test_rotation_and_revocation(
+    make: Callable[..., httpx2.Client], owner: httpx2.Client, server: Any
+) -> None:
+    client = make()
+    key_id = client.key_id  # type: ignore[attr-defined]
+    rotated = owner.post(f"/v1/keys/{key_id}/rotate", json={"grace_seconds": 60}).json()
+    new = {"Authorization": f"Bearer {rotated['token']}"}
+    assert client.get("/v1/sandboxes").status_code == 200
+    assert httpx2.get(f"{server.url}/v1/sandboxes", headers=new).status_code == 200
+    owner.post(f"/v1/keys/{key_id}/rotate", json={})
+    assert client.get("/v1/sandboxes").status_code == 401
+    assert owner.delete(f"/v1/keys/{key_id}").status_code == 204
+    assert httpx2.get(f"{server.url}/v1/sandboxes", headers=new).status_code == 401
+    assert owner.get(f"/v1/keys/{key_id}").json()["revoked_at"] is not None
+    assert owner.get("/v1/keys/nosuchkey").status_code == 404
+    assert rotated["token"] not in owner.get("/v1/keys").text
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [({"executions_per_day": 1}, "executions per day"), ({"cpu_seconds_per_day": 0}, "CPU seconds per day")],
+)
+def test_a_day_is_used_up(make: Callable[..., httpx2.Client], policy: dict[str, Any], code: str) -> None:
+    client = make(policy=policy)
+
+    if "executions_per_day" in policy:
+        assert client.post("/v1/execute", json={"code": "1"}).status_code == 200
+
+    refused = client.post("/v1/execute", json={"code": "1"})
+    assert (refused.status_code, refused.json()["code"]) == (429, "quota")
+    assert refused.json()["fields"]["quota"] == code
+    assert 0 < int(refused.headers["retry-after"]) <= 86_400
+
+
+def test_no_more_sandboxes_than_allowed(make: Callable[..., httpx2.Client]) -> None:
+    client = make(policy={"max_sandboxes": 1})
+    name = client.post("/v1/sandboxes", json={}).json()["id"]
+    refused = client.post("/v1/sandboxes", json={})
+    assert (refused.status_code, refused.json()["fields"]["quota"]) == (429, "sandboxes")
+    client.delete(f"/v1/sandboxes/{name}")
+    assert client.post("/v1/sandboxes", json={}).status_code == 201
+
+
+def test_no_more_than_the_limits_of_a_key(make: Callable[..., httpx2.Client]) -> None:
+    client = make(policy={"max_limits": {"memory_bytes": 256 << 20}})
+    for path in ("/v1/sandboxes", "/v1/execute"):
+        body = {} if path == "/v1/sandboxes" else {"code": "1"}
+        refused = client.post(path, json=body)
+        assert (refused.status_code, refused.json()["fields"]["quota"]) == (429, "limits.memory_bytes")
+        allowed = client.post(path, json={**body, "limits": {"memory_bytes": 256 << 20}})
+        assert allowed.status_code in (200, 201)
+
+
+def test_what_was_used_is_told(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
+    client = make()
+    client.post("/v1/execute", json={"code": "sum(i * i for i in range(10**6))"})
+    client.post("/v1/execute", json={"code": "1/0"})
+    (used,) = client.get("/v1/usage").json()["items"]
+    assert (used["executions"], used["errors"]) == (2, 1)
+    assert used["cpu_seconds"] > 0
+    assert used["key_id"] == client.key_id  # type: ignore[attr-defined]
+    # Others see nothing of it, unless they may.
+    assert make().get("/v1/usage", params={"key_id": used["key_id"]}).json()["items"] == []
+    assert owner.get("/v1/usage", params={"key_id": used["key_id"]}).json()["items"] == [used]
+
+
+def test_usage_survives_a_restart(start_server: Callable[..., Any]) -> None:
+    server = start_server(pool_size=0, dialects="")
+    made = httpx2.post(f"{server.url}/v1/keys", json={"name": "k"}, headers=server.headers).json()
+    headers = {"Authorization": f"Bearer {made['token']}"}
+    assert (
+        httpx2.post(f"{server.url}/v1/execute", json={"code": "1"}, headers=headers, timeout=60).status_code
+        == 200
+    )
+    assert server.stop() == 0
+    again = start_server(server.state, pool_size=0, dialects="")
+    (used,) = httpx2.get(f"{again.url}/v1/usage", headers=headers).json()["items"]
+    assert used["executions"] == 1

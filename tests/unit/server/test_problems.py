@@ -1,0 +1,64 @@
+"""Problem details: every error that a request can meet has a status of its own choosing, and comes back as itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood import errors, service_errors
+from fumehood.backends.http_errors import error_of
+from fumehood.errors import FumehoodError, PathNotFoundError, SandboxClosedError
+from fumehood.server.problems import STATUS_BY_CODE, headers_of, problem_data, status_of
+from fumehood.service_errors import OverloadedError, UnauthenticatedError
+
+# Branches, which nobody raises, and what is raised in the caller's own process or before a server answers.
+NEVER_ANSWERED = {
+    "error",
+    "sandbox_error",
+    "command_error",
+    "service_error",
+    "wrong_process",
+    "sandbox_not_started",
+    "command_exit",
+    "storage_start",
+    "storage_version",
+    "template_store",
+}
+
+
+def test_every_error_has_a_status() -> None:
+    """An error that is added is answered as 500 by accident no longer than until this test runs."""
+    codes = {
+        value.code
+        for module in (errors, service_errors)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, FumehoodError)
+    }
+    assert codes - NEVER_ANSWERED <= set(STATUS_BY_CODE)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PathNotFoundError(path="/a\x1b[2J", operation="read", errno_value=2),
+        SandboxClosedError(sandbox_id="x", reason="lost", outcome_unknown=True),
+        OverloadedError(reason="full", retry_after_seconds=2.5),
+    ],
+)
+def test_an_error_comes_back_as_itself(error: FumehoodError) -> None:
+    again = error_of(problem_data(error, "r1"))
+    assert type(again) is type(error)
+    assert (str(again), again.outcome_unknown) == (str(error), error.outcome_unknown)
+    assert getattr(again, "reason", None) == getattr(error, "reason", None)
+    assert getattr(again, "errno", None) == getattr(error, "errno", None)
+
+
+def test_what_a_newer_server_says_is_kept() -> None:
+    again = error_of({"code": "brand_new", "detail": "what", "hint": "so", "outcome_unknown": False})
+    assert isinstance(again, service_errors.ServiceError)
+    assert str(again) == "what\n\nhint: so"
+
+
+def test_headers_tell_what_to_do() -> None:
+    assert headers_of(OverloadedError(reason="full", retry_after_seconds=2.5)) == {"Retry-After": "3"}
+    assert headers_of(UnauthenticatedError(reason="none")) == {"WWW-Authenticate": "Bearer"}
+    assert status_of(FumehoodError("x")) == 500
