@@ -12,16 +12,18 @@ from fumehood.backends.requests import ProcessExited, ProcessSpec
 from fumehood.models import ProcessInfo, PtySize
 from fumehood.server.schemas.describe import Base64, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
-from fumehood.server.schemas.fields import Body, Envs, GuestPath, Seconds, Text
+from fumehood.server.schemas.fields import Body, Envs, GuestPath, Seconds, Text, Whole
 
 _SHELL = ("/bin/bash", "-l", "-c")
 _MAX_ARGUMENTS = 10_000
 _Line = Annotated[str, Field(min_length=1, max_length=128 * 1024, pattern=r"^[^\x00]+$")]
+# A part of JSON Schema that pydantic has no word for; the port refuses a program without a name.
+_PROGRAM = {"type": "string", "minLength": 1, "maxLength": 128 * 1024, "pattern": r"^[^\x00]+$"}
 _Arguments = Annotated[
     list[Text],
-    Field(min_length=1, max_length=_MAX_ARGUMENTS, json_schema_extra={"prefixItems": [{"minLength": 1}]}),
+    Field(min_length=1, max_length=_MAX_ARGUMENTS, json_schema_extra={"prefixItems": [_PROGRAM]}),
 ]
-_Side = Annotated[int, Field(ge=1, le=10_000)]
+_Side = Annotated[Whole, Field(ge=1, le=10_000)]
 SignalName = Literal[
     "SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGCONT", "SIGSTOP", "SIGTSTP"
 ]
@@ -51,13 +53,11 @@ class NewCommand(Body):
         json_schema_extra={"oneOf": [{"required": ["argv"]}, {"required": ["command"]}]}
     )
 
-    argv: _Arguments | SkipJsonSchema[None] = Field(
-        default_factory=_nothing,
+    argv: _Arguments = Field(
+        default_factory=list,
         description="Program and arguments, which no shell reads; the program is looked up in PATH.",
     )
-    command: _Line | SkipJsonSchema[None] = Field(
-        default_factory=_nothing, description="A line for `bash -l -c`."
-    )
+    command: _Line = Field(default_factory=str, description="A line for `bash -l -c`.")
     cwd: GuestPath | None = Field(None, description="Where it starts; null: /home/user.")
     envs: Envs = Field(default_factory=dict, description="Added to the sandbox's environment.")
     stdin: bool = Field(False, description="Keep its standard input open; otherwise it is empty.")
@@ -68,7 +68,7 @@ class NewCommand(Body):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> NewCommand:
-        if (self.argv is None) == (self.command is None):
+        if len(self.model_fields_set & {"argv", "command"}) != 1:
             raise ValueError("give either `argv` or `command`")
 
         return self
@@ -76,7 +76,7 @@ class NewCommand(Body):
     def spec(self) -> ProcessSpec:
         """Returns the request of the port."""
         return ProcessSpec(
-            argv=tuple(self.argv) if self.argv is not None else (*_SHELL, self.command or ""),
+            argv=tuple(self.argv) or (*_SHELL, self.command),
             cwd=self.cwd,
             envs=self.envs,
             stdin=self.stdin,
@@ -94,7 +94,7 @@ class CommandList(BaseModel):
 class NewSignal(Body):
     """A signal for a command and everything that it started."""
 
-    signal: SignalName | Annotated[int, Field(ge=1, le=64)] = Field(description="Its name or its number.")
+    signal: SignalName | Annotated[Whole, Field(ge=1, le=64)] = Field(description="Its name or its number.")
 
     def number(self) -> int:
         """Returns its number."""

@@ -19,13 +19,13 @@ from fumehood.backends.questions import (
 from fumehood.backends.requests import CreateContext
 from fumehood.models import ContextInfo
 from fumehood.server.schemas.describe import model_of
-from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name
+from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name, Whole
 
 _CODE_CHARACTERS = 1 << 20
 _BUFFER_CHARACTERS = 16 << 20
 _Code = Annotated[str, Field(max_length=_CODE_CHARACTERS, description="The code.")]
 _Cursor = Annotated[
-    int | None,
+    Whole | None,
     Field(
         ge=0,
         le=_CODE_CHARACTERS,

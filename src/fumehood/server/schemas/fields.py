@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _NO_NUL = r"^[^\x00]*$"
 _STRING_CHARACTERS = 128 * 1024
@@ -16,6 +16,13 @@ _CODE_CHARACTERS = 8 << 20
 # What pydantic leaves out beside `patternProperties`: no other names.
 _CLOSED = Field(json_schema_extra={"additionalProperties": False})
 
+
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 1.0 is as whole as 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, Field(max_length=_STRING_CHARACTERS, pattern=_NO_NUL)]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=_NO_NUL)]
 GuestPath = Annotated[str, Field(min_length=1, max_length=4096, pattern=_NO_NUL)]
