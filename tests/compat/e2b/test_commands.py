@@ -54,6 +54,19 @@ def test_much_output_comes_whole(shared):
     assert result.stdout == "".join(f"{n}\n" for n in range(1, 400_001))
 
 
+def test_output_beyond_the_bound_is_not_lost_in_silence(shared):
+    """The first part is there, and the rest is counted in words."""
+    result = shared.commands.run("yes | head -c 5000000")
+    assert len(result.stdout) == 4 << 20
+    assert result.error == f"{5_000_000 - (4 << 20)} bytes of stdout dropped because of the sandbox's limits"
+
+    execution = shared.run_code("print('y' * 5_000_000)")
+    assert sum(map(len, execution.logs.stdout)) == 4 << 20
+    assert execution.logs.stderr == [
+        f"[{5_000_001 - (4 << 20)} bytes of stdout dropped because of the sandbox's limits]\n"
+    ]
+
+
 def test_a_background_command_goes_on_without_its_client(shared):
     """It is listed, found again by its pid, and killed."""
     command = shared.commands.run("echo begun; exec sleep 1000", background=True, envs={"A": "1"}, cwd="/tmp")
@@ -169,7 +182,7 @@ def test_a_sandbox_that_is_killed_ends_its_commands(sandbox):
 
 
 def test_git_works(shared):
-    """The SDK's own git module, on a repository of the sandbox."""
+    """On a repository of the sandbox: there is no network."""
     if not shared.commands.run("command -v git || true").stdout:
         pytest.skip("needs git")
 

@@ -277,6 +277,22 @@ def test_uploads_without_sense_are_refused(shared, http, headers_of):
     assert not shared.files.exists("x")
 
 
+def test_files_larger_than_the_server_takes_are_refused(start_server, http, headers_of):
+    """As they were sent, and as they are when unpacked."""
+    server = start_server(max_upload_bytes=1 << 20)
+    sandbox = Sandbox.create(timeout=60, api_url=server.url, sandbox_url=server.url)
+    headers = headers_of(sandbox, **{"Content-Type": "application/octet-stream"})
+    url = f"{server.url}/files?path=big"
+    assert http.post(url, content=bytes(1 << 20), headers=headers).status_code == 200
+    assert http.post(url, content=bytes((1 << 20) + 1), headers=headers).status_code == 413
+
+    for body in (gzip.compress(bytes(64 << 20)), gzip.compress(bytes((1 << 20) + 1))):
+        answer = http.post(url, content=body, headers={**headers, "Content-Encoding": "gzip"})
+        assert (answer.status_code, answer.json()["code"]) == (413, 413)
+
+    assert sandbox.files.get_info("big").size == 1 << 20
+
+
 def test_other_routes_of_the_daemon(shared, http, headers_of):
     """Its environment and measures; what the platform alone calls is not there."""
     assert http.get("/health", headers=headers_of(shared)).status_code == 204

@@ -18,8 +18,9 @@ from fumehood.storage.policy import KeyPolicy
 
 DEFAULT_SECONDS = 300.0
 
-# E2B bounds neither the time of code, whose client keeps it, nor its output.
-_LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=64 * MIB, stderr_bytes=64 * MIB)
+# E2B bounds neither the time of code, whose client keeps it, nor its output. The latter lies in the server's memory for
+# each command of a sandbox, so it has a bound here, and what is dropped is said.
+_LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=4 * MIB, stderr_bytes=4 * MIB)
 _MISSING = {
     "mcp": "the MCP gateway",
     "iam": "workload identity (iam)",

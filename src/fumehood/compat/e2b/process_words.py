@@ -10,6 +10,7 @@ from typing import Any
 
 from fumehood.backends.requests import ProcessEvent, ProcessExited, ProcessSpec
 from fumehood.compat.e2b.fields import Fields
+from fumehood.compat.e2b.losses import dropped_text
 from fumehood.compat.e2b.paths import inside
 from fumehood.compat.e2b.surroundings import given_envs, told_envs
 from fumehood.errors import InvalidArgumentError
@@ -93,15 +94,16 @@ def started_data(pid: int) -> dict[str, Any]:
 def event_data(event: ProcessEvent) -> dict[str, Any]:
     """Returns an event of a command."""
     if isinstance(event, ProcessExited):
-        return {"event": {"end": _end(event.exit_code)}}
+        return {"event": {"end": _end(event.exit_code, dropped_text(event.truncated))}}
 
     return {"event": {"data": {event.stream: base64.b64encode(event.data).decode()}}}
 
 
-def _end(exit_code: int) -> dict[str, Any]:
+def _end(exit_code: int, dropped: str) -> dict[str, Any]:
     status = f"exit status {exit_code}"
     data: dict[str, Any] = {"exitCode": exit_code, "exited": True, "status": status}
-    return {**data, "error": status} if exit_code else data
+    errors = [*([status] if exit_code else []), *([dropped] if dropped else [])]
+    return {**data, "error": "; ".join(errors)} if errors else data
 
 
 def _size(terminal: Fields) -> PtySize:

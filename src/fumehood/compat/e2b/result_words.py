@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from fumehood.charts import Chart, SuperChart, UnknownChart
+from fumehood.compat.e2b.losses import dropped_text
 from fumehood.events import ErrorEvent, Event, ExecutionFinished, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.execution import ExecutionError
 from fumehood.results import Result
@@ -45,9 +46,11 @@ def _items(event: Event) -> list[dict[str, Any]]:
 
 def _last(event: ExecutionFinished) -> list[dict[str, Any]]:
     count = event.execution.execution_count
+    dropped = dropped_text(event.execution.truncated)
+    said = [{"type": "stderr", "text": f"[{dropped}]\n", "timestamp": time.time_ns()}] if dropped else []
     counted = [] if count is None else [{"type": "number_of_executions", "execution_count": count}]
     end = "unexpected_end_of_execution" if event.execution.state_lost else "end_of_execution"
-    return [*counted, {"type": end}]
+    return [*said, *counted, {"type": end}]
 
 
 def error_data(error: ExecutionError) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fumehood.errors import FumehoodError
+from fumehood.server.streaming import ended
 
 _T = TypeVar("_T")
 
@@ -45,14 +46,13 @@ class StreamAnswer(Response):
 
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            is_sent = sending.done()
         finally:
-            for task in (sending, leaving):
-                task.cancel()
-
+            await ended(leaving)
             # The stream is closed before anybody hears that it is.
-            await asyncio.wait({sending, leaving})
+            await ended(sending)
 
-        if not sending.cancelled():
+        if is_sent:
             sending.result()
 
     async def _send(self, send: Send) -> None:
@@ -121,8 +121,7 @@ async def with_beats(
             yield item
     finally:
         if pending is not None:
-            pending.cancel()
-            await asyncio.wait({pending})
+            await ended(pending)
 
         await items.aclose()
 

@@ -1,0 +1,235 @@
+"""The pure parts: forms cut at any byte, frames, names of fields, routing, pages, signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from e2b.sandbox.signature import get_signature
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.datastructures import Headers, QueryParams
+
+from fumehood.charts import SuperChart, UnknownChart
+from fumehood.compat.e2b import connect, listing, result_words
+from fumehood.compat.e2b.fields import Fields, read_object
+from fumehood.compat.e2b.multipart import file_parts
+from fumehood.compat.e2b.paths import inside, user_of
+from fumehood.compat.e2b.tokens import SandboxTokens, SignedPath
+from fumehood.compat.e2b.traffic import Target, target_of
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.limits import Limits
+from fumehood.models import Isolation, SandboxInfo
+from fumehood.service_errors import UnauthenticatedError
+
+ID = "a" * 32
+
+
+async def cut(data: bytes, places: list[int]):
+    """The data in pieces."""
+    ends = sorted({place % (len(data) + 1) for place in places} | {len(data)})
+
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield data[start:end]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b c", 'q"q', "ü/x"]), st.binary(max_size=200)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.lists(st.integers(0, 10_000), max_size=8),
+)
+def test_a_form_is_the_same_wherever_it_is_cut(files, places):
+    """Names and content, whatever the network does."""
+    parts = []
+
+    for name, content in files:
+        quoted = name.replace('"', "%22")
+        head = f'--B\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n\r\n'
+        parts.append(head.encode() + content + b"\r\n")
+
+    body = b"".join(parts) + b"--B--\r\n"
+
+    async def read():
+        found = []
+
+        async for part in file_parts("multipart/form-data; boundary=B", cut(body, places), "file"):
+            found.append((part.name, b"".join([piece async for piece in part.pieces])))
+
+        return found
+
+    # A boundary inside a file would be the client's fault.
+    if all(b"--B" not in content for _, content in files):
+        assert asyncio.run(read()) == files
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.dictionaries(st.text(max_size=5), st.integers()), max_size=4),
+    st.lists(st.integers(0, 500), max_size=6),
+)
+def test_frames_are_the_same_wherever_they_are_cut(messages, places):
+    """And what is cut off is not taken for whole."""
+    body = b"".join(connect.frame(message) for message in messages)
+
+    async def read(data: bytes):
+        return [fields._values async for fields in connect.frames(cut(data, places))]
+
+    assert asyncio.run(read(body)) == messages
+
+    with pytest.raises(InvalidArgumentError):
+        asyncio.run(read(body + b"\0\0"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_message_or_refused(data):
+    """Never another exception."""
+
+    async def read():
+        return [fields async for fields in connect.frames(cut(data, []))]
+
+    try:
+        asyncio.run(read())
+        read_object(data)
+    except FumehoodError:
+        pass
+
+
+def test_fields_are_read_by_either_name_and_by_type():
+    """camelCase or snake_case, 64 bits as text, enumerations by name or number."""
+    fields = Fields(
+        {"watcher_id": "w", "pid": "18446744073709551615", "signal": 9, "data": "_-8", "no": None}
+    )
+    assert fields.text("watcherId") == "w"
+    assert fields.integer("pid") == (1 << 64) - 1
+    assert fields.name_or_number("signal") == 9
+    assert fields.data("data") == b"\xff\xef"
+    assert fields.inner("no") is None
+
+    for name, read in (
+        ("watcher_id", fields.integer),
+        ("pid", fields.flag),
+        ("signal", fields.text),
+        ("pid", fields.inner),
+    ):
+        with pytest.raises(InvalidArgumentError, match=name):
+            read(name)
+
+
+@pytest.mark.parametrize(
+    ("headers", "target"),
+    [
+        ({"host": "h"}, None),
+        ({"host": "boxes.test"}, None),
+        ({"host": f"49983-{ID}.other.test"}, None),
+        ({"host": f"49983-{ID}.boxes.test:80"}, Target(ID, 49983)),
+        ({"host": f"49999-{ID}.BOXES.test"}, Target(ID, 49999)),
+        ({"host": "h", "e2b-sandbox-id": ID}, Target(ID, 49983)),
+        (
+            {"host": f"49983-{ID}.boxes.test", "e2b-sandbox-id": "b", "e2b-sandbox-port": "80"},
+            Target("b", 80),
+        ),
+        ({"host": "h", "e2b-sandbox-id": "B"}, Target("", 49983)),
+        ({"host": "h", "e2b-sandbox-id": ID, "e2b-sandbox-port": "99999"}, Target(ID, 0)),
+        ({"host": "h", "e2b-sandbox-id": ID, "e2b-sandbox-port": "-1"}, Target(ID, 0)),
+    ],
+)
+def test_a_request_goes_where_it_says(headers, target):
+    """By E2B's headers first, then by its host."""
+    assert target_of(Headers(headers), "boxes.test") == target
+
+
+def test_signatures_are_those_of_the_sdk():
+    """With and without a user and an end; and none of another sandbox."""
+    tokens = SandboxTokens(b"x" * 32)
+
+    for user, seconds in ((None, None), ("root", None), ("user", 100)):
+        made = get_signature("a/b ü", "read", user, tokens.access_token(ID), seconds)
+        signed = SignedPath("a/b ü", "read", user or "", made["signature"], str(made["expiration"] or ""))
+        signed.check_time()
+        assert tokens.is_signed(ID, signed)
+        assert not tokens.is_signed("b" * 32, signed)
+
+    assert tokens.access_token(ID) != tokens.traffic_token(ID) != SandboxTokens(b"y" * 32).traffic_token(ID)
+
+
+def test_paths_and_users():
+    """The home for nothing and for ~, and Basic without a password."""
+    assert [inside(path) for path in ("", "~", "~/x", "x", "/x", "~other")] == [
+        "/home/user",
+        "/home/user",
+        "/home/user/x",
+        "x",
+        "/x",
+        "~other",
+    ]
+    assert user_of("Basic cm9vdDo=") == "root"
+    assert user_of("Bearer x") == ""
+
+    with pytest.raises(UnauthenticatedError):
+        user_of("Basic \xff")
+
+
+def test_texts_lose_their_quotes_and_charts_have_elements():
+    """As E2B shows them."""
+    assert [result_words.unquoted(text) for text in ("'a'", '"b"', "'c\"", "'", "''", "d")] == [
+        "a",
+        "b",
+        "'c\"",
+        "'",
+        "",
+        "d",
+    ]
+    assert result_words.chart_data(SuperChart(title="t", elements=(UnknownChart(),))) == {
+        "type": "superchart",
+        "title": "t",
+        "elements": [{"type": "unknown", "title": None, "elements": []}],
+    }
+
+
+def test_every_sandbox_is_on_one_page(monkeypatch):
+    """Also those that were started in the same moment."""
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    first = SandboxInfo(
+        id="0",
+        template="default",
+        state="running",
+        started_at=moment,
+        ends_at=None,
+        limits=Limits(),
+        isolation=Isolation(level="none"),
+    )
+    infos = [replace(first, id=str(n), started_at=moment + timedelta(seconds=n // 3)) for n in range(10)]
+
+    for order in ("asc", "desc"):
+        found, token = [], ""
+
+        while True:
+            query = listing.read_query(QueryParams({"limit": "4", "order": order, "nextToken": token}))
+            page, token = listing.page_of(infos, query)
+            found += [info.id for info in page]
+
+            if not token:
+                break
+
+        assert found == [str(n) for n in (range(10) if order == "asc" else range(9, -1, -1))]
+
+
+def test_a_frame_is_bounded_before_it_is_held():
+    """By what its head says."""
+
+    async def read():
+        return [fields async for fields in connect.frames(cut(struct.pack(">BI", 0, 9 << 20), []))]
+
+    with pytest.raises(FumehoodError, match="larger"):
+        asyncio.run(read())
+
+    assert json.loads(connect.frame({"a": "ü"})[5:]) == {"a": "ü"}
