@@ -364,11 +364,11 @@ class CommandStartError(CommandError, OSError):
 
     def __init__(self, *, command: str, errno_value: int) -> None:
         self.command = command
-        self.errno = errno_value
         super().__init__(
             f"command {visible_line(command)!r} did not start: {_strerror(errno_value)}",
             hint="check that the program and `cwd` exist inside the sandbox",
         )
+        self.errno = errno_value
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})
@@ -400,10 +400,11 @@ class FileError(FumehoodError, OSError):
     def __init__(self, *, path: str, operation: str, errno_value: int) -> None:
         self.path = path
         self.operation = operation
-        self.errno = errno_value
         super().__init__(
             f"cannot {operation} {visible_line(path)!r}: {_strerror(errno_value)}", hint=self.default_hint
         )
+        # Last: OSError forgets it when it is made with one argument.
+        self.errno = errno_value
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})

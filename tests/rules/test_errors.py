@@ -108,3 +108,13 @@ def test_no_guest_text_reaches_a_terminal_through_a_message(kind):
     message = kind(**given).message
     assert "\x1b" not in message
     assert "\x07" not in message
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in LEAVES if "errno_value" in inspect.signature(kind.__init__).parameters]
+)
+def test_errors_of_the_system_keep_their_number(kind):
+    """Code that looks at `errno` finds it, here and in another process."""
+    error = make(kind)
+    assert error.errno == VALUES["errno_value"]
+    assert pickle.loads(pickle.dumps(error)).errno == error.errno

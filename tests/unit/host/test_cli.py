@@ -8,7 +8,7 @@ import pytest
 
 from fumehood import ExecutionError, InputRequestEvent, InvalidArgumentError, Result
 from fumehood.cli import main, repl, run
-from fumehood.cli.options import _envs, _size
+from fumehood.cli.options import _size, read_envs
 from fumehood.cli.terminal import Screen, note, patience
 
 
@@ -37,10 +37,10 @@ def test_what_is_no_size_is_refused(text):
 
 def test_environment_is_read():
     """A value may hold what it likes, a name needs its sign."""
-    assert _envs(["A=1", "B=x=y", "C="]) == {"A": "1", "B": "x=y", "C": ""}
+    assert read_envs(["A=1", "B=x=y", "C="]) == {"A": "1", "B": "x=y", "C": ""}
 
     with pytest.raises(InvalidArgumentError, match="NAME=VALUE"):
-        _envs(["A"])
+        read_envs(["A"])
 
 
 def error(kind: str, name: str = "E", value: str = "") -> ExecutionError:
