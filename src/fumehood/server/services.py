@@ -6,6 +6,7 @@ sandboxes only through `backend_for`, which knows whose a sandbox is.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
 from fumehood.storage.usage import UsageLedger
 
+# Tells the backend for a request to a port of a sandbox, if it brings what opens that one; None if it does not.
+PortOpener = Callable[[HTTPConnection, str], Awaitable[Backend | None]]
+
 
 @dataclass(kw_only=True)
 class Services:
@@ -44,6 +48,8 @@ class Services:
         blobs: The content of those.
         queue: Admission of stateless runs.
         metrics: What the server counts of itself.
+        draining: Whether it is about to end.
+        port_openers: Ways of dialects to show, by tokens of their own, who may come to a port by its host name.
     """
 
     settings: ServerSettings
@@ -59,6 +65,7 @@ class Services:
     queue: FairQueue
     metrics: ServerMetrics
     draining: bool = False
+    port_openers: list[PortOpener] = field(default_factory=list)
     owners: Owners = field(init=False)
     spending: Spending = field(init=False)
 

@@ -228,14 +228,14 @@ def test_a_port_without_a_server_and_one_with(sandbox, http, headers_of, eventua
     assert (dead.status_code, dead.json()["message"]) == (502, "The sandbox was not found")
 
 
-def test_a_sandbox_is_found_by_its_host(start_server, http):
-    """With a domain, the daemon and the interpreter have host names of their own."""
+def test_a_sandbox_is_found_by_its_host(start_server, http, eventually):
+    """With a domain, the daemon, the interpreter and all other ports have host names of their own."""
     server = start_server(domain="boxes.test")
     sandbox = Sandbox.create(timeout=60, api_url=server.url, sandbox_url=server.url)
     assert sandbox.get_host(3000) == f"3000-{sandbox.sandbox_id}.boxes.test"
 
-    def get(port: int, path: str, token: str):
-        headers = {"Host": f"{port}-{sandbox.sandbox_id}.boxes.test", "X-Access-Token": token}
+    def get(port: int, path: str, token: str, **others: str):
+        headers = {"Host": f"{port}-{sandbox.sandbox_id}.boxes.test", "X-Access-Token": token, **others}
         return http.get(f"{server.url}{path}", headers=headers)
 
     token = sandbox._envd_access_token
@@ -243,3 +243,12 @@ def test_a_sandbox_is_found_by_its_host(start_server, http):
     assert get(49999, "/health", token).text == "OK"
     assert get(49983, "/health", "wrong").status_code == 401
     assert get(49999, "/contexts", "").status_code == 401
+
+    # Other ports too, for who holds a token of the sandbox.
+    sandbox.files.write("index.html", "served")
+    sandbox.commands.run("exec python3 -m http.server 3000", background=True, timeout=0)
+    traffic = {"e2b-traffic-access-token": sandbox.traffic_access_token}
+    eventually(lambda: get(3000, "/", "", **traffic).text == "served")
+    assert get(3000, "/", token).text == "served"
+    assert get(3000, "/", "").status_code == 401
+    assert get(3001, "/", token).status_code == 502

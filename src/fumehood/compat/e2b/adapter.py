@@ -25,8 +25,8 @@ def routes(services: Services) -> list[BaseRoute]:
     tokens = SandboxTokens(derive(server_secret(services.state), "tokens of e2b sandboxes"))
     callers = Callers(services)
     envd = Envd(callers, tokens, services.settings.max_upload_bytes)
-    traffic = TrafficRoute(
-        envd, Interpreter(callers, tokens), Ports(callers, tokens), services.settings.domain
-    )
+    ports = Ports(callers, tokens)
+    services.port_openers.append(ports.opened)
+    traffic = TrafficRoute(envd, Interpreter(callers, tokens), ports, services.settings.domain)
     signed = SignedRoute(SignedFiles(services.backend, tokens, envd))
     return [traffic, signed, *Control(services, callers, tokens).routes()]

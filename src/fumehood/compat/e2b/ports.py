@@ -1,7 +1,7 @@
 """The ports of what runs in a sandbox, but envd's and the interpreter's, as E2B's headers name them.
 
-Runs in the server process. Whoever names a port by headers brings one of the sandbox's tokens. How bytes get there, and
-who may come by a host name, is the business of the server's own proxy.
+Runs in the server process. Whoever names a port by headers brings one of the sandbox's tokens; by a host name a key
+opens it as well. How bytes get there is the business of the server's own proxy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fumehood.compat.e2b.callers import Callers
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, PortClosedError
 from fumehood.server.port_proxy import PortTarget, proxy_http, proxy_websocket
-from fumehood.service_errors import ForbiddenError, UnauthenticatedError
+from fumehood.service_errors import ForbiddenError
 
 
 class Ports:
@@ -47,22 +47,28 @@ class Ports:
         except FumehoodError as error:
             await websocket.send_denial_response(_refusal(error, sandbox_id, port))
 
+    async def opened(self, connection: HTTPConnection, sandbox_id: str) -> Backend | None:
+        """Returns the backend for a request by a host name, if it brings one of the sandbox's tokens."""
+        access = connection.headers.get("x-access-token")
+        traffic = connection.headers.get("e2b-traffic-access-token")
+
+        if not self._tokens.opens_traffic(sandbox_id, access, traffic):
+            return None
+
+        return await self._callers.backend_of(sandbox_id)
+
     async def allowed(self, connection: HTTPConnection, sandbox_id: str) -> Backend:
         """Returns the backend, for who holds one of the sandbox's tokens.
 
         Raises:
             ForbiddenError: Nobody does.
         """
-        headers = connection.headers
+        backend = await self.opened(connection, sandbox_id)
 
-        try:
-            self._tokens.check_traffic(
-                sandbox_id, headers.get("x-access-token"), headers.get("e2b-traffic-access-token")
-            )
-        except UnauthenticatedError as error:
-            raise ForbiddenError(reason=error.reason) from None
+        if backend is None:
+            raise ForbiddenError(reason="the header e2b-traffic-access-token is missing or wrong")
 
-        return await self._callers.backend_of(sandbox_id)
+        return backend
 
 
 def _refusal(error: FumehoodError, sandbox_id: str, port: int) -> Response:

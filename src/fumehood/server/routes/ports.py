@@ -127,9 +127,7 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
     if services.settings.public_ports:
         backend = services.backend
     else:
-        principal = await principal_of(connection)
-        principal.require("sandboxes")
-        backend = services.backend_for(principal)
+        backend = await _opened(connection, address.sandbox_id)
 
     raw = connection.scope.get("raw_path", connection.scope["path"].encode()).decode("latin-1")
     return backend, PortTarget(
@@ -139,6 +137,19 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
         own_origin=True,
         keep_credentials=services.settings.public_ports,
     )
+
+
+async def _opened(connection: HTTPConnection, sandbox_id: str) -> Backend:
+    """The backend for who brings a key, or a token that a dialect gave out for this sandbox."""
+    services = services_of(connection)
+
+    for opener in services.port_openers:
+        if (backend := await opener(connection, sandbox_id)) is not None:
+            return backend
+
+    principal = await principal_of(connection)
+    principal.require("sandboxes")
+    return services.backend_for(principal)
 
 
 async def _token_http(request: Request) -> Response:
