@@ -31,6 +31,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "forbidden": 403,
     "quota": 429,
     "overloaded": 503,
+    "server_ending": 503,
     "queue_timeout": 504,
     "request_too_large": 413,
     "idempotency_conflict": 409,
@@ -135,7 +136,12 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     named = {413: "request_too_large"}
     code = named.get(error.status_code) or HTTPStatus(error.status_code).name.lower()
     body = plain_problem(error.status_code, code, str(error.detail), request_id_of(request))
-    return _response(body, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
+
+    return _response(body, headers)
 
 
 async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
@@ -152,8 +158,15 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
 
 def _allowed_methods(request: Request) -> set[str]:
     """The methods of all routes of this path; the framework names those of the first alone."""
-    found = [route for route in request.app.routes if route.matches(request.scope)[0] is Match.PARTIAL]
-    return {method for route in found for method in getattr(route, "methods", None) or ()}
+    routes: list[Any] = []
+
+    for route in request.app.routes:
+        # FastAPI keeps the routes of an included router with that router.
+        router = getattr(route, "original_router", None)
+        routes.extend([route] if router is None else router.routes)
+
+    fitting = [route for route in routes if route.matches(request.scope)[0] is Match.PARTIAL]
+    return {method for route in fitting for method in getattr(route, "methods", None) or ()}
 
 
 def _response(body: dict[str, Any], headers: Mapping[str, str]) -> JSONResponse:

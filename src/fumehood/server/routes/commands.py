@@ -19,7 +19,6 @@ from fumehood.backends.requests import (
     CloseStdin,
     ListProcesses,
     ProcessEvent,
-    ProcessExited,
     ProcessOutput,
     ResizePty,
     SendStdin,
@@ -144,23 +143,23 @@ async def resize_terminal(
 
 async def output_lines(events: AsyncGenerator[ProcessEvent, None]) -> AsyncGenerator[Line, None]:
     """Gives the events of a command as lines: text where it is text, bytes where it is not."""
-    pieces: dict[str, _Characters] = {}
+    streams: dict[str, _Characters] = {}
 
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, ProcessOutput):
-                kept = pieces.setdefault(event.stream, _Characters())
+            for line in _lines_of(event, streams):
+                yield line
 
-                for line in kept.add(event.data):
-                    yield {"type": event.stream, **line}
-            elif isinstance(event, ProcessExited):
-                for stream, kept in pieces.items():
-                    for line in kept.rest():
-                        yield {"type": stream, **line}
 
-                data = as_data(event)
-                assert isinstance(data, dict)
-                yield {"type": "exited", **data}
+def _lines_of(event: ProcessEvent, streams: dict[str, _Characters]) -> list[Line]:
+    if isinstance(event, ProcessOutput):
+        pieces = streams.setdefault(event.stream, _Characters()).add(event.data)
+        return [{"type": event.stream, **piece} for piece in pieces]
+
+    rest = [{"type": name, **piece} for name, stream in streams.items() for piece in stream.rest()]
+    data = as_data(event)
+    assert isinstance(data, dict)
+    return [*rest, {"type": "exited", **data}]
 
 
 class _Characters:

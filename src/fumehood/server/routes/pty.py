@@ -20,6 +20,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import (
+    ProcessEvent,
     ProcessExited,
     ProcessSpec,
     ResizePty,
@@ -123,16 +124,20 @@ class _Terminal:
         try:
             async with aclosing(self._backend.process_output(self._sandbox_id, self._pid)) as events:
                 async for event in events:
-                    if isinstance(event, ProcessExited):
-                        self._has_exited = True
-                        data = as_data(event)
-                        assert isinstance(data, dict)
-                        await self._say({"type": "exited", **data})
-                    else:
-                        async with asyncio.timeout(_SEND_SECONDS):
-                            await self._websocket.send_bytes(event.data)
+                    await self._pass_on(event)
         except FumehoodError as error:
             await self._complain(error)
+
+    async def _pass_on(self, event: ProcessEvent) -> None:
+        if isinstance(event, ProcessExited):
+            self._has_exited = True
+            data = as_data(event)
+            assert isinstance(data, dict)
+            await self._say({"type": "exited", **data})
+            return
+
+        async with asyncio.timeout(_SEND_SECONDS):
+            await self._websocket.send_bytes(event.data)
 
     async def _call(self, call: SendStdin | ResizePty | SignalProcess) -> None:
         await self._backend.process_call(self._sandbox_id, call)

@@ -1,4 +1,7 @@
-"""What the routes of contexts take and give."""
+"""What the routes of contexts take and give.
+
+Runs in the server process. It bounds and describes; what a body asks for becomes a request of the port.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class InspectionQuestion(Body):
 
     code: _Code
     cursor: _Cursor = None
-    detail: Literal[0, 1] = Field(0, description="0 for the documentation, 1 for the source as well.")
+    detail: Whole = Field(0, ge=0, le=1, description="0 for the documentation, 1 for the source as well.")
 
     def question(self, context_id: str) -> InspectCode:
         """Returns the request of the port."""

@@ -1,4 +1,7 @@
-"""What the routes of sandboxes take and give."""
+"""What the routes of sandboxes take and give.
+
+Runs in the server process. It bounds and describes; what a body asks for becomes a request of the port.
+"""
 
 from __future__ import annotations
 

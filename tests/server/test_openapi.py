@@ -1,0 +1,100 @@
+"""The description of the native API is true: schemathesis sends what it allows and what it forbids, and finds nothing.
+
+It reads the answers too: statuses, types, headers and bodies must be described, and nothing may be a server's fault.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+_CASES = 3
+_CONFIG = """
+[parameters]
+"path.sandbox_id" = "{sandbox_id}"
+"path.context_id" = "default"
+
+[generation]
+deterministic = true
+
+# Valid by its form, and yet refused with a reason: an opaque cursor that is none of ours, names that the file system
+# finds too long, `stdin` together with `allow_input`, parts of a form that are no files.
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "429"]
+
+[[operations]]
+include-path-regex = "^/v1/sandboxes$|/files|/executions$|/commands$"
+
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "422", "429"]
+"""
+
+
+@pytest.fixture(scope="module")
+def described(server):
+    answer = httpx2.get(f"{server.url}/openapi.json", headers=server.headers)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def operations(described):
+    for path, verbs in described["paths"].items():
+        if path.startswith("/v1/sandboxes") and "{port}" not in path:
+            for verb, operation in verbs.items():
+                yield f"{verb} {path}", operation
+
+
+def test_every_operation_is_described(described):
+    """In words, with a model of each answer, and with what it refuses."""
+    for name, operation in operations(described):
+        assert operation["summary"], name
+        assert operation["description"], name
+        assert {"401", "403", "422"} <= set(operation["responses"]), name
+        assert operation["security"], name
+
+        for status, answer in operation["responses"].items():
+            assert answer["description"], (name, status)
+
+            if status >= "400":
+                assert list(answer["content"]) == ["application/problem+json"], (name, status)
+
+
+def test_every_reference_leads_somewhere(described):
+    """No model is named that the description does not hold."""
+    text = json.dumps(described)
+    named = {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+    assert named <= set(described["components"]["schemas"])
+    assert {"ExecutionLine", "CommandLine", "WatchLine", "Problem"} <= named
+
+
+def examine(server, tmp_path, sandbox_id, *choice):
+    """Lets schemathesis examine some operations, and gives what it reports."""
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(_CONFIG.format(sandbox_id=sandbox_id))
+    argv = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
+    argv += [f"{server.url}/openapi.json", "-H", f"Authorization: Bearer {server.token}"]
+    argv += ["--phases", "coverage,fuzzing", "--max-examples", str(_CASES), "--request-timeout", "20"]
+    argv += ["--no-color", *choice]
+    return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+
+
+def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, tmp_path):
+    """All that works in a sandbox; what ends or stops it, and streams without an end, are examined apart."""
+    apart = "/ports|/tunnels|/timeout$|/pause$|/restart$|/watch$|{sandbox_id}$"
+    sandbox_id = place.rpartition("/")[2]
+    done = examine(
+        server, tmp_path, sandbox_id, "--include-path-regex", "^/v1/sandboxes", "--exclude-path-regex", apart
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert api.get(place).status_code == 200
+
+
+def test_schemathesis_finds_nothing_where_no_sandbox_is(server, tmp_path):
+    """What ends or stops a sandbox, and streams without an end."""
+    chosen = "/timeout$|/pause$|/restart$|/watch$|^/v1/sandboxes/{sandbox_id}$"
+    done = examine(server, tmp_path, "unknown", "--include-path-regex", chosen)
+    assert done.returncode == 0, done.stdout[-6000:]
