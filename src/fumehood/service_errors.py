@@ -80,6 +80,25 @@ class OverloadedError(ServiceError):
         )
 
 
+class ServerEndingError(ServiceError, ConnectionError):
+    """The server is ending: it begins nothing new, and what took too long is cut off.
+
+    Attributes:
+        retry_after_seconds: When to try again, at another server or at the one that comes after it.
+    """
+
+    code = "server_ending"
+
+    def __init__(self, *, retry_after_seconds: float, outcome_unknown: bool) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        was_begun = "it was cut off" if outcome_unknown else "nothing was done"
+        super().__init__(
+            f"the server is ending: {was_begun}",
+            hint=f"try again in {retry_after_seconds:g} s",
+            outcome_unknown=outcome_unknown,
+        )
+
+
 class QueueTimeoutError(ServiceError, TimeoutError):
     """The request waited in the queue for as long as it may, and was not begun."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+from collections.abc import Iterable
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
@@ -22,14 +23,20 @@ from fumehood.server.openapi import complete_description
 from fumehood.server.routes import ROUTERS
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.ports import HostNames
-from fumehood.server.services import Services
+from fumehood.server.services import AppServices, Services
 
 _LOG = logging.getLogger("fumehood.server")
 _UPLOADS = ("/files", "/upload", "/content")
 
 
 def create_app(services: Services) -> FastAPI:
-    """Makes the app over services that are open as long as it is served."""
+    """Makes the app of a server over services that are open as long as it is served."""
+    routes = [route for name in services.settings.dialects for route in _dialect_routes(name, services)]
+    return assemble_app(services, ROUTERS, [*PORT_ROUTES, *routes])
+
+
+def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: Iterable[BaseRoute]) -> FastAPI:
+    """Makes an app of these routers and routes, in this order, behind the gate."""
     settings = services.settings
     app = FastAPI(
         title="fumehood",
@@ -41,13 +48,10 @@ def create_app(services: Services) -> FastAPI:
         separate_input_output_schemas=False,
     )
 
-    for router in ROUTERS:
+    for router in routers:
         app.include_router(router)
 
-    app.router.routes.extend(PORT_ROUTES)
-
-    for dialect in settings.dialects:
-        app.router.routes.extend(_dialect_routes(dialect, services))
+    app.router.routes.extend(routes)
 
     # What goes to a sandbox by its headers may have any path, also one of ours.
     app.router.routes.sort(key=lambda route: not getattr(route, "is_first", False))
@@ -62,7 +66,13 @@ def create_app(services: Services) -> FastAPI:
     if settings.domain:
         app.add_middleware(HostNames, domain=settings.domain)
 
-    app.add_middleware(Gate, settings=settings, observe=services.metrics.observe, is_upload=_is_upload)
+    app.add_middleware(
+        Gate,
+        settings=settings,
+        drain=services.drain,
+        observe=services.metrics.observe,
+        is_upload=_is_upload,
+    )
     return app
 
 

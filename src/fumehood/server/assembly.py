@@ -17,7 +17,7 @@ from pathlib import Path
 from fumehood.assemble import Settings, backend_on_loop
 from fumehood.backends.base import Backend
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.authenticator import Authenticator, owner_token
+from fumehood.server.authenticator import TokenAuthenticator, owner_token
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
@@ -69,7 +69,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             settings=settings,
             state=state,
             backend=backend,
-            authenticator=Authenticator(token, keys),
+            authenticator=TokenAuthenticator(token, keys),
             database=database,
             keys=keys,
             ledger=ledger,

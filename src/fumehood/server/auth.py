@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 
 from fumehood.backends.base import Backend
 from fumehood.server.principal import Principal, Scope
-from fumehood.server.services import Services, services_of
+from fumehood.server.services import AppServices, Services, services_of, stores_of
 
 # They describe themselves in OpenAPI; the token is read by `token_of`.
 _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer TOKEN`")
@@ -81,4 +81,5 @@ async def _sandboxes(connection: HTTPConnection, principal: SandboxesCaller) -> 
 
 # What a route asks for to speak to the caller's sandboxes.
 CallersBackend = Annotated[Backend, Depends(_sandboxes)]
-ServicesOf = Annotated[Services, Depends(services_of)]
+ServicesOf = Annotated[AppServices, Depends(services_of)]
+StoresOf = Annotated[Services, Depends(stores_of)]

@@ -10,11 +10,13 @@ import hashlib
 import hmac
 import os
 import secrets
+import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.principal import OWNER_ID, Principal
-from fumehood.service_errors import UnauthenticatedError
+from fumehood.service_errors import ForbiddenError, KeyNotFoundError, UnauthenticatedError
 from fumehood.storage.keys import Keys
 
 _MAX_TOKEN_CHARACTERS = 512
@@ -22,8 +24,28 @@ _TOKEN_FILE = "token"  # noqa: S105 - a file's name
 _TOKEN_BYTES = 32
 
 
-class Authenticator:
-    """Tells who holds a token.
+class Authenticator(ABC):
+    """Tells who asks."""
+
+    @abstractmethod
+    async def authenticate(self, token: str | None) -> Principal:
+        """Returns who holds this token.
+
+        Raises:
+            UnauthenticatedError: Nobody, or there is none.
+        """
+
+    @abstractmethod
+    async def signer(self, key_id: str) -> Principal:
+        """Returns the holder of the key with which something was signed.
+
+        Raises:
+            ForbiddenError: The key has ended.
+        """
+
+
+class TokenAuthenticator(Authenticator):
+    """Tells who holds a token of a server.
 
     Args:
         owner_token: The server's own token.
@@ -35,11 +57,7 @@ class Authenticator:
         self._keys = keys
 
     async def authenticate(self, token: str | None) -> Principal:
-        """Returns who holds this token.
-
-        Raises:
-            UnauthenticatedError: Nobody, or there is none.
-        """
+        """Returns who holds this token; see `Authenticator`."""
         if not token:
             raise UnauthenticatedError(reason="no token was sent")
 
@@ -55,6 +73,27 @@ class Authenticator:
             raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
 
         return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+
+    async def signer(self, key_id: str) -> Principal:
+        """Returns the holder of the key with which something was signed; see `Authenticator`."""
+        if key_id == OWNER_ID:
+            return Principal(key_id=OWNER_ID)
+
+        try:
+            record = await self._keys.get(key_id)
+        except KeyNotFoundError:
+            raise _ended() from None
+
+        expires_at = record.policy.expires_at
+
+        if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
+            raise _ended()
+
+        return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+
+
+def _ended() -> ForbiddenError:
+    return ForbiddenError(reason="the key that signed the address has ended")
 
 
 def owner_token(state: Path, given: str) -> tuple[str, Path | None]:

@@ -12,13 +12,16 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fumehood.server.problems import MEDIA_TYPE, plain_problem
+from fumehood.server.drain import RETRY_SECONDS, Drain
+from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.settings import ServerSettings
+from fumehood.service_errors import ServerEndingError
 
 _LOG = logging.getLogger("fumehood.server")
 _FAULT = "the server failed; its log says more under this request's id"
@@ -30,6 +33,8 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _SIGNED_PORTS = "/p/"
+# RFC 6455, 7.4.1, and the registry of IANA.
+_SERVICE_RESTART = 1012
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Called with the method, the route's own path, the status and the seconds it took.
 Observer = Callable[[str, str, int, float], None]
@@ -48,6 +53,7 @@ class Gate:
     Args:
         app: What comes behind it.
         settings: Which hosts, origins and sizes are allowed.
+        drain: Whether new work is taken; told of each request.
         observe: Told of each request when it was answered.
         is_upload: Whether a request of this method and path sends a file, to which another bound applies.
     """
@@ -56,11 +62,13 @@ class Gate:
         self,
         app: ASGIApp,
         settings: ServerSettings,
+        drain: Drain,
         observe: Observer,
         is_upload: Callable[[str, str], bool],
     ) -> None:
         self._app = app
         self._settings = settings
+        self._drain = drain
         self._observe = observe
         self._is_upload = is_upload
         self._hosts = _LOOPBACK | {settings.host.lower()} | {name.lower() for name in settings.allowed_hosts}
@@ -82,11 +90,16 @@ class Gate:
             await _refuse(scope, send, *refusal, request_id)
             return
 
+        if self._drain.refuses(scope["type"], scope.get("method", ""), scope["path"]):
+            await _refuse_as_ending(scope, send, request_id)
+            return
+
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
 
-        await self._through(scope, receive, send, request_id)
+        with self._drain.request():
+            await self._through(scope, receive, send, request_id)
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         begun = time.monotonic()
@@ -100,6 +113,11 @@ class Gate:
                 status = message["status"]
                 given = {name for name, _ in message["headers"]}
                 added = [(name, value) for name, value in _HEADERS if name not in given]
+
+                if self._drain.begun:
+                    # The client's next request goes to who comes after us.
+                    added.append((b"connection", b"close"))
+
                 message["headers"] = [
                     *message["headers"],
                     *added,
@@ -203,13 +221,29 @@ async def _refuse(scope: Scope, send: Send, status: int, code: str, detail: str,
         await send({"type": "websocket.close", "code": 1008, "reason": detail})
         return
 
-    body = json.dumps(plain_problem(status, code, detail, request_id)).encode()
-    headers = [
+    await _answer(send, plain_problem(status, code, detail, request_id), {}, request_id)
+
+
+async def _refuse_as_ending(scope: Scope, send: Send, request_id: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _SERVICE_RESTART, "reason": "the server is ending"})
+        return
+
+    error = ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=False)
+    await _answer(send, problem_data(error, request_id), headers_of(error), request_id)
+
+
+async def _answer(
+    send: Send, problem: Mapping[str, Any], headers: Mapping[str, str], request_id: str
+) -> None:
+    body = json.dumps(problem).encode()
+    given = [
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"x-request-id", request_id.encode()),
         # What is left of the body is not read.
         (b"connection", b"close"),
+        *((name.lower().encode(), value.encode()) for name, value in headers.items()),
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": problem["status"], "headers": given})
     await send({"type": "http.response.body", "body": body})

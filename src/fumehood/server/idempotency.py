@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from fumehood.errors import FumehoodError
 from fumehood.server.auth import principal_of
-from fumehood.server.services import services_of
+from fumehood.server.services import stores_of
 from fumehood.service_errors import IdempotencyConflictError, StorageError
 from fumehood.storage.idempotency import (
     Begun,
@@ -56,7 +56,7 @@ async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Re
     if key is None:
         return await act()
 
-    store = services_of(request).idempotency
+    store = stores_of(request).idempotency
     principal = await principal_of(request)
     digest = digest_of(
         [request.method.encode(), request.url.path.encode(), request.url.query.encode(), await request.body()]

@@ -6,7 +6,7 @@ can make the server remember more.
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -16,6 +16,8 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # Descriptors, memory and CPU time of this process.
+        ProcessCollector(registry=self.registry)
         self._requests = Counter(
             "fumehood_http_requests_total",
             "Requests answered.",
@@ -39,6 +41,7 @@ class ServerMetrics:
             "fumehood_sandboxes_started_total", "Sandboxes handed out.", registry=self.registry
         )
         self.sandboxes = Gauge("fumehood_sandboxes", "Sandboxes that live.", registry=self.registry)
+        self.tasks = Gauge("fumehood_tasks", "Tasks of the server's loop.", registry=self.registry)
         self.queue_waiting = Gauge(
             "fumehood_queue_waiting", "Stateless runs that wait.", registry=self.registry
         )

@@ -1,33 +1,23 @@
-"""Runs the server: one uvicorn over one app, from its first line on the terminal to its last.
+"""Runs the server: one app over its services, from its first line on the terminal to its last.
 
-Runs in the server process, which it is. SIGTERM and SIGINT end it gracefully: no new work, what is under way may
-go on for `drain_seconds`, then everything is closed; a second signal ends it at once.
+Runs in the server process, which it is; `serving` says how it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
+import os
 import socket
 import sys
-from collections.abc import Generator
-from contextlib import closing, contextmanager
-
-import uvicorn
-from fastapi import FastAPI
+from contextlib import closing
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
-from fumehood.server.services import Services
+from fumehood.server.serving import BACKLOG, prepare_log, serve_app
 from fumehood.server.settings import ServerSettings
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_BACKLOG = 2048
-_KEEP_ALIVE_SECONDS = 75
-_WEBSOCKET_BYTES = 16 << 20
+from fumehood.server.tracing import trace
 
 
 def serve(settings: ServerSettings) -> int:
@@ -36,11 +26,7 @@ def serve(settings: ServerSettings) -> int:
     Raises:
         FumehoodError: The address, the database or the state folder cannot be had.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_holds_no_secret)
+    prepare_log(settings.log_level)
     return asyncio.run(_serve(settings))
 
 
@@ -51,61 +37,12 @@ async def _serve(settings: ServerSettings) -> int:
     # Before anything else is opened: what cannot be had should be said at once.
     with closing(_listen(settings)) as listener:
         async with open_services(settings) as services:
-            server = _Server(_config(create_app(services), settings), services)
+            app = create_app(services)
+            finish_traces = trace(app, os.environ)
             _greet(settings, listener, str(token_file) if token_file else "")
-            await server.serve(sockets=[listener])
-            return int(server.force_exit)
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn that ends when it is told to, and leaves the end of the process to us."""
-
-    def __init__(self, config: uvicorn.Config, services: Services) -> None:
-        super().__init__(config)
-        self._services = services
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Hears the signals while it serves; uvicorn's own way would raise them again before all is closed."""
-        loop = asyncio.get_running_loop()
-
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self._end)
-
-        try:
-            yield
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-
-    def _end(self) -> None:
-        self.force_exit = self.should_exit
-        self.should_exit = True
-        self._services.draining = True
-
-
-def _holds_no_secret(record: logging.LogRecord) -> bool:
-    """Keeps out what uvicorn says of WebSockets: addresses, and headers when debugging; both may hold tokens."""
-    return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
-
-
-def _config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        ws="websockets-sansio",
-        lifespan="off",
-        log_config=None,
-        log_level=settings.log_level,
-        access_log=settings.log_level == "debug",
-        proxy_headers=False,
-        server_header=False,
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-        ws_max_size=_WEBSOCKET_BYTES,
-        ws_per_message_deflate=False,
-    )
+            code = await serve_app(app, services, listener)
+            await asyncio.to_thread(finish_traces)
+            return code
 
 
 def _listen(settings: ServerSettings) -> socket.socket:
@@ -124,7 +61,7 @@ def _listen(settings: ServerSettings) -> socket.socket:
             allowed=f"an address of this machine that is free ({error.strerror})",
         ) from None
 
-    listener.listen(_BACKLOG)
+    listener.listen(BACKLOG)
     listener.set_inheritable(False)
     return listener
 

@@ -6,6 +6,7 @@ sandboxes only through `backend_for`, which knows whose a sandbox is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from starlette.requests import HTTPConnection
 from fumehood.backends.base import Backend
 from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.authenticator import Authenticator
+from fumehood.server.drain import Drain
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
@@ -32,23 +34,17 @@ PortOpener = Callable[[HTTPConnection, str], Awaitable[Backend | None]]
 
 
 @dataclass(kw_only=True)
-class Services:
-    """What the handlers of one server may use.
+class AppServices(ABC):
+    """What the handlers of every app of ours may use: that of a server, and that of a host.
 
     Attributes:
-        settings: What the server was told.
+        settings: What the app was told.
         state: Its folder.
         backend: The real backend, for everybody's sandboxes; handlers take `backend_for` instead.
         authenticator: Tokens to principals.
-        database: Where the stores below live.
-        keys: The keys that were given out.
-        ledger: What each key has used.
-        idempotency: Answers that are given again.
-        stored_files: What dialects with uploads keep.
-        blobs: The content of those.
         queue: Admission of stateless runs.
-        metrics: What the server counts of itself.
-        draining: Whether it is about to end.
+        metrics: What the app counts of itself.
+        drain: Whether it takes work, and how much is under way.
         port_openers: Ways of dialects to show, by tokens of their own, who may come to a port by its host name.
     """
 
@@ -56,16 +52,39 @@ class Services:
     state: Path
     backend: Backend
     authenticator: Authenticator
+    queue: FairQueue
+    metrics: ServerMetrics
+    drain: Drain = field(default_factory=Drain)
+    port_openers: list[PortOpener] = field(default_factory=list)
+
+    @abstractmethod
+    def backend_for(self, principal: Principal) -> Backend:
+        """Returns the backend as this caller may see it."""
+
+    def is_busy(self) -> bool:
+        """Tells whether code runs for somebody, also where no request waits for it."""
+        return False
+
+
+@dataclass(kw_only=True)
+class Services(AppServices):
+    """What the handlers of a server may use.
+
+    Attributes:
+        database: Where the stores below live.
+        keys: The keys that were given out.
+        ledger: What each key has used.
+        idempotency: Answers that are given again.
+        stored_files: What dialects with uploads keep.
+        blobs: The content of those.
+    """
+
     database: Database
     keys: Keys
     ledger: UsageLedger
     idempotency: Idempotency
     stored_files: StoredFiles
     blobs: Blobs
-    queue: FairQueue
-    metrics: ServerMetrics
-    draining: bool = False
-    port_openers: list[PortOpener] = field(default_factory=list)
     owners: Owners = field(init=False)
     spending: Spending = field(init=False)
 
@@ -74,13 +93,24 @@ class Services:
         self.spending = Spending(self.ledger, self.metrics)
 
     def backend_for(self, principal: Principal) -> Backend:
-        """Returns the backend as this caller may see it."""
+        """Returns the backend as this caller may see it: its own sandboxes, within its limits."""
         allowance = Allowance(principal, self.spending, self.backend, self.settings)
         return TenantBackend(self.backend, self.owners, principal, allowance)
 
+    def is_busy(self) -> bool:
+        """Tells whether code runs for somebody; a dialect's WebSocket is no request that ends with it."""
+        return bool(self.spending.executions)
 
-def services_of(connection: HTTPConnection) -> Services:
+
+def services_of(connection: HTTPConnection) -> AppServices:
     """Returns the services of the app that answers this request."""
     services = connection.app.state.services
+    assert isinstance(services, AppServices)
+    return services
+
+
+def stores_of(connection: HTTPConnection) -> Services:
+    """Returns the services of a server, for what only a server has: its database."""
+    services = services_of(connection)
     assert isinstance(services, Services)
     return services

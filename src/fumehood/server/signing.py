@@ -14,11 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlencode
 
-from fumehood.errors import FumehoodError
-from fumehood.server.principal import OWNER_ID, Principal
+from fumehood.server.principal import Principal
 from fumehood.server.secret import derive, server_secret
-from fumehood.server.services import Services
-from fumehood.service_errors import ForbiddenError, KeyNotFoundError
+from fumehood.server.services import AppServices
+from fumehood.service_errors import ForbiddenError
 
 _MAX_EXPIRES = 253_402_300_799
 
@@ -67,7 +66,7 @@ def signing_secret(state: Path) -> bytes:
     return derive(server_secret(state), "signed addresses")
 
 
-async def principal_behind(services: Services, grant: Grant, signature: str) -> Principal:
+async def principal_behind(services: AppServices, grant: Grant, signature: str) -> Principal:
     """Returns on whose behalf a signed address is used.
 
     Raises:
@@ -81,21 +80,4 @@ async def principal_behind(services: Services, grant: Grant, signature: str) -> 
     if not time.time() < grant.expires <= _MAX_EXPIRES:
         raise ForbiddenError(reason="the time of the signed address is over")
 
-    if grant.signer == OWNER_ID:
-        return Principal(key_id=OWNER_ID)
-
-    try:
-        record = await services.keys.get(grant.signer)
-    except KeyNotFoundError:
-        raise _ended() from None
-
-    expires_at = record.policy.expires_at
-
-    if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
-        raise _ended()
-
-    return Principal(key_id=record.id, scopes=record.scopes, policy=record.policy)
-
-
-def _ended() -> FumehoodError:
-    return ForbiddenError(reason="the key that signed the address has ended")
+    return await services.authenticator.signer(grant.signer)

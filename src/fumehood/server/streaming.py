@@ -33,8 +33,9 @@ from fumehood.events import (
 )
 from fumehood.limits import MIB
 from fumehood.serialise import as_data
+from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.problems import problem_data, request_id_of
-from fumehood.service_errors import SlowReaderError
+from fumehood.service_errors import ServerEndingError, SlowReaderError
 
 Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]
@@ -102,7 +103,8 @@ async def stream_response(request: Request, lines: AsyncGenerator[Line, None]) -
         await following.close()
         raise
 
-    return _LineStream(following, first, wanted_form(request) or NDJSON, request_id_of(request))
+    form = wanted_form(request) or NDJSON
+    return _LineStream(following, first, form, request_id_of(request), _end_of_server(request))
 
 
 async def event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
@@ -167,26 +169,36 @@ async def heard(
 class _LineStream(Response):
     """An answer whose lines are sent as they come."""
 
-    def __init__(self, following: _Following, first: Line | None, form: Form, request_id: str) -> None:
+    def __init__(
+        self,
+        following: _Following,
+        first: Line | None,
+        form: Form,
+        request_id: str,
+        server_ends: asyncio.Event,
+    ) -> None:
         super().__init__(headers=_HEADERS, media_type=form)
         del self.headers["content-length"]
         self._following = following
         self._first = first
         self._write = _as_event if form == EVENTS else _as_ndjson
         self._request_id = request_id
+        self._server_ends = server_ends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_until_gone(receive))
+        over = asyncio.create_task(self._server_ends.wait())
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-            await self._follow(gone, send)
+            await self._follow(gone, over, send)
         finally:
+            await ended(over)
             await ended(gone)
             await self._following.close()
 
-    async def _follow(self, gone: asyncio.Task[None], send: Send) -> None:
+    async def _follow(self, gone: asyncio.Task[None], over: asyncio.Task[Literal[True]], send: Send) -> None:
         line = self._first
 
         while not gone.done():
@@ -197,8 +209,13 @@ class _LineStream(Response):
             await send_bytes(self._write(line or {"type": "keepalive"}), send)
 
             try:
-                line = await self._following.next(_KEEPALIVE_SECONDS, gone)
+                line = await self._following.next(_KEEPALIVE_SECONDS, gone, over)
+
+                if over.done() and not self._following.ended:
+                    await send_bytes(self._write(line or {"type": "keepalive"}), send)
+                    raise _cut_off()
             except FumehoodError as error:
+                self._following.ended = True
                 problem = {"type": "problem", "problem": problem_data(error, self._request_id)}
                 await send_bytes(self._write(problem), send)
 
@@ -217,15 +234,36 @@ async def send_bytes(data: bytes, send: Send) -> None:
 
 
 async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
-    """Returns what `work` returns; when the client goes away first, cancels it and returns None."""
+    """Returns what `work` returns; when the client goes away first, cancels it and returns None.
+
+    Raises:
+        ServerEndingError: The server ends, and has waited for it as long as it may.
+    """
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_until_gone(request.receive))
+    over = asyncio.create_task(_end_of_server(request).wait())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, gone, over}, return_when=asyncio.FIRST_COMPLETED)
+
+        if over.done() and not task.done():
+            raise _cut_off()
+
         return await task if task.done() else None
     finally:
+        await ended(over)
         await ended(gone)
         await ended(task)
+
+
+def _end_of_server(request: Request) -> asyncio.Event:
+    """What is set when the time of all that is under way is over."""
+    over = request.app.state.services.drain.over
+    assert isinstance(over, asyncio.Event)
+    return over
+
+
+def _cut_off() -> FumehoodError:
+    return ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=True)
 
 
 async def ended(task: asyncio.Future[Any]) -> None:
@@ -247,13 +285,12 @@ class _Following:
         self._lines = lines
         self._pull: asyncio.Task[Line | None] | None = None
 
-    async def next(self, seconds: float, gone: asyncio.Task[None] | None = None) -> Line | None:
-        """Returns the next line, or None when there is none so soon, none any more, or nobody to read it."""
+    async def next(self, seconds: float, *unless: asyncio.Task[Any]) -> Line | None:
+        """Returns the next line, or None when there is none so soon, none any more, or one of the tasks is done."""
         if self._pull is None:
             self._pull = asyncio.create_task(self._next())
 
-        waited = {self._pull} if gone is None else {self._pull, gone}
-        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({self._pull, *unless}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
         if not self._pull.done():
             return None

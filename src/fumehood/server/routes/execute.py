@@ -24,7 +24,7 @@ from fumehood.server.problems import problem_data, request_id_of
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
 from fumehood.server.schemas.problem import problems
-from fumehood.server.services import Services
+from fumehood.server.services import AppServices
 from fumehood.server.streaming import NDJSON, event_data, is_stream_wanted, stream_response, unless_gone
 
 router = guarded_router("execute", "/v1")
@@ -73,14 +73,14 @@ async def execute_batch(
 
 
 async def _run(
-    services: Services, principal: Principal, backend: Backend, body: ExecuteBody
+    services: AppServices, principal: Principal, backend: Backend, body: ExecuteBody
 ) -> StatelessReply:
     async with services.queue.place(principal.key_id, _patience(body, services)):
         return await backend.run_once(body.request())
 
 
 async def _followed(
-    services: Services, principal: Principal, backend: Backend, body: ExecuteBody
+    services: AppServices, principal: Principal, backend: Backend, body: ExecuteBody
 ) -> AsyncGenerator[dict[str, Any], None]:
     async with services.queue.place(principal.key_id, _patience(body, services)):
         async with aclosing(backend.stream_once(body.request())) as items:
@@ -92,7 +92,7 @@ async def _followed(
 
 
 async def _batch(
-    body: BatchBody, principal: Principal, services: Services, request_id: str
+    body: BatchBody, principal: Principal, services: AppServices, request_id: str
 ) -> AsyncGenerator[dict[str, Any], None]:
     backend = services.backend_for(principal)
     # As many as there are places, so that the queue is not filled by one request.
@@ -118,7 +118,7 @@ async def _batch(
             raise
 
 
-def _patience(body: ExecuteBody, services: Services) -> float:
+def _patience(body: ExecuteBody, services: AppServices) -> float:
     asked = body.queue_timeout_seconds
     return services.settings.queue_seconds if asked is None else asked
 

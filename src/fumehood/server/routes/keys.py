@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query
 
-from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
+from fumehood.server.auth import AnyCaller, KeysCaller, StoresOf
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.keys import (
     CreateKey,
@@ -30,34 +30,34 @@ _DAYS = 30
 
 
 @router.post("/keys", status_code=201, summary="Make a key", responses=_PROBLEMS)
-async def create_key(wanted: CreateKey, principal: KeysCaller, services: ServicesOf) -> KeyWithToken:
+async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresOf) -> KeyWithToken:
     """Makes a key; its token is shown in this answer only."""
     made = await services.keys.create(wanted.name, scopes=wanted.scopes, policy=wanted.policy.policy())
     return KeyWithToken.of(made)
 
 
 @router.get("/keys", summary="List the keys", responses=_PROBLEMS)
-async def list_keys(principal: KeysCaller, services: ServicesOf) -> KeyList:
+async def list_keys(principal: KeysCaller, services: StoresOf) -> KeyList:
     """Lists all keys, the revoked ones as well."""
     return KeyList(items=[Key.of(record) for record in await services.keys.list()])
 
 
 @router.get("/keys/{key_id}", summary="Describe a key", responses=_PROBLEMS)
-async def get_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf) -> Key:
+async def get_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> Key:
     """Describes one key."""
     return Key.of(await services.keys.get(key_id))
 
 
 @router.post("/keys/{key_id}/rotate", summary="Give a key a new token", responses=_PROBLEMS)
 async def rotate_key(
-    key_id: KeyId, wanted: RotateKey, principal: KeysCaller, services: ServicesOf
+    key_id: KeyId, wanted: RotateKey, principal: KeysCaller, services: StoresOf
 ) -> KeyWithToken:
     """Gives a key a new token; the old one may be valid for a while."""
     return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
 
 
 @router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=_PROBLEMS)
-async def revoke_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf) -> None:
+async def revoke_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> None:
     """Ends a key at once. Its sandboxes live until their time is over; its usage stays."""
     await services.keys.revoke(key_id)
 
@@ -65,7 +65,7 @@ async def revoke_key(key_id: KeyId, principal: KeysCaller, services: ServicesOf)
 @router.get("/usage", summary="What keys have used", responses=_PROBLEMS)
 async def get_usage(
     principal: AnyCaller,
-    services: ServicesOf,
+    services: StoresOf,
     since: Annotated[datetime | None, Query(description="From when on; default: 30 days ago.")] = None,
     until: Annotated[datetime | None, Query(description="Up to when; default: now.")] = None,
     by: Literal["hour", "day"] = "day",

@@ -5,6 +5,9 @@ Runs in the server process. Health tells nothing but health, since it alone asks
 
 from __future__ import annotations
 
+import asyncio
+import math
+
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -29,7 +32,7 @@ async def healthz() -> Health:
 )
 async def readyz(services: ServicesOf) -> Response:
     """Answers 200 when new work is taken; needs no token."""
-    if services.draining:
+    if services.drain.begun:
         return JSONResponse({"status": "draining"}, 503)
 
     try:
@@ -45,7 +48,14 @@ async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
     """Gives the counters of this server in the text format of Prometheus."""
     services.metrics.queue_waiting.set(services.queue.waiting)
     services.metrics.queue_running.set(services.queue.running)
-    services.metrics.sandboxes.set((await services.backend.capacity()).sandboxes)
+    services.metrics.tasks.set(len(asyncio.all_tasks()))
+
+    try:
+        services.metrics.sandboxes.set((await services.backend.capacity()).sandboxes)
+    except ConnectionError:
+        # What the server counts of itself is of most use just then.
+        services.metrics.sandboxes.set(math.nan)
+
     return Response(services.metrics.text(), media_type=_PROMETHEUS)
 
 

@@ -1,0 +1,128 @@
+"""One uvicorn over one app and one listening socket, from its first request to its end.
+
+Runs in the server process and in the host daemon, which each are it. SIGTERM and SIGINT end it gracefully: nothing
+new is begun, what is under way may go on for `drain_seconds`, and what is left then is told and cut off. A second
+signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from fumehood.server.services import AppServices
+from fumehood.server.settings import ServerSettings
+
+EXIT_CUT_OFF = 1
+BACKLOG = 2048
+_LOG = logging.getLogger("fumehood.server")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_KEEP_ALIVE_SECONDS = 75
+_WEBSOCKET_BYTES = 16 << 20
+# For what has been told that it is over to say so to its client.
+_LAST_WORDS_SECONDS = 2
+
+
+def prepare_log(level: str) -> None:
+    """Sends what the parts of the process say to standard error, without what may hold a secret."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_holds_no_secret)
+
+
+async def serve_app(
+    app: FastAPI,
+    services: AppServices,
+    listener: socket.socket,
+    protocol: type[asyncio.Protocol] | None = None,
+) -> int:
+    """Serves until a signal says that it is enough, and returns the exit code.
+
+    Args:
+        app: What answers.
+        services: What it answers with.
+        listener: Where it listens; closed at the end.
+        protocol: What speaks HTTP on a connection; None: uvicorn's own.
+    """
+    server = _Server(_config(app, services.settings, protocol or "httptools"), services)
+    await server.serve(sockets=[listener])
+    return server.exit_code
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that ends when it is told to, and leaves the end of the process to us."""
+
+    def __init__(self, config: uvicorn.Config, services: AppServices) -> None:
+        super().__init__(config)
+        self.exit_code = 0
+        self._services = services
+        self._draining: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Hears the signals while it serves; uvicorn's own way would raise them again before all is closed."""
+        loop = asyncio.get_running_loop()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._end)
+
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _end(self) -> None:
+        if self._draining is None:
+            self._services.drain.begin()
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+            return
+
+        _LOG.warning("told twice to end: what is under way is cut off")
+        self.exit_code = EXIT_CUT_OFF
+        self.force_exit = self.should_exit = True
+        self._services.drain.end()
+
+    async def _drain(self) -> None:
+        services = self._services
+        seconds = services.settings.drain_seconds
+        _LOG.info("ending; what is under way may go on for %g s", seconds)
+
+        # Meanwhile it still listens, so that who comes is told to come again.
+        if not await services.drain.finish(seconds, services.is_busy):
+            _LOG.warning("what was under way has been cut off")
+            self.exit_code = EXIT_CUT_OFF
+
+        self.should_exit = True
+
+
+def _holds_no_secret(record: logging.LogRecord) -> bool:
+    """Keeps out what uvicorn says of WebSockets: addresses, and headers when debugging; both may hold tokens."""
+    return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
+
+
+def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol] | str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=http,
+        ws="websockets-sansio",
+        lifespan="off",
+        log_config=None,
+        log_level=settings.log_level,
+        access_log=settings.log_level == "debug",
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_LAST_WORDS_SECONDS,
+        ws_max_size=_WEBSOCKET_BYTES,
+        ws_per_message_deflate=False,
+    )
