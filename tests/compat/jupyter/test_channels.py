@@ -250,4 +250,5 @@ def test_a_cell_may_take_longer_than_a_plain_execution(gateway):
     info = gateway.native("GET", f"/v1/sandboxes/{sandbox_of(kernel_id)}").json()
 
     assert info["limits"]["wall_seconds"] == 86_400
+    assert info["idle_timeout_seconds"] == 3600
     assert info["metadata"] == {"dialect": "jupyter", "kernel_name": "python3"}
