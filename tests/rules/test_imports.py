@@ -163,6 +163,11 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.compat.jupyter": _FLOOR
     | _PORT
     | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},
+    "fumehood.compat.fusion": _FLOOR | _PORT | {"fumehood.server"},
+    "fumehood.compat.librechat": _FLOOR | _PORT | {"fumehood.server", "fumehood.storage"},
+    "fumehood.compat.replit": _FLOOR | _PORT | {"fumehood.server"},
+    # What its users import: a client that needs nothing of ours.
+    "fumehood.compat.replit.client": set(),
     # The facade names the public modules, for type checkers; at run time it imports none.
     "fumehood": _FLOOR
     | _PORT
@@ -190,6 +195,8 @@ FOREIGN = {
         "websockets",
     },
     "fumehood.server.settings": set(),
+    # The extra `otel`.
+    "fumehood.server.tracing": {"fastapi", "opentelemetry"},
     "fumehood.compat": {"starlette"},
     "fumehood.compat.e2b": {"python_multipart", "starlette"},
     # The extra `client`.

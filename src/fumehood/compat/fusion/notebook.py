@@ -1,0 +1,129 @@
+"""`/run_jupyter`: cells, one after the other, in one live context of a sandbox of its own.
+
+Runs in the server process. A cell that raises, or whose time is over, does not keep the later ones from running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from typing import Any
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import ExecuteRequest, SandboxSpec
+from fumehood.compat.fusion.bodies import RunJupyterCall
+from fumehood.compat.fusion.running import fetched
+from fumehood.errors import FumehoodError
+from fumehood.execution import Execution
+from fumehood.results import Result
+from fumehood.server.principal import Principal
+from fumehood.server.programs import Workbench, limits_within
+from fumehood.server.services import Services
+
+_FOLDER = "/home/user"
+_AROUND_SECONDS = 120.0
+_LEAST_SECONDS = 0.05
+
+
+async def run_jupyter(services: Services, principal: Principal, call: RunJupyterCall) -> dict[str, Any]:
+    """Runs cells and returns the answer's body.
+
+    Raises:
+        FumehoodError: They could not be run at all.
+    """
+    backend = services.backend_for(principal)
+    wanted = {} if call.memory_bytes is None else {"memory_bytes": call.memory_bytes}
+    spec = SandboxSpec(
+        limits=limits_within(principal, **wanted), timeout_seconds=call.total_seconds + _AROUND_SECONDS
+    )
+
+    async with services.queue.place(principal.key_id, services.settings.queue_seconds):
+        info = await backend.create(spec)
+        try:
+            bench = Workbench(backend, info)
+
+            for path, content in call.files.items():
+                await bench.write(path, content)
+
+            begun = time.monotonic()
+            cells, is_over = await _run_cells(backend, info.id, call)
+            seconds = time.monotonic() - begun
+            files = await fetched(bench, _FOLDER, call.fetch_files)
+        finally:
+            await asyncio.shield(backend.kill(info.id, wait=False))
+
+    return {
+        "status": "Failed" if is_over else "Success",
+        "message": "",
+        "driver": {
+            "status": "TimeLimitExceeded" if is_over else "Finished",
+            "execution_time": seconds,
+            "return_code": None if is_over else 0,
+            "stdout": "",
+            "stderr": "",
+        },
+        "cells": cells,
+        "executor_pod_name": None,
+        "files": files,
+    }
+
+
+def jupyter_error_answer(error: FumehoodError) -> dict[str, Any]:
+    """Returns the answer for what went wrong before or beside the cells."""
+    return {
+        "status": "SandboxError",
+        "message": error.message,
+        "driver": None,
+        "cells": [],
+        "executor_pod_name": None,
+        "files": {},
+    }
+
+
+async def _run_cells(
+    backend: Backend, sandbox_id: str, call: RunJupyterCall
+) -> tuple[list[dict[str, Any]], bool]:
+    """The cells that ran, and whether the time of all was over before the last had ended."""
+    ends = time.monotonic() + call.total_seconds
+    cells: list[dict[str, Any]] = []
+
+    for code in call.cells:
+        left = ends - time.monotonic()
+
+        if left <= 0:
+            return cells, True
+
+        seconds = left if call.cell_seconds is None else min(left, call.cell_seconds)
+        request = ExecuteRequest(code=code, wall_seconds=max(_LEAST_SECONDS, seconds))
+        execution = await backend.run(sandbox_id, request)
+        cells.append(_cell(execution))
+
+        if execution.error is not None and execution.error.kind == "time_limit" and seconds == left:
+            return cells, True
+
+    return cells, False
+
+
+def _cell(execution: Execution) -> dict[str, Any]:
+    error = execution.error
+    return {
+        "stdout": "".join(execution.logs.stdout),
+        "stderr": "".join(execution.logs.stderr),
+        "display": [_display(result) for result in execution.results],
+        "error": []
+        if error is None
+        else [{"ename": error.name, "evalue": error.value, "traceback": error.traceback.splitlines()}],
+    }
+
+
+def _display(result: Result) -> dict[str, Any]:
+    """A MIME bundle as Jupyter writes it: text as text, JSON as itself, everything else as base64."""
+    return {mime: _part(mime, part) for mime, part in result.parts.items()}
+
+
+def _part(mime: str, part: bytes) -> str:
+    if mime.startswith("text/") or mime.endswith(("+xml", "json", "javascript")):
+        return part.decode("utf-8", "replace")
+
+    return base64.b64encode(part).decode()

@@ -1,0 +1,86 @@
+"""Languages as their compilers and interpreters are called: for dialects that run source files.
+
+Used in the server process; pure data and functions over it. Which of these programs a sandbox has is up to its
+template; `PROGRAMS_SCRIPT` asks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How a source file becomes a run.
+
+    Attributes:
+        name: Our name of it.
+        filename: What the source file is called when nothing else is wanted.
+        run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled.
+        compile: The same for the step before it, or nothing.
+    """
+
+    name: str
+    filename: str
+    run: tuple[str, ...]
+    compile: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that it needs."""
+        first = (words[0] for words in (self.compile, self.run) if words)
+        return tuple(word for word in first if "{" not in word and not word.startswith("."))
+
+    def argv(
+        self, words: tuple[str, ...], source: str, program: str, extra: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Returns a step's program and arguments for one source file."""
+        return (*(word.format(source=source, program=program) for word in words), *extra)
+
+
+_ALL = (
+    Language("python", "main.py", ("python3", "{source}")),
+    Language("pytest", "test_main.py", ("python3", "-m", "pytest", "{source}")),
+    Language("bash", "main.sh", ("bash", "{source}")),
+    Language("javascript", "main.js", ("node", "{source}")),
+    Language("typescript", "main.ts", ("tsx", "{source}")),
+    Language("c", "main.c", ("{program}",), ("gcc", "-std=c17", "{source}", "-o", "{program}", "-lm")),
+    Language(
+        "cpp", "main.cpp", ("{program}",), ("g++", "-std=c++17", "{source}", "-o", "{program}", "-lpthread")
+    ),
+    Language("go", "main.go", ("{program}",), ("go", "build", "-o", "{program}", "{source}")),
+    Language("go_test", "main_test.go", ("go", "test", "{source}")),
+    Language("rust", "main.rs", ("{program}",), ("rustc", "{source}", "-o", "{program}")),
+    Language("java", "Main.java", ("java", "-cp", ".", "-ea", "Main"), ("javac", "-cp", ".", "{source}")),
+    Language("d", "main.d", ("{program}",), ("dmd", "-of={program}", "{source}")),
+    Language(
+        "d_unittest", "main.d", ("{program}",), ("dmd", "-unittest", "-main", "-of={program}", "{source}")
+    ),
+    Language("fortran", "main.f90", ("{program}",), ("gfortran", "{source}", "-o", "{program}")),
+    Language("swift", "main.swift", ("{program}",), ("swiftc", "{source}", "-o", "{program}")),
+    Language(
+        "verilog", "main.v", ("vvp", "-n", "{program}"), ("iverilog", "-g2012", "-o", "{program}", "{source}")
+    ),
+    Language("php", "main.php", ("php", "-f", "{source}")),
+    Language("perl", "main.pl", ("perl", "{source}")),
+    Language("ruby", "main.rb", ("ruby", "{source}")),
+    Language("lua", "main.lua", ("lua", "{source}")),
+    Language("r", "main.R", ("Rscript", "{source}")),
+    Language("julia", "main.jl", ("julia", "{source}")),
+    Language("scala", "main.scala", ("scala", "{source}")),
+    Language("racket", "main.rkt", ("racket", "{source}")),
+    Language("sql", "main.sql", ("sqlite3", "-batch", ":memory:", ".read {source}")),
+)
+LANGUAGES: Mapping[str, Language] = {language.name: language for language in _ALL}
+
+# Compilers and runtimes that would write to a home, told to keep to what is thrown away.
+TOOL_ENVS: Mapping[str, str] = {"GOCACHE": "/tmp/.go-cache", "GO111MODULE": "auto", "GOFLAGS": "-mod=mod"}  # noqa: S108
+
+_NEEDED = sorted({program for language in _ALL for program in language.programs})
+PROGRAMS_SCRIPT = f"for name in {' '.join(_NEEDED)}; do command -v $name >/dev/null && echo $name; done; true"
+
+
+def languages_of(programs: set[str]) -> list[str]:
+    """Returns the names of the languages that a sandbox with these programs speaks."""
+    return [language.name for language in _ALL if programs.issuperset(language.programs)]

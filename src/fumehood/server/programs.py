@@ -1,0 +1,279 @@
+"""Programs in a sandbox of their own: files in, one command after another, files out, nothing left.
+
+Runs in the server process, for dialects whose clients send a source file and expect what a program does: an exit
+code, two streams, its own arguments. Each such sandbox passes the fair queue and counts as one execution of the
+caller. What a program says of itself is never taken for more than text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import (
+    CloseStdin,
+    MakeDir,
+    ProcessExited,
+    ProcessSpec,
+    ReadFile,
+    SandboxSpec,
+    SendStdin,
+    SignalProcess,
+)
+from fumehood.errors import FileError, FumehoodError, PathExistsError
+from fumehood.execution import Execution, ExecutionError
+from fumehood.limits import BOUNDS, Limits, Usage
+from fumehood.models import SandboxInfo, Truncation
+from fumehood.server.allowance import Allowance
+from fumehood.server.principal import Principal
+from fumehood.server.services import Services
+
+_PIECE_BYTES = 256 * 1024
+_KILL = 9
+# What starting, writing files and reading them may add to the time of the programs themselves.
+_AROUND_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A command to run to its end.
+
+    Attributes:
+        argv: Program and arguments.
+        cwd: Where.
+        stdin: Its standard input; empty when None.
+        envs: Added to its environment.
+        timeout_seconds: Its time.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    timeout_seconds: float
+    stdin: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRun:
+    """What a program did.
+
+    Attributes:
+        exit_code: Its code, 128 plus the signal's number when a signal ended it; None when its time was over.
+        stdout: What it wrote, up to the sandbox's limits.
+        stderr: The same of standard error.
+        seconds: How long it took.
+        truncated: How much was cut off.
+    """
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    truncated: Truncation = field(default_factory=Truncation)
+
+    @property
+    def is_timed_out(self) -> bool:
+        """True when it was killed because its time was over."""
+        return self.exit_code is None
+
+
+class Workbench:
+    """A sandbox in which programs run.
+
+    Attributes:
+        backend: The caller's backend.
+        sandbox_id: The sandbox.
+        is_failed: Whether a program in it has not ended well.
+    """
+
+    def __init__(self, backend: Backend, info: SandboxInfo) -> None:
+        self.backend = backend
+        self.sandbox_id = info.id
+        self.is_failed = False
+        self._info = info
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._begun = time.monotonic()
+
+    async def make_dir(self, path: str) -> None:
+        """Makes a directory that may be there already."""
+        with contextlib.suppress(PathExistsError):
+            await self.backend.file_call(self.sandbox_id, MakeDir(path=path))
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Writes a file, its parents made."""
+        self._bytes_in += len(content)
+        await self.backend.write(self.sandbox_id, path, pieces_of_bytes(content))
+
+    async def read(self, path: str, max_bytes: int) -> bytes | None:
+        """Returns what is in a file; None if there is none that can be read, or if it is larger."""
+        content = bytearray()
+        request = ReadFile(path=path, length_bytes=max_bytes + 1)
+        try:
+            async with aclosing(self.backend.read(self.sandbox_id, request)) as pieces:
+                async for piece in pieces:
+                    content += piece
+        except FileError:
+            return None
+
+        return bytes(content) if len(content) <= max_bytes else None
+
+    async def run(self, program: Program) -> ProgramRun:
+        """Runs a program to its end.
+
+        Raises:
+            CommandStartError: There is no such program here.
+        """
+        spec = ProcessSpec(
+            argv=program.argv,
+            cwd=program.cwd,
+            envs=program.envs,
+            stdin=bool(program.stdin),
+            timeout_seconds=program.timeout_seconds,
+        )
+        begun = time.monotonic()
+        process = await self.backend.start_process(self.sandbox_id, spec)
+        feeding = asyncio.create_task(self._feed(process.pid, program.stdin))
+        try:
+            run = await self._follow(process.pid, begun)
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+
+        self._bytes_in += len(program.stdin or "")
+        self._bytes_out += len(run.stdout) + len(run.stderr)
+        self.is_failed = self.is_failed or run.exit_code != 0
+        return run
+
+    async def kill_process(self, pid: int) -> None:
+        """Ends a program that may have ended."""
+        with contextlib.suppress(FumehoodError):
+            await self.backend.process_call(self.sandbox_id, SignalProcess(pid=pid, signal=_KILL))
+
+    async def execution(self) -> Execution:
+        """Returns what all of it was, for the count of the caller's usage."""
+        cpu_seconds = 0.0
+
+        with contextlib.suppress(FumehoodError):
+            cpu_seconds = (await self.backend.metrics(self.sandbox_id)).cpu_seconds
+
+        usage = Usage(
+            wall_seconds=time.monotonic() - self._begun,
+            user_cpu_seconds=cpu_seconds,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+        )
+        error = ExecutionError(kind="exception", name="ExitCode", value="") if self.is_failed else None
+        return Execution(id=secrets.token_hex(8), context_id="", usage=usage, error=error)
+
+    async def _follow(self, pid: int, begun: float) -> ProgramRun:
+        streams = {"stdout": bytearray(), "stderr": bytearray()}
+        ended: ProcessExited | None = None
+
+        async with aclosing(self.backend.process_output(self.sandbox_id, pid)) as events:
+            async for event in events:
+                if isinstance(event, ProcessExited):
+                    ended = event
+                elif event.stream in streams:
+                    streams[event.stream] += event.data
+
+        is_over = ended is None or ended.timed_out
+        return ProgramRun(
+            exit_code=None if is_over or ended is None else ended.exit_code,
+            stdout=streams["stdout"].decode("utf-8", "replace"),
+            stderr=streams["stderr"].decode("utf-8", "replace"),
+            seconds=time.monotonic() - begun,
+            truncated=Truncation() if ended is None else ended.truncated,
+        )
+
+    async def _feed(self, pid: int, text: str | None) -> None:
+        if not text:
+            return
+
+        # It may end, or close its standard input, before it has read all.
+        with contextlib.suppress(FumehoodError):
+            async for piece in pieces_of_bytes(text.encode("utf-8", "replace")):
+                await self.backend.process_call(self.sandbox_id, SendStdin(pid=pid, data=piece))
+
+            await self.backend.process_call(self.sandbox_id, CloseStdin(pid=pid))
+
+
+async def pieces_of_bytes(content: bytes) -> AsyncIterator[bytes]:
+    """Gives bytes in pieces of a bounded size."""
+    for start in range(0, len(content), _PIECE_BYTES):
+        yield content[start : start + _PIECE_BYTES]
+
+
+@asynccontextmanager
+async def workbench(
+    services: Services,
+    principal: Principal,
+    limits: Limits,
+    *,
+    programs_seconds: float,
+    queue_seconds: float | None = None,
+) -> AsyncGenerator[Workbench, None]:
+    """Holds a place in the queue and a fresh sandbox while the block runs programs in it.
+
+    Args:
+        services: What the server has.
+        principal: Whose programs these are.
+        limits: What the sandbox may use.
+        programs_seconds: How long its programs may take together.
+        queue_seconds: How long to wait for a place; None: as long as the server's settings say.
+
+    Raises:
+        OverloadedError: The queue is full; QueueTimeoutError, the wait was too long.
+        QuotaError: The caller may not run more.
+    """
+    patience = services.settings.queue_seconds if queue_seconds is None else queue_seconds
+
+    async with services.queue.place(principal.key_id, patience):
+        async with open_workbench(services, principal, limits, programs_seconds) as bench:
+            yield bench
+
+
+@asynccontextmanager
+async def open_workbench(
+    services: Services, principal: Principal, limits: Limits, programs_seconds: float
+) -> AsyncGenerator[Workbench, None]:
+    """Does what `workbench` does for a caller who has a place, or who waits for people more than for programs."""
+    backend = services.backend_for(principal)
+    allowance = Allowance(principal, services.spending, services.backend, services.settings)
+    spec = SandboxSpec(limits=limits, timeout_seconds=programs_seconds + _AROUND_SECONDS)
+
+    with allowance.execution() as count:
+        bench = Workbench(backend, await backend.create(spec))
+        try:
+            yield bench
+        finally:
+            # A caller who gives up twice does not keep the sandbox alive.
+            await asyncio.shield(_end(bench, count))
+
+
+async def _end(bench: Workbench, count: object) -> None:
+    assert callable(count)
+    count(await bench.execution())
+    await bench.backend.kill(bench.sandbox_id, wait=False)
+
+
+def limits_within(principal: Principal, **wanted: float) -> Limits:
+    """Returns the ordinary limits but for what is wanted, each within its range and what the caller may have."""
+    maxima = principal.policy.max_limits
+    ordinary = Limits()
+    fitted: dict[str, float] = {}
+
+    for name in {*wanted, *maxima}:
+        value = wanted.get(name, getattr(ordinary, name))
+        least = min(math.inf if value is None else value, maxima.get(name, math.inf), BOUNDS[name].high)
+        least = max(least, BOUNDS[name].low)
+        fitted[name] = int(least) if BOUNDS[name].whole else least
+
+    return Limits(**fitted)  # type: ignore[arg-type]  # whole where it must be
