@@ -218,6 +218,7 @@ def test_files_of_a_form(api, place, content):
         ("multipart/form-data; boundary=", b"x"),
         ("multipart/form-data; boundary=b", b""),
         ("multipart/form-data; boundary=b", b"no form at all"),
+        ("multipart/form-data; boundary=b", b"--b--\r\n"),
         (
             "multipart/form-data; boundary=b",
             b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n--b--\r\n',

@@ -79,6 +79,9 @@ async def files_of(request: Request) -> AsyncGenerator[UploadedFile, None]:
 
         yield UploadedFile(name, form.content())
 
+    if not count:
+        raise _refused("body", "a form without files")
+
 
 class _Form:
     """A form as it comes: the parser's calls, one after the other."""
