@@ -139,6 +139,19 @@ def test_a_sandbox_asks_for_its_own_token(http, tenants, server, port, method, p
             assert answer.status_code in (401, 403), (tokens, answer.text)
 
 
+def test_a_key_may_be_written_as_older_sdks_want_it(server, new_key):
+    """`e2b_` and hex: the 2.45 generation refuses anything else before it sends it."""
+    for token in (new_key(), server.token):
+        with Sandbox.create(timeout=60, api_key=f"e2b_{token.encode().hex()}") as sandbox:
+            assert sandbox.sandbox_id in [
+                info.sandbox_id for info in Sandbox.list(api_key=token).next_items()
+            ]
+
+    for token in ("e2b_", "e2b_zz", "e2b_ff", f"e2b_{b'wrong'.hex()}"):
+        with pytest.raises(AuthenticationException):
+            Sandbox.list(api_key=token).next_items()
+
+
 def test_a_revoked_key_takes_its_sandboxes_tokens_along(server, http, new_key, headers_of, eventually):
     """Within seconds."""
     key = new_key()

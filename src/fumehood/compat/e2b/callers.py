@@ -20,6 +20,7 @@ from fumehood.service_errors import KeyNotFoundError, UnauthenticatedError
 
 _REMEMBERED = 10_000
 _FRESH_SECONDS = 5.0
+_PREFIX = "e2b_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,21 @@ class Callers:
             UnauthenticatedError: Nobody that this server knows.
             ForbiddenError: The key may not use sandboxes.
         """
-        principal = await self._services.authenticator.authenticate(_token_of(request))
+        principal = await self._holder(_token_of(request))
         principal.require("sandboxes")
         return Caller(principal, self._services.backend_for(principal))
+
+    async def _holder(self, token: str | None) -> Principal:
+        """Who holds a token, as it is or written as some clients want theirs."""
+        authenticator = self._services.authenticator
+
+        try:
+            return await authenticator.authenticate(token)
+        except UnauthenticatedError:
+            if (meant := read_key(token or "")) is None:
+                raise
+
+        return await authenticator.authenticate(meant)
 
     async def backend_of(self, sandbox_id: str) -> Backend:
         """Returns the backend for the holder of a sandbox's token, which has been checked.
@@ -93,6 +106,14 @@ class Callers:
         principal = Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
         principal.require("sandboxes")
         return principal
+
+
+def read_key(token: str) -> str | None:
+    """Returns the token that one in the form of E2B stands for: some of its clients insist on `e2b_` and hex."""
+    try:
+        return bytes.fromhex(token[len(_PREFIX) :]).decode("ascii") if token.startswith(_PREFIX) else None
+    except ValueError:
+        return None
 
 
 def _token_of(request: Request) -> str | None:
