@@ -151,6 +151,13 @@ class _Relay:
 
     def _ready(self, _events: int) -> None:
         """One of the two sockets can be read, can be written, or is broken."""
+        forth, _ = self._directions
+
+        if forth.is_over and self._host_has_gone():
+            # It has not ended its own direction only: nobody is there to read what the server may still send.
+            self.close()
+            return
+
         try:
             for direction in self._directions:
                 direction.move()
@@ -167,7 +174,7 @@ class _Relay:
     def close(self) -> None:
         """Closes both sockets."""
         for end in self._ends:
-            if self._awaited.get(end.fileno()):
+            if end.fileno() in self._awaited:
                 self._init.remove_reader(end.fileno())
 
             end.close()
@@ -183,18 +190,27 @@ class _Relay:
             server.fileno(): back.wants_source | forth.wants_target,
         }
 
-        for fd, events in wanted.items():
-            before = self._awaited.get(fd, 0)
+        # With no event that is asked for, a hang-up is reported, and without end: so only where it is the last thing
+        # to be heard, from a host that sends no more.
+        watched = {
+            fd: events for fd, events in wanted.items() if events or (forth.is_over and fd == host.fileno())
+        }
 
-            if events == before:
+        for fd in wanted:
+            if watched.get(fd) == self._awaited.get(fd):
                 continue
 
-            if events:
-                self._init.add_reader(fd, self._ready, events)
+            if fd in watched:
+                self._init.add_reader(fd, self._ready, watched[fd])
             else:
                 self._init.remove_reader(fd)
 
-        self._awaited = wanted
+        self._awaited = watched
+
+    def _host_has_gone(self) -> bool:
+        poll = select.poll()
+        poll.register(self._ends[0].fileno(), 0)
+        return bool(poll.poll(0))
 
 
 class _Direction:
