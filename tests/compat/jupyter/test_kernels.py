@@ -285,3 +285,23 @@ def test_a_key_without_sandboxes_has_no_kernels(server):
     assert stateless.call("POST", "/api/kernels").status_code == 403
     assert stateless.call("GET", "/api/kernels").status_code == 403
     stateless.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("print('begun')", 0), ("print('begun')\nwhile True: pass", 1)]
+)
+def test_a_server_that_ends_closes_the_channels_in_order(start_server, code, exit_code):
+    server = start_server(pool_size=0, drain_seconds=1)
+    gateway = Gateway(server.url, server.token)
+    channels = gateway.connect(gateway.start())
+    msg_id = channels.execute(code)
+    channels.until(lambda message: type_of(message) == "stream")
+
+    if exit_code == 0:
+        channels.answers(msg_id)
+
+    # 1 says that something was cut off.
+    assert server.stop() == exit_code, server.said
+    assert all_until_closed(channels)[-1] in (1000, 1012)
+    assert [line for line in server.said if "Traceback" in line or "ERROR" in line or "never" in line] == []
+    gateway.http.close()
