@@ -15,7 +15,7 @@ from fumehood.backends.requests import ProcessExited, ProcessSpec
 from fumehood.models import ProcessInfo, PtySize
 from fumehood.server.schemas.describe import Base64, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
-from fumehood.server.schemas.fields import Body, Envs, GuestPath, Seconds, Text, Whole
+from fumehood.server.schemas.fields import Body, Envs, GuestPath, Seconds, Text
 
 _SHELL = ("/bin/bash", "-l", "-c")
 _MAX_ARGUMENTS = 10_000
@@ -26,7 +26,7 @@ _Arguments = Annotated[
     list[Text],
     Field(min_length=1, max_length=_MAX_ARGUMENTS, json_schema_extra={"prefixItems": [_PROGRAM]}),
 ]
-_Side = Annotated[Whole, Field(ge=1, le=10_000)]
+_Side = Annotated[int, Field(ge=1, le=10_000)]
 SignalName = Literal[
     "SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGCONT", "SIGSTOP", "SIGTSTP"
 ]
@@ -97,7 +97,7 @@ class CommandList(BaseModel):
 class NewSignal(Body):
     """A signal for a command and everything that it started."""
 
-    signal: SignalName | Annotated[Whole, Field(ge=1, le=64)] = Field(description="Its name or its number.")
+    signal: SignalName | Annotated[int, Field(ge=1, le=64)] = Field(description="Its name or its number.")
 
     def number(self) -> int:
         """Returns its number."""

@@ -22,13 +22,13 @@ from fumehood.backends.questions import (
 from fumehood.backends.requests import CreateContext
 from fumehood.models import ContextInfo
 from fumehood.server.schemas.describe import model_of
-from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name, Whole
+from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name
 
 _CODE_CHARACTERS = 1 << 20
 _BUFFER_CHARACTERS = 16 << 20
 _Code = Annotated[str, Field(max_length=_CODE_CHARACTERS, description="The code.")]
 _Cursor = Annotated[
-    Whole | None,
+    int | None,
     Field(
         ge=0,
         le=_CODE_CHARACTERS,
@@ -81,7 +81,7 @@ class InspectionQuestion(Body):
 
     code: _Code
     cursor: _Cursor = None
-    detail: Whole = Field(0, ge=0, le=1, description="0 for the documentation, 1 for the source as well.")
+    detail: int = Field(0, ge=0, le=1, description="0 for the documentation, 1 for the source as well.")
 
     def question(self, context_id: str) -> InspectCode:
         """Returns the request of the port."""

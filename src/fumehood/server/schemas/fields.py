@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _NO_NUL = r"^[^\x00]*$"
 _STRING_CHARACTERS = 128 * 1024
@@ -16,13 +16,6 @@ _CODE_CHARACTERS = 8 << 20
 # What pydantic leaves out beside `patternProperties`: no other names.
 _CLOSED = Field(json_schema_extra={"additionalProperties": False})
 
-
-def _whole(value: object) -> object:
-    """JSON has one kind of number: 1.0 is as whole as 1."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Whole = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, Field(max_length=_STRING_CHARACTERS, pattern=_NO_NUL)]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=_NO_NUL)]
 GuestPath = Annotated[str, Field(min_length=1, max_length=4096, pattern=_NO_NUL)]
@@ -40,3 +33,15 @@ class Body(BaseModel):
     """What a request may hold: these fields, of these types, and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_kind_of_number(cls, given: object) -> object:
+        """JSON has one kind of number: 1.0 is as whole as 1."""
+        if not isinstance(given, dict):
+            return given
+
+        return {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in given.items()
+        }

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from fumehood.models import FileChange, FileInfo
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
-from fumehood.server.schemas.fields import Body, GuestPath, Whole
+from fumehood.server.schemas.fields import Body, GuestPath
 
 _WEEK_SECONDS = 7 * 86_400
 
@@ -46,7 +46,7 @@ class SigningRequest(Body):
     method: Literal["GET", "PUT"] = Field(
         "GET", description="GET: read the file (and HEAD it); PUT: write it."
     )
-    expires_in_seconds: Whole = Field(3600, ge=1, le=_WEEK_SECONDS, description="How long.")
+    expires_in_seconds: int = Field(3600, ge=1, le=_WEEK_SECONDS, description="How long.")
 
 
 class SignedUrl(BaseModel):

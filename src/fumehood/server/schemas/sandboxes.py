@@ -13,7 +13,7 @@ from fumehood.backends.requests import SandboxSpec
 from fumehood.limits import BOUNDS, Limits
 from fumehood.models import Metrics, SandboxInfo, SandboxState, TimeoutAction
 from fumehood.server.schemas.describe import described_fields, model_of
-from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds, Whole
+from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
 
 _WORDS = described_fields(Limits)
 _DEFAULTS = Limits()
@@ -33,16 +33,16 @@ class NewLimits(Body):
 
     wall_seconds: float = _limit("wall_seconds")
     cpu_seconds: float | None = _limit("cpu_seconds")
-    memory_bytes: Whole = _limit("memory_bytes")
-    processes: Whole = _limit("processes")
+    memory_bytes: int = _limit("memory_bytes")
+    processes: int = _limit("processes")
     cpu_cores: float | None = _limit("cpu_cores")
-    open_files: Whole = _limit("open_files")
-    disk_bytes: Whole = _limit("disk_bytes")
-    inodes: Whole = _limit("inodes")
-    stdout_bytes: Whole = _limit("stdout_bytes")
-    stderr_bytes: Whole = _limit("stderr_bytes")
-    result_bytes: Whole = _limit("result_bytes")
-    result_count: Whole = _limit("result_count")
+    open_files: int = _limit("open_files")
+    disk_bytes: int = _limit("disk_bytes")
+    inodes: int = _limit("inodes")
+    stdout_bytes: int = _limit("stdout_bytes")
+    stderr_bytes: int = _limit("stderr_bytes")
+    result_bytes: int = _limit("result_bytes")
+    result_count: int = _limit("result_count")
     grace_seconds: float = _limit("grace_seconds")
 
     def limits(self) -> Limits:
