@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 
+import httpx
 import pytest
 from e2b import NotFoundException, SandboxException, TimeoutException
 from e2b_code_interpreter.charts import (
@@ -181,8 +182,6 @@ def test_a_client_that_goes_while_it_waits_runs_nothing(shared, http, headers_of
     )
     first.start()
     eventually(lambda: shared.files.exists("started"))
-
-    import httpx
 
     with pytest.raises(httpx.ReadTimeout):
         http.post("/execute", json={"code": "open('never', 'w')"}, headers=headers, timeout=0.5)

@@ -8,6 +8,8 @@ import struct
 import pytest
 from e2b import AuthenticationException, NotFoundException
 from e2b_code_interpreter import Sandbox
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 UNARY = (
     *(f"process.Process/{name}" for name in ("List", "SendInput", "CloseStdin", "SendSignal", "Update")),
@@ -137,6 +139,37 @@ def test_a_sandbox_asks_for_its_own_token(http, tenants, server, port, method, p
             assert error["code"] == "unauthenticated"
         else:
             assert answer.status_code in (401, 403), (tokens, answer.text)
+
+
+@pytest.mark.parametrize("sandbox_id", ["x", "x" * 5000, "a%20b", "%00", "%2e%2e", "%C3%BC", "a" * 32])
+def test_an_id_that_is_none_is_not_there(http, addresses, sandbox_id):
+    """However odd it is."""
+    headers = {"X-API-Key": addresses["E2B_API_KEY"]}
+
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", "/pause"),
+        ("POST", "/connect"),
+        ("GET", "/metrics"),
+    ):
+        answer = http.request(method, f"/sandboxes/{sandbox_id}{path}", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (404, 404)
+
+
+@pytest.mark.parametrize("port", ["49983", "49999", "3000", "0"])
+def test_a_websocket_asks_for_a_token_too(server, tenants, port):
+    """Before it is accepted."""
+    (_, own), (_, other) = tenants
+    address = server.url.replace("http", "ws")
+
+    for token in ("", own._envd_access_token):
+        headers = {"E2b-Sandbox-Id": other.sandbox_id, "E2b-Sandbox-Port": port, "X-Access-Token": token}
+
+        with pytest.raises(InvalidStatus) as caught:
+            connect(address, additional_headers=headers)
+
+        assert caught.value.response.status_code == 403
 
 
 def test_a_key_may_be_written_as_older_sdks_want_it(server, new_key):
