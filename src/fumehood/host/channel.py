@@ -8,6 +8,7 @@ pass is never received, because nothing here asks the kernel for any.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -51,7 +52,6 @@ class Channel:
         self._decoder = Decoder(max_payload_bytes=max_payload_bytes)
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
-        self._drained: asyncio.Future[None] | None = None
         self._closed = False
         self._loop.add_reader(self._fd, self.receive)
 
@@ -66,23 +66,17 @@ class Channel:
         Args:
             header: The message.
             payload: What follows it.
-            fds: Descriptors that travel with the first byte; they must stay open until `drain` returns.
+            fds: Descriptors that travel with the first byte; the caller may close them when this has returned.
         """
         if self._closed:
             return
 
-        self._unsent.append((memoryview(encode(header, payload)), fds))
+        # Copies, since it may be a while until the socket takes them: a number that was closed meanwhile and given
+        # out again would be somebody else's file, in the hands of a guest.
+        self._unsent.append((memoryview(encode(header, payload)), tuple(map(os.dup, fds))))
 
         if len(self._unsent) == 1:
             self._flush()
-
-    async def drain(self) -> None:
-        """Waits until everything was taken by the socket, or the channel is closed."""
-        while self._unsent and not self._closed:
-            if self._drained is None:
-                self._drained = self._loop.create_future()
-
-            await asyncio.shield(self._drained)
 
     def receive(self) -> None:
         """Takes in what has arrived; also called to be sure that nothing has, before something later is judged."""
@@ -128,28 +122,31 @@ class Channel:
                 self._end(None)
                 return
 
+            _close_all(fds)
+
             if sent < len(data):
                 self._unsent[0] = (data[sent:], ())
             else:
                 self._unsent.popleft()
 
         self._loop.remove_writer(self._fd)
-        self._wake()
 
     def _end(self, error: ProtocolError | None) -> None:
         if self._closed:
             return
 
         self._closed = True
+
+        for _, fds in self._unsent:
+            _close_all(fds)
+
         self._unsent.clear()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._sock.close()
-        self._wake()
         self._on_close(error)
 
-    def _wake(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
 
-        self._drained = None
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

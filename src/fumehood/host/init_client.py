@@ -76,10 +76,6 @@ class InitClient:
         try:
             header = {"type": "request", "id": number, "verb": verb, **arguments}
             self._channel.send(header, payload, fds)
-
-            if fds:
-                await self._channel.drain()
-
             # Shielded: a caller that gives up must not cancel what is expected. Its entry stays, because the
             # reply still comes.
             return await asyncio.shield(reply)

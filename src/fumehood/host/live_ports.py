@@ -89,18 +89,15 @@ class LivePorts:
             forward.close()
 
     async def _connect(self, stream: _PortStream, far: socket.socket, port: int) -> None:
-        # Shielded: the guest's end must stay open until it is sent, even if the caller gives up meanwhile.
-        asking = asyncio.ensure_future(self._ask("connect", fds=(far.fileno(),), port=port))
-        asking.add_done_callback(lambda _: far.close())
-        # Read once: a refusal that nobody waits for any more is no fault of the loop's.
-        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
-            await asyncio.shield(asking)
+            await self._ask("connect", fds=(far.fileno(),), port=port)
         except InitError as error:
             if error.errno_value == errno.EMFILE:
                 raise self._full() from None
 
             raise PortClosedError(sandbox_id=self._sandbox_id, port=port) from None
+        finally:
+            far.close()
 
         try:
             said = await asyncio.wait_for(stream.receive(len(_CONNECTED)), _CONNECT_SECONDS)

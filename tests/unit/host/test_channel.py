@@ -1,0 +1,70 @@
+"""The channel to a guest's init: what is queued arrives as it was given, whatever happens to it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+from fumehood.host.channel import Channel
+from fumehood_wire.frames import MAX_PAYLOAD_BYTES
+
+CHUNK_BYTES = 1 << 16
+
+
+def test_a_descriptor_that_is_closed_while_it_waits_is_the_one_that_arrives() -> None:
+    """A caller that gives up closes its descriptor, and its number is somebody else's before the socket takes it."""
+
+    async def talk() -> bytes:
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        channel = Channel(near, lambda header, payload: None, lambda error: None)
+        # More than the socket takes: what comes after it waits.
+        channel.send({"type": "request", "id": 1, "verb": "fill"}, b"x" * MAX_PAYLOAD_BYTES)
+        meant, told = os.pipe()
+        os.write(told, b"meant")
+        channel.send({"type": "request", "id": 2, "verb": "take"}, fds=(meant,))
+        os.close(meant)
+        stranger, other = os.pipe()
+        assert stranger == meant
+        os.write(other, b"stranger")
+        received: list[int] = []
+
+        while not received:
+            try:
+                _, received, _, _ = socket.recv_fds(far, CHUNK_BYTES, 1)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+
+        said = os.read(received[0], 100)
+        channel.close()
+        far.close()
+
+        for fd in (*received, told, stranger, other):
+            os.close(fd)
+
+        return said
+
+    assert asyncio.run(talk()) == b"meant"
+
+
+def test_what_waits_is_let_go_when_the_channel_closes() -> None:
+    async def count() -> tuple[int, int]:
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        channel = Channel(near, lambda header, payload: None, lambda error: None)
+        reader, writer = os.pipe()
+        before = len(os.listdir("/proc/self/fd"))
+        channel.send({"type": "request", "id": 1, "verb": "fill"}, b"x" * MAX_PAYLOAD_BYTES)
+        channel.send({"type": "request", "id": 2, "verb": "take"}, fds=(reader, writer))
+        channel.close()
+        after = len(os.listdir("/proc/self/fd"))
+        far.close()
+        os.close(reader)
+        os.close(writer)
+        # The channel's own socket is the one that went.
+        return before - 1, after
+
+    before, after = asyncio.run(count())
+    assert after == before
