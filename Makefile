@@ -64,6 +64,7 @@ programs:
 	@missing=""; \
 	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
 	command -v git >/dev/null || missing="$$missing git"; \
+	command -v curl >/dev/null || missing="$$missing curl"; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
 	[ -n "$$missing" ] || exit 0; \
