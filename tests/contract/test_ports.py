@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -14,7 +15,7 @@ from fumehood import InvalidArgumentError, PortClosedError, SandboxClosedError, 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import ExecuteRequest, SandboxSpec
 from fumehood.lease import default_backend
-from fumehood.service_errors import OverloadedError
+from fumehood.service_errors import NoHostNameError, OverloadedError
 
 MIB = 1 << 20
 # Servers on all the addresses that a program may listen on; each answers with what it is sent.
@@ -259,3 +260,34 @@ def test_an_unknown_sandbox_is_named(run):
     """As by every verb."""
     with pytest.raises(SandboxNotFoundError):
         run(default_backend().open_port("nobody", 80))
+
+
+def test_a_port_has_an_address(face, sandbox):
+    """A browser's way in: it works while the sandbox lives, and not a moment longer."""
+    sandbox.run_code(
+        "import http.server, threading\n"
+        "class H(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200); self.end_headers(); self.wfile.write(self.path.encode())\n"
+        "    def log_message(self, *a): pass\n"
+        "s = http.server.ThreadingHTTPServer(('127.0.0.1', 8000), H)\n"
+        "threading.Thread(target=s.serve_forever, daemon=True).start()"
+    )
+    url = sandbox.get_url(8000)
+
+    with urllib.request.urlopen(f"{url}a?b=1", timeout=30) as answer:
+        assert answer.read() == b"/a?b=1"
+
+    sandbox.kill()
+
+    with pytest.raises(OSError):
+        urllib.request.urlopen(url, timeout=30)
+
+
+def test_a_host_name_is_told_where_there_is_one(face, sandbox):
+    """In this process it is the loopback; a server without a domain says so."""
+    if face.kind == "http":
+        with pytest.raises(NoHostNameError):
+            sandbox.get_host(8000)
+    else:
+        assert sandbox.get_url(8000) == f"http://{sandbox.get_host(8000)}/"

@@ -25,7 +25,7 @@ from fumehood import (
     StdoutEvent,
 )
 from fumehood.backends.requests import ProcessExited, ProcessOutput
-from fumehood.models import Capacity
+from fumehood.models import Capacity, PortAddress
 
 
 class ScriptedBackend(Backend):
@@ -176,6 +176,9 @@ class ScriptedBackend(Backend):
 
     async def open_port(self, sandbox_id, port):
         raise NotImplementedError
+
+    async def port_address(self, sandbox_id, port):
+        return PortAddress(url=f"http://{sandbox_id}.test:{port}/", host=None)
 
     async def aclose(self):
         self.alive.clear()
