@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         QueueTimeoutError,
         QuotaError,
         RequestTooLargeError,
+        ServerEndingError,
         ServiceError,
         SlowReaderError,
         StorageError,
@@ -216,6 +217,7 @@ __all__ = [
     "SandboxPausedError",
     "SandboxStartError",
     "ScatterChart",
+    "ServerEndingError",
     "ServiceError",
     "SlowReaderError",
     "StderrEvent",
@@ -279,8 +281,8 @@ _HOMES = {
     "service_errors": """
         BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
         IdempotencyConflictError KeyNotFoundError NoHostNameError OverloadedError
-        QueueTimeoutError QuotaError RequestTooLargeError ServiceError SlowReaderError
-        StorageError StorageStartError StorageVersionError UnauthenticatedError
+        QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError ServiceError
+        SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
     "templates.store": "TemplateInfo",
     "templates.template": "Template",

@@ -84,7 +84,7 @@ def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
 
 def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> LocalBackend:
     """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it."""
-    _allow_open_files()
+    allow_open_files()
     means = Means(runtime=LinuxRuntime(), pool_size=settings.pool_size, store=template_store())
     rules = AdmissionRules(
         max_sandboxes=settings.max_sandboxes,
@@ -92,6 +92,15 @@ def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> Loca
         max_cpu_pressure=settings.max_cpu_pressure,
     )
     return LocalBackend(Supervisor(means, rules, settings.host_id or make_part()), loop)
+
+
+def allow_open_files() -> None:
+    """Raises the soft limit of open files as far as this process may: each sandbox takes about ten of them here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def template_store() -> TemplateStore:
@@ -112,15 +121,6 @@ def template_store() -> TemplateStore:
         raise InvalidArgumentError(field="FUMEHOOD_HOME", value=home, allowed="the absolute path of a folder")
 
     return TemplateStore(os.path.join(home, "templates"))
-
-
-def _allow_open_files() -> None:
-    """Raises the soft limit of open files as far as this process may: each sandbox takes about ten of them here."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 _lock = threading.Lock()

@@ -118,13 +118,25 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.aio",
         "fumehood.artifacts",
         "fumehood.cli.doctor",
+        "fumehood.cli.host",
         "fumehood.cli.serve",
         "fumehood.cli.template",
         "fumehood.oneshot",
         "fumehood.sandbox",
         "fumehood.serialise",
     },
-    "fumehood.cli.serve": {"fumehood.cli", "fumehood.server", "fumehood.server.settings"},
+    "fumehood.cli.serve": {
+        "fumehood.cli",
+        "fumehood.server",
+        "fumehood.server.setting_fields",
+        "fumehood.server.settings",
+    },
+    "fumehood.cli.host": {
+        "fumehood.cli",
+        "fumehood.daemon",
+        "fumehood.daemon.settings",
+        "fumehood.server.setting_fields",
+    },
     "fumehood.cli.template": {
         "fumehood.cli",
         "fumehood.serialise",
@@ -140,7 +152,8 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.text",
     },
     # The command line reads settings before it knows whether a server can be had at all.
-    "fumehood.server.settings": {"fumehood.errors", "fumehood.limits"},
+    "fumehood.server.setting_fields": {"fumehood.errors"},
+    "fumehood.server.settings": {"fumehood.errors", "fumehood.limits", "fumehood.server.setting_fields"},
     # Routes see the port and the services; `assembly` alone knows what stands behind them.
     "fumehood.server": _FLOOR
     | _PORT
@@ -150,10 +163,23 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.assemble",
         "fumehood.backends.base",
         "fumehood.backends.http",
+        "fumehood.host.identity",
         "fumehood.server",
         "fumehood.server.settings",
         "fumehood.storage",
     },
+    "fumehood.host.identity": {"fumehood.errors", "fumehood.host"},
+    # The host daemon is an app of the server's routes over the engine of its own process, without the stores.
+    "fumehood.daemon": _FLOOR
+    | _PORT
+    | {
+        "fumehood.assemble",
+        "fumehood.daemon.settings",
+        "fumehood.host.identity",
+        "fumehood.server",
+        "fumehood.server.settings",
+    },
+    "fumehood.daemon.settings": {"fumehood.errors", "fumehood.limits", "fumehood.server.setting_fields"},
     "fumehood.__main__": {"fumehood.cli"},
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
@@ -194,7 +220,10 @@ FOREIGN = {
         "uvicorn",
         "websockets",
     },
+    "fumehood.server.setting_fields": set(),
     "fumehood.server.settings": set(),
+    "fumehood.daemon": {"fastapi", "starlette", "uvicorn"},
+    "fumehood.daemon.settings": set(),
     # The extra `otel`.
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
     "fumehood.compat": {"starlette"},

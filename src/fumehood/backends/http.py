@@ -371,18 +371,10 @@ class HttpBackend(LoopBound, Backend):
             ) from None
 
 
-async def connect_to_host(socket_path: str) -> HttpBackend:
-    """Return the backend of a host that listens on a unix socket, on the loop that runs."""
+def connect_to_host(socket_path: str) -> HttpBackend:
+    """Return the backend of a host that listens on a unix socket, on the loop that runs; it need not be there yet."""
     address = ServerAddress(url="http://host", socket_path=socket_path)
-    backend = HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
-
-    try:
-        await backend.capacity()
-    except BaseException:
-        await backend.aclose()
-        raise
-
-    return backend
+    return HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
 
 
 async def _ready(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:

@@ -62,8 +62,8 @@ class ServerAddress:
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
-        return self.socket_path or self.url
+        """How it is called in messages; those of a server reach its clients, who have no business with its paths."""
+        return "the host of the sandboxes" if self.socket_path else self.url
 
     @property
     def headers(self) -> dict[str, str]:

@@ -7,21 +7,23 @@ does not open; the lock on the state folder is held meanwhile, so two servers ne
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from fumehood.assemble import Settings, backend_on_loop
+from fumehood.assemble import Settings, allow_open_files, backend_on_loop
 from fumehood.backends.base import Backend
 from fumehood.errors import InvalidArgumentError
+from fumehood.host.identity import kept_host_id
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
+from fumehood.server.holding import holding, own_folder
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
+from fumehood.service_errors import HostUnavailableError
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
@@ -35,15 +37,7 @@ _RUNS_PER_CORE = 4
 
 def prepare_state(settings: ServerSettings) -> Path:
     """Makes the state folder, closed to everybody else, and returns it."""
-    path = settings.state_path
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    if path.stat().st_uid != os.geteuid() or path.stat().st_mode & 0o077:
-        raise InvalidArgumentError(
-            field="state_folder", value=str(path), allowed="a folder of this user that nobody else can enter"
-        )
-
-    return path
+    return own_folder("state_folder", settings.state_path)
 
 
 @asynccontextmanager
@@ -52,7 +46,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
     state = prepare_state(settings)
 
     async with AsyncExitStack() as stack:
-        stack.callback(os.close, _lock(state))
+        stack.enter_context(holding(state / "lock", _taken(state)))
         database = await open_database(settings.database_url or default_url(str(state)))
         stack.push_async_callback(database.close)
         ledger = UsageLedger(database)
@@ -62,7 +56,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         stack.push_async_callback(keys.close)
         blobs = open_blobs(settings.blobs_url or str(state / "blobs"))
         await blobs.check()
-        backend = await _open_backend(settings)
+        backend = await _open_backend(settings, state)
         stack.push_async_callback(backend.aclose)
         token, _ = owner_token(state, settings.token)
         yield Services(
@@ -81,32 +75,36 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         )
 
 
-async def _open_backend(settings: ServerSettings) -> Backend:
+async def _open_backend(settings: ServerSettings, state: Path) -> Backend:
     if settings.host_socket:
-        from fumehood.backends.http import connect_to_host
+        return await _reach_host(settings.host_socket)
 
-        return await connect_to_host(settings.host_socket)
-
-    return backend_on_loop(
-        Settings(pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes),
-        asyncio.get_running_loop(),
+    engine = Settings(
+        pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes, host_id=kept_host_id(state)
     )
+    return backend_on_loop(engine, asyncio.get_running_loop())
+
+
+async def _reach_host(socket_path: str) -> Backend:
+    """Returns the way to the host daemon, which may not be there yet: each call looks for it anew."""
+    from fumehood.backends.http import connect_to_host
+
+    allow_open_files()
+    backend = connect_to_host(socket_path)
+
+    try:
+        await backend.capacity()
+    except HostUnavailableError as error:
+        _LOG.warning("%s; not ready until `fumehood host` listens on %s", error.message, socket_path)
+
+    return backend
 
 
 def _places(settings: ServerSettings) -> int:
     return settings.max_concurrent_runs or _RUNS_PER_CORE * len(os.sched_getaffinity(0))
 
 
-def _lock(state: Path) -> int:
-    """Holds the state folder for this process alone."""
-    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise InvalidArgumentError(
-            field="state_folder", value=str(state), allowed="a folder that no other server uses now"
-        ) from None
-
-    return fd
+def _taken(state: Path) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        field="state_folder", value=str(state), allowed="a folder that no other server uses now"
+    )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.settings import ServerSettings, load_settings, print_settings
+from fumehood.server.setting_fields import print_settings
+from fumehood.server.settings import ServerSettings, load_settings
 
 
 def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ async def create_sandbox(
     body: NewSandbox, backend: CallersBackend, request: Request, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Makes a sandbox that belongs to the caller's key, and answers when it is ready to run code."""
+    for name in request.query_params:
+        # In whose name, for one: that is the key's to say.
+        raise InvalidArgumentError(field="query", value=name, allowed="nothing: all is said in the body")
 
     async def create() -> Response:
         info = await unless_gone(request, backend.create(body.spec()))
@@ -138,9 +141,13 @@ async def get_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Respons
     response_class=Response,
     responses=SANDBOX_PROBLEMS,
 )
-async def kill_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+async def kill_sandbox(
+    sandbox_id: SandboxId,
+    backend: CallersBackend,
+    wait: Annotated[bool, Query(description="False: answer as soon as its end is certain.")] = True,
+) -> Response:
     """Ends a sandbox with all that is in it, and answers when nothing is left of it."""
-    if not await backend.kill(sandbox_id):
+    if not await backend.kill(sandbox_id, wait=wait):
         # Says why: it never lived, it is somebody else's, or it has ended.
         await backend.info(sandbox_id)
 

@@ -1,0 +1,38 @@
+"""Settings as flags: each setting of a process has one of the same name.
+
+Runs in the user's terminal. It knows no setting: the fields of a dataclass say all there is to say.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+
+def add_setting_flags(parser: argparse.ArgumentParser, kind: Any) -> None:
+    """Add a flag for each setting of a kind, for its TOML file, and for printing them."""
+    parser.add_argument("--config", metavar="FILE", help="TOML file with settings (FUMEHOOD_CONFIG)")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print every setting and where it came from, and end"
+    )
+
+    for item in fields(kind):
+        default = item.default if item.default not in ("", ()) else None
+        shown = "" if default is None else f" (default: {_shown(default)})"
+        # Values stay text until the settings give them their types, whichever way they came.
+        parser.add_argument(flag_of(item.name), metavar="VALUE", help=f"{item.metadata['help']}{shown}")
+
+
+def given_flags(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
+    """Return what was given on the command line, by setting; None: it was not."""
+    return {item.name: getattr(options, item.name) for item in fields(kind)}
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def _shown(default: object) -> str:
+    return ",".join(default) if isinstance(default, tuple) else str(default)

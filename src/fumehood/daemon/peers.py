@@ -1,0 +1,60 @@
+"""Who calls the daemon: whoever the kernel says is at the other end, and no token.
+
+Runs in the host daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fumehood.daemon.socket import is_trusted
+from fumehood.server.authenticator import Authenticator
+from fumehood.server.principal import OWNER_ID, Principal
+
+_LOG = logging.getLogger("fumehood.host")
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """HTTP on connections of trusted peers; others are closed before a byte of theirs is read."""
+
+    _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Looks at who has come."""
+        self._is_refused = not is_trusted(transport.get_extra_info("socket"))
+
+        if self._is_refused:
+            _LOG.warning("a connection of another user was refused")
+            transport.abort()
+        else:
+            super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets the connection, if it was one."""
+        if not self._is_refused:
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads what a trusted peer has sent."""
+        if not self._is_refused:
+            super().data_received(data)
+
+    def eof_received(self) -> Any:
+        """Hears that the peer sends no more."""
+        return None if self._is_refused else super().eof_received()
+
+
+class PeerAuthenticator(Authenticator):
+    """Takes everybody for the owner: who is not was not let in."""
+
+    async def authenticate(self, token: str | None) -> Principal:
+        """Returns the owner; see `Authenticator`."""
+        return Principal(key_id=OWNER_ID)
+
+    async def signer(self, key_id: str) -> Principal:
+        """Returns the owner; see `Authenticator`."""
+        return Principal(key_id=OWNER_ID)

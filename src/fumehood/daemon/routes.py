@@ -1,0 +1,37 @@
+"""What the daemon answers otherwise than a server: sandboxes are made, and listed, in somebody's name.
+
+Runs in the host daemon. These routes stand before the server's own of the same addresses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from fumehood.server.auth import CallersBackend
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import GONE, answer
+from fumehood.server.schemas.sandboxes import NewSandbox, SandboxAnswer, SandboxPage
+from fumehood.server.streaming import unless_gone
+
+router = guarded_router("sandboxes", "/v1/sandboxes")
+_Owner = Annotated[str | None, Query(max_length=255, description="Whose.")]
+
+
+@router.post("", status_code=201, response_model=SandboxAnswer)
+async def create_for(
+    body: NewSandbox, backend: CallersBackend, request: Request, owner: _Owner = None
+) -> Response:
+    """Makes a sandbox that belongs to `owner`."""
+    spec = replace(body.spec(), owner=owner or "")
+    info = await unless_gone(request, backend.create(spec))
+    return Response(status_code=GONE) if info is None else answer(info, 201)
+
+
+@router.get("", response_model=SandboxPage)
+async def list_of(backend: CallersBackend, owner: _Owner = None) -> Response:
+    """Lists all sandboxes, or those of `owner`, on one page."""
+    return answer({"items": await backend.list(owner), "next_cursor": None})

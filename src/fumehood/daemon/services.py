@@ -1,0 +1,77 @@
+"""What the routes of the daemon may use: the engine of this process, as it is.
+
+Runs in the host daemon, on its loop. There is no database, no key and no lifetime but the one that was asked for;
+the server in front has seen to all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fumehood.assemble import Settings, backend_on_loop
+from fumehood.backends.base import Backend
+from fumehood.daemon.peers import PeerAuthenticator
+from fumehood.daemon.settings import AUTOMATIC, HostSettings
+from fumehood.host.identity import kept_host_id
+from fumehood.server.metrics import ServerMetrics
+from fumehood.server.principal import Principal
+from fumehood.server.queue import FairQueue
+from fumehood.server.services import AppServices
+from fumehood.server.settings import ServerSettings
+
+# The server in front has bounded what it takes; only its base64 makes a body larger than that.
+_MAX_BYTES = 1 << 40
+_HOST_NAME = "host"
+
+
+@dataclass(kw_only=True)
+class HostServices(AppServices):
+    """What the routes of the daemon may use."""
+
+    def backend_for(self, principal: Principal) -> Backend:
+        """Returns the engine itself: whose a sandbox is, is told with it."""
+        return self.backend
+
+
+@asynccontextmanager
+async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenerator[HostServices, None]:
+    """Starts the engine, and ends it with all its sandboxes at the end of the block."""
+    reserve = settings.memory_reserve_bytes
+    engine = Settings(
+        pool_size=settings.pool_size,
+        max_sandboxes=settings.max_sandboxes,
+        memory_reserve_bytes=None if reserve == AUTOMATIC else reserve,
+        max_cpu_pressure=settings.max_cpu_pressure,
+        host_id=settings.host_id or kept_host_id(state),
+    )
+    backend = backend_on_loop(engine, asyncio.get_running_loop())
+
+    try:
+        yield HostServices(
+            settings=_app_settings(settings),
+            state=state,
+            backend=backend,
+            authenticator=PeerAuthenticator(),
+            # The server in front has a queue; the engine refuses what there is no room for.
+            queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
+            metrics=ServerMetrics(),
+        )
+    finally:
+        await backend.aclose()
+
+
+def _app_settings(settings: HostSettings) -> ServerSettings:
+    return ServerSettings(
+        allowed_hosts=(_HOST_NAME,),
+        dialects=(),
+        sandbox_seconds=0,
+        max_sandbox_seconds=0,
+        max_body_bytes=_MAX_BYTES,
+        max_upload_bytes=_MAX_BYTES,
+        drain_seconds=settings.drain_seconds,
+        log_level=settings.log_level,
+    )

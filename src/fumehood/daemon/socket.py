@@ -1,0 +1,79 @@
+"""The daemon's socket: one path, one daemon, and nobody else's connections.
+
+Runs in the host daemon. The lock beside the socket decides which of several daemons has it; a socket that nobody
+holds is what a crash left behind, and is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.holding import holding, own_folder
+from fumehood.server.serving import BACKLOG
+
+_ROOT = 0
+# struct ucred of unix(7): pid, uid, gid.
+_CREDENTIALS = struct.Struct("3i")
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """Gives the socket while the block runs, and removes it at the end.
+
+    Raises:
+        InvalidArgumentError: Another daemon listens there, or something else lies there.
+    """
+    own_folder("folder of the socket", path.parent)
+    taken = InvalidArgumentError(
+        field="socket", value=str(path), allowed="one on which no other host listens now; end that one first"
+    )
+
+    with holding(path.with_name(f"{path.name}.lock"), taken):
+        _remove_stale(path, taken)
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+
+            try:
+                # The folder is closed, so nobody came in between.
+                os.chmod(path, 0o600)
+                listener.listen(BACKLOG)
+                yield listener
+            finally:
+                path.unlink(missing_ok=True)
+
+
+def is_trusted(connection: socket.socket) -> bool:
+    """Tells whether a connection comes from a process of this user, or of root."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(data)
+    return uid in (os.geteuid(), _ROOT)
+
+
+def _remove_stale(path: Path, taken: InvalidArgumentError) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+
+    if not stat.S_ISSOCK(found.st_mode):
+        raise InvalidArgumentError(
+            field="socket", value=str(path), allowed="a path at which nothing else lies"
+        )
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+
+    # Not a daemon of ours, which would hold the lock; but it lives.
+    raise taken

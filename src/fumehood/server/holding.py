@@ -1,0 +1,77 @@
+"""Folders and files that one process has for itself, for as long as it lives.
+
+Runs in the server process and in the host daemon. The kernel's lock decides who has one: it ends with the process
+that holds it, however that ends, so that nothing stale is ever in the way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fumehood.errors import InvalidArgumentError
+
+
+def own_folder(field: str, path: Path) -> Path:
+    """Makes a folder, closed to everybody else, and returns it.
+
+    Raises:
+        InvalidArgumentError: There is one that belongs to somebody else, or that others can enter.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise InvalidArgumentError(
+            field=field, value=str(path), allowed="a folder of this user that nobody else can enter"
+        )
+
+    return path
+
+
+@contextmanager
+def holding(path: Path, taken: InvalidArgumentError) -> Iterator[None]:
+    """Holds a lock file while the block runs, and removes it at the end.
+
+    Args:
+        path: The file.
+        taken: What is raised when another process holds it.
+    """
+    fd = _lock(path)
+
+    if fd is None:
+        raise taken
+
+    try:
+        yield
+    finally:
+        # Before the lock is given up: whoever waits at this file sees that it is not the one any more.
+        path.unlink(missing_ok=True)
+        os.close(fd)
+
+
+def _lock(path: Path) -> int | None:
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+
+        if _is_there(fd, path):
+            return fd
+
+        # Its holder removed it between our two steps.
+        os.close(fd)
+
+
+def _is_there(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,179 @@
+"""Settings of a process: flags over environment over one TOML file over defaults, read once at its start.
+
+Runs in the server process and in the host daemon. A setting is a field of a frozen dataclass; its name is the key
+of the TOML file, `FUMEHOOD_<FIELD>` (or a name of its own) is its variable, and `--<field>` its flag. Nothing here
+knows what a setting is for.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from fumehood.errors import InvalidArgumentError
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+SECRET_FIELDS = ("token",)
+_PREFIX = "FUMEHOOD_"
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class SettingsKind(Protocol):
+    """A frozen dataclass of settings."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    # What its state folder is called among those of other programs.
+    STATE_NAME: ClassVar[str]
+
+
+_Settings = TypeVar("_Settings", bound=SettingsKind)
+
+
+def setting(
+    help_text: str,
+    default: Any,
+    low: float | None = None,
+    high: float | None = None,
+    variable: str | None = None,
+) -> Any:
+    """Returns a field for a setting.
+
+    Args:
+        help_text: What it is for.
+        default: Its value unless another is given; also says of which type it is.
+        low: The smallest value.
+        high: The largest one.
+        variable: The name of its variable; None: made from the field's.
+    """
+    return field(
+        default=default, metadata={"help": help_text, "low": low, "high": high, "variable": variable}
+    )
+
+
+def variable_of(item: Field[Any]) -> str:
+    """Returns the environment variable of a setting."""
+    return item.metadata["variable"] or f"{_PREFIX}{item.name.upper()}"
+
+
+def check_bounds(settings: SettingsKind) -> None:
+    """Raises InvalidArgumentError when a value is out of its bounds; called by each kind when it is made."""
+    for item in fields(settings):
+        low, high, value = item.metadata["low"], item.metadata["high"], getattr(settings, item.name)
+
+        if low is not None and not low <= value <= high:
+            raise InvalidArgumentError(
+                field=item.name, value=value, allowed=f"a number from {low:g} to {high:g}"
+            )
+
+
+def check_log_level(value: str) -> None:
+    """Raises InvalidArgumentError unless it is the name of one."""
+    if value not in LOG_LEVELS:
+        raise InvalidArgumentError(field="log_level", value=value, allowed="debug, info, warning or error")
+
+
+def state_path(folder: str, name: str) -> Path:
+    """Returns the state folder: the one that was given, or the usual one of that name."""
+    return Path(folder).expanduser() if folder else Path("~/.local/state").expanduser() / name
+
+
+def load(
+    kind: type[_Settings], flags: Mapping[str, Any], *, environ: Mapping[str, str], file: str | None = None
+) -> tuple[_Settings, dict[str, str]]:
+    """Reads the settings of a kind, and where each one came from.
+
+    Args:
+        kind: The dataclass.
+        flags: Values of the command line by field; None means not given.
+        environ: The environment.
+        file: A TOML file; `FUMEHOOD_CONFIG` names one as well.
+
+    Returns:
+        The settings, and for each field `flag`, `environment`, `file` or `default`.
+
+    Raises:
+        InvalidArgumentError: A value is not allowed, or the file names a setting that does not exist.
+    """
+    items = {item.name: item for item in fields(kind)}
+    chosen: dict[str, Any] = {}
+    sources = dict.fromkeys(items, "default")
+    path = file or environ.get(f"{_PREFIX}CONFIG")
+
+    if base := environ.get("XDG_STATE_HOME", ""):
+        chosen["state_folder"] = str(Path(base) / kind.STATE_NAME)
+
+    for name, value in (_read_file(path) if path else {}).items():
+        if name not in items:
+            raise InvalidArgumentError(
+                field=f"{path}: {name}", value=value, allowed="no such setting; see --print-config"
+            )
+
+        chosen[name], sources[name] = value, "file"
+
+    for name, item in items.items():
+        if (text := environ.get(variable_of(item))) is not None:
+            chosen[name], sources[name] = text, "environment"
+
+        if flags.get(name) is not None:
+            chosen[name], sources[name] = flags[name], "flag"
+
+    return kind(**{name: _typed(items[name], value) for name, value in chosen.items()}), sources
+
+
+def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
+    """Returns the settings as a TOML file that could be given back; secrets are not shown."""
+    lines = []
+
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        shown = "***" if item.name in SECRET_FIELDS and value else value
+        lines.append(f"# {item.metadata['help']} ({sources[item.name]})\n{item.name} = {_toml(shown)}\n")
+
+    return "\n".join(lines)
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgumentError(
+            field="config", value=path, allowed=f"a TOML file that can be read ({error})"
+        ) from None
+
+
+def _typed(item: Field[Any], value: Any) -> Any:
+    """A value of the environment or the file, in the type of its field."""
+    default: Any = item.default
+
+    try:
+        if isinstance(default, tuple):
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(part.strip() for part in parts if part.strip())
+
+        if isinstance(default, bool):
+            return _BOOLEANS[str(value).strip().lower()]
+
+        if isinstance(default, str) and not isinstance(value, str):
+            raise ValueError
+
+        return type(default)(value)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        raise InvalidArgumentError(
+            field=item.name, value=value, allowed=f"a value like {default!r} ({type(default).__name__})"
+        ) from None
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    return str(value)
