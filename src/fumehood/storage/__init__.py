@@ -1,4 +1,4 @@
-"""What a server remembers: keys, usage, replies, sandboxes of the past and uploaded files.
+"""What a server remembers: keys, usage, replies and uploaded files.
 
 Needs the extra `server`. Host side only; nothing here knows of requests, sandboxes that live, or the server.
 """

@@ -72,20 +72,6 @@ IDEMPOTENCY = Table(
     Index("ix_idempotency_expires_at", "expires_at"),
 )
 
-SANDBOXES = Table(
-    "sandboxes",
-    METADATA,
-    Column("id", String(64), primary_key=True),
-    Column("owner", String(64), nullable=False),
-    Column("template", String(200), nullable=False),
-    Column("server_id", String(32), nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("ended_at", Double),
-    Column("end_reason", String(32)),
-    Index("ix_sandboxes_server_id", "server_id"),
-    Index("ix_sandboxes_ended_at", "ended_at"),
-)
-
 FILES = Table(
     "files",
     METADATA,

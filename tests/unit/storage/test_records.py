@@ -1,60 +1,13 @@
-"""Records of sandboxes that are gone, and of files that are kept."""
+"""Records of files that are kept."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import pytest
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
-from fumehood.storage.sandboxes import SandboxRecord, SandboxRecords
 
-from .scenes import go, opened, start
-
-BEGIN = """
-from fumehood.storage.sandboxes import SandboxRecords
-database = await open_database(sys.argv[1])
-for name in ("s1", "s2", "s3"):
-    await SandboxRecords(database).begun(name, owner="k", template="default")
-await SandboxRecords(database).ended("s2", "killed")
-os._exit(0)
-"""
-
-
-async def test_the_life_of_a_sandbox(database_url, clock):
-    async with opened(database_url) as database:
-        records = SandboxRecords(database, clock=clock)
-        await records.begun("s1", owner="k", template="default")
-        living = SandboxRecord("s1", "k", "default", clock.now)
-        assert await records.get("s1") == living
-        assert await records.report_lost() == []
-
-        clock.now += 5
-        await records.ended("s1", "expired")
-        await records.ended("s1", "killed")
-        ended = dataclasses.replace(living, ended_at=clock.now, end_reason="expired")
-        assert await records.get("s1") == ended
-        assert await records.get("s2") is None
-
-        await records.prune(before=clock.now)
-        assert await records.get("s1") == ended
-        await records.prune(before=clock.now + 1)
-        assert await records.get("s1") is None
-
-
-async def test_the_sandboxes_of_a_dead_server_are_lost(database_url):
-    """Not unheard of, and not alive."""
-    assert go(start(BEGIN, database_url))[0][0] == 0
-
-    async with opened(database_url) as database:
-        records = SandboxRecords(database)
-        await records.begun("mine", owner="k", template="default")
-        assert (await records.get("s1")).end_reason == "lost"
-        assert [(one.id, one.end_reason) for one in await records.report_lost()] == [("s3", "lost")]
-        assert await records.report_lost() == []
-        assert (await records.get("s2")).end_reason == "killed"
-        assert (await records.get("mine")).end_reason is None
+from .scenes import opened
 
 
 def a_file(**values) -> StoredFile:

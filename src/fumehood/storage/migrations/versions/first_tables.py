@@ -76,19 +76,6 @@ def _make_servers_and_what_they_did() -> None:
         sa.PrimaryKeyConstraint("key_id", "name_hash", name="pk_idempotency"),
     )
     op.create_index("ix_idempotency_expires_at", "idempotency", ["expires_at"])
-    op.create_table(
-        "sandboxes",
-        sa.Column("id", sa.String(64), nullable=False),
-        sa.Column("owner", sa.String(64), nullable=False),
-        sa.Column("template", sa.String(200), nullable=False),
-        sa.Column("server_id", sa.String(32), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("ended_at", sa.Double()),
-        sa.Column("end_reason", sa.String(32)),
-        sa.PrimaryKeyConstraint("id", name="pk_sandboxes"),
-    )
-    op.create_index("ix_sandboxes_server_id", "sandboxes", ["server_id"])
-    op.create_index("ix_sandboxes_ended_at", "sandboxes", ["ended_at"])
 
 
 def _make_files() -> None:
