@@ -51,7 +51,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --editable '.[data,server,postgres]' --group check --group test --group clients --group bench
+	@$(BIN)/python -m pip install --quiet --editable '.[data,server,postgres,otel]' --group check --group test --group clients --group bench
 	@touch $@
 
 # Programs from npm that the tests run: servers and clients that are written in JavaScript.
