@@ -33,8 +33,9 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house's format
 bench: $(VENV)/.installed-dev ## the figures, reference and ours in the same run (ARGS="--quick" for a short one)
 	@$(BIN)/python -m fumehood_bench $(ARGS)
 
-reference: $(VENV)/.installed ## write docs/reference.md anew from the docstrings
+reference: $(VENV)/.installed-dev ## write the reference pages anew, from the docstrings and from the OpenAPI description
 	@$(BIN)/python docs/reference.py --write
+	@$(BIN)/python docs/http_reference.py --write
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build

@@ -18,6 +18,13 @@ def test_reference_is_fresh() -> None:
     assert fresh == written, "run: make reference"
 
 
+def test_http_reference_is_fresh() -> None:
+    """`docs/http-reference.md` is what the OpenAPI description says now."""
+    fresh: str = runpy.run_path(str(DOCS / "http_reference.py"))["page"]()
+    written = (DOCS / "http-reference.md").read_text(encoding="utf-8")
+    assert fresh == written, "run: make reference"
+
+
 def test_limits_are_documented() -> None:
     """The guide to limits names each limit with its default and its range."""
     page = (DOCS / "guides" / "limits-and-usage.md").read_text(encoding="utf-8")
