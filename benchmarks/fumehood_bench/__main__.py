@@ -18,12 +18,34 @@ from collections.abc import Iterable, Sequence
 from fumehood_bench.figure import Figure, Plan, from_json
 from fumehood_bench.report import as_json, as_markdown, table
 
-# Each group is a module with a function `measure(plan)`; with it, how many sandboxes its engine keeps ready.
-GROUPS = {"stateless": 2, "creation": 0, "cell": 0, "density": 0, "streaming": 0, "flood": 0}
+# Each group is a module with a function `measure(plan)`; with it, how many sandboxes its engine, and its server,
+# keep ready.
+GROUPS = {
+    "stateless": 2,
+    "creation": 0,
+    "cell": 0,
+    "density": 0,
+    "streaming": 0,
+    "flood": 0,
+    "server": 2,
+    "server-flood": 4,
+    "server-fusion": 4,
+    "server-memory": 0,
+    "server-streams": 0,
+}
 
-# What must be there to measure: preloaded in zygote and floor, and for one group its reference.
+# What must be there to measure: preloaded in zygote and floor, and for some groups a reference or a server.
 _LOADED = ("numpy", "pandas", "matplotlib")
-_REFERENCES = {"cell": ("jupyter_client", "ipykernel")}
+_JUPYTER = ("jupyter_client", "ipykernel")
+_SERVER = ("fastapi", "uvicorn", "httptools", "sqlalchemy", "obstore")
+_NEEDED = {
+    "cell": _JUPYTER,
+    "server": (*_SERVER, *_JUPYTER),
+    "server-flood": _SERVER,
+    "server-fusion": _SERVER,
+    "server-memory": _SERVER,
+    "server-streams": _SERVER,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures: list[Figure] = []
 
     for group in options.only or GROUPS:
-        if missing := _missing(_REFERENCES.get(group, ())):
+        if missing := _missing(_NEEDED.get(group, ())):
             print(f"left out: {group}, since there is no {' and no '.join(missing)}", file=sys.stderr)
             continue
 
@@ -70,7 +92,7 @@ def _missing(packages: Iterable[str]) -> list[str]:
 
 def _measure_here(group: str, plan: Plan) -> None:
     """Measure one group in this process; one figure a line of JSON on standard output."""
-    module = importlib.import_module(f"fumehood_bench.{group}")
+    module = importlib.import_module(f"fumehood_bench.{group.replace('-', '_')}")
 
     for figure in module.measure(plan):
         print(json.dumps(figure.to_json()), flush=True)

@@ -19,7 +19,9 @@ class Figure:
         samples: How many measurements stand behind `ours`.
         reference: The reference's value from the same run; None where the target is absolute.
         reference_name: What the reference is.
-        target: The most that `ours / reference` may be, or `ours` itself where there is no reference.
+        target: The most that `ours / reference` may be, or `ours` itself where there is no reference; None where
+            the value is only told.
+        at_least: Whether `target` is the least instead of the most.
         floor: What the kernel charges for the barest form of the same thing; None where there is no such
             form.
         floor_name: What the floor is.
@@ -30,12 +32,13 @@ class Figure:
     unit: str
     ours: float
     samples: int
-    target: float
+    target: float | None
     reference: float | None = None
     reference_name: str = ""
     floor: float | None = None
     floor_name: str = ""
     note: str = ""
+    at_least: bool = False
 
     @property
     def achieved(self) -> float:
@@ -45,7 +48,13 @@ class Figure:
     @property
     def passed(self) -> bool:
         """Whether the target was met."""
-        return self.samples > 0 and self.achieved <= self.target
+        if self.samples == 0:
+            return False
+
+        if self.target is None:
+            return True
+
+        return self.achieved >= self.target if self.at_least else self.achieved <= self.target
 
     @property
     def above_floor(self) -> float | None:

@@ -16,8 +16,9 @@ def table(figures: Sequence[Figure]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    passed = sum(figure.passed for figure in figures)
-    return "\n".join([*lines, "", *_legend(figures), f"{passed} of {len(figures)} targets met"])
+    held = [figure for figure in figures if figure.target is not None]
+    passed = sum(figure.passed for figure in held)
+    return "\n".join([*lines, "", *_legend(figures), f"{passed} of {len(held)} targets met"])
 
 
 def as_markdown(figures: Sequence[Figure]) -> str:
@@ -38,8 +39,8 @@ def _row(figure: Figure) -> tuple[str, ...]:
         _value(figure.ours, figure.unit),
         "" if figure.reference is None else _value(figure.reference, figure.unit),
         "" if absolute else f"{figure.achieved:.2f}",
-        f"<= {figure.target:g} {figure.unit}" if absolute else f"<= {figure.target:g} x",
-        "pass" if figure.passed else "MISS",
+        _target(figure),
+        _verdict(figure),
         "" if figure.floor is None else _value(figure.floor, figure.unit),
         "" if figure.above_floor is None else f"{figure.above_floor:.1f}",
         str(figure.samples),
@@ -54,7 +55,27 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([first, *rest]).rstrip()
 
 
+def _target(figure: Figure) -> str:
+    if figure.target is None:
+        return ""
+
+    sign = ">=" if figure.at_least else "<="
+    unit = figure.unit if figure.reference is None else "x"
+    return f"{sign} {figure.target:g} {unit}".rstrip()
+
+
+def _verdict(figure: Figure) -> str:
+    if figure.target is None:
+        return "told"
+
+    return "pass" if figure.passed else "MISS"
+
+
 def _value(value: float, unit: str) -> str:
+    if unit == "":
+        # Counted.
+        return f"{value:.0f}"
+
     return f"{value:.3f} {unit}" if value < 1 else f"{value:.1f} {unit}"
 
 

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-_GROUPS = ("stateless", "creation", "cell", "density", "streaming", "flood")
+_GROUPS = (
+    "stateless",
+    "creation",
+    "cell",
+    "density",
+    "streaming",
+    "flood",
+    "server",
+    "server-flood",
+    "server-fusion",
+    "server-memory",
+    "server-streams",
+)
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
