@@ -8,7 +8,6 @@ import pytest
 
 from fumehood import InvalidArgumentError, Limits, SandboxStartError, Template, TemplateError
 
-
 # A server knows templates by name only: definitions of one's own name interpreters and folders of this machine.
 pytestmark = pytest.mark.in_process
 

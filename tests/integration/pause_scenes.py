@@ -35,7 +35,12 @@ for work in (storm, wake, wake):
         os.setsid()
         work()
 """
-_STOPPED = "import subprocess; child = subprocess.Popen(['sleep', '1000']); child.send_signal(19); import os; os.waitpid(child.pid, os.WUNTRACED)"
+_STOPPED = """
+import os, subprocess
+child = subprocess.Popen(["sleep", "1000"])
+child.send_signal(19)
+os.waitpid(child.pid, os.WUNTRACED)
+"""
 _STATE = "open(f'/proc/{child.pid}/stat').read().split()[2]"
 
 

@@ -78,7 +78,7 @@ def test_events_stream_as_they_happen(client: httpx2.Client) -> None:
 
 
 def test_a_batch_comes_as_it_finishes(client: httpx2.Client) -> None:
-    """Each line names its request; one that fails does not disturb the others; all are looked at before any is begun."""
+    """Each line names its request, and one that fails does not disturb the others; bad ones stop all beforehand."""
     requests = [{"code": f"print({number})"} for number in range(20)]
     requests[7] = {"code": "1/0"}
     requests[8] = {"code": "1", "template": "no-such-template"}

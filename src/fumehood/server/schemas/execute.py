@@ -1,4 +1,7 @@
-"""What the stateless routes take and give."""
+"""What the stateless routes take and give.
+
+Runs in the server process. Every bound of a body is in the description, so that a client need not find it by trying.
+"""
 
 from __future__ import annotations
 
@@ -91,6 +94,12 @@ class BatchBody(Body):
     """Several pieces of code, each in a sandbox of its own."""
 
     requests: list[ExecuteBody] = Field(min_length=1, max_length=_MAX_BATCH)
+    concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MAX_BATCH,
+        description="How many run at once; null: as many as the server runs.",
+    )
 
 
 # Made of the values that are written, so that the description cannot fall behind them.

@@ -1,4 +1,7 @@
-"""What the routes of ports take and give."""
+"""What the routes of ports take and give.
+
+Runs in the server process.
+"""
 
 from __future__ import annotations
 
