@@ -7,9 +7,8 @@ answers is checked and becomes the same values, and the same errors, as those of
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -17,6 +16,13 @@ from urllib.parse import quote
 from fumehood.backends.base import Backend
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
 from fumehood.backends.http_lines import event_of, process_event_of
+from fumehood.backends.http_stateless import (
+    answers_of,
+    batches_of,
+    fits_one_request,
+    stateless_body,
+    stateless_item,
+)
 from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import (
     Answer,
@@ -54,10 +60,10 @@ from fumehood.backends.requests import (
     SignalProcess,
     StatFile,
 )
-from fumehood.backends.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
+from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.deserialise import DataError, read_value
-from fumehood.errors import SandboxClosedError, SandboxNotFoundError, TemplateError
+from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError, TemplateError
 from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.models import (
@@ -224,10 +230,44 @@ class HttpBackend(LoopBound, Backend):
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         """Run code in a sandbox of its own, in one request; see the port."""
-        if not isinstance(request.spec.template, str) or request.max_output_bytes != DEFAULT_OUTPUT_BYTES:
+        if not fits_one_request(request):
             return await super().run_once(request)
 
-        return self._read(StatelessReply, await self._ask("POST", "/v1/execute", json=_stateless(request)))
+        body = stateless_body(request)
+        return self._read(StatelessReply, await self._ask("POST", "/v1/execute", json=body))
+
+    def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        """Run code in a sandbox of its own, in one request, and follow it; see the port."""
+        if not fits_one_request(request):
+            return super().stream_once(request)
+
+        return self._lines(stateless_item, "POST", "/v1/execute", json=stateless_body(request))
+
+    def run_many(
+        self, requests: Iterable[StatelessRequest], concurrency: int | None = None
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        """Run many pieces of code, those of a list in one request; see the port."""
+        if isinstance(requests, Sequence) and all(map(fits_one_request, requests)):
+            return self._run_batches(requests, concurrency)
+
+        return super().run_many(requests, concurrency)
+
+    async def _run_batches(
+        self, requests: Sequence[StatelessRequest], concurrency: int | None
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        def follow(body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+            return self._lines(dict, "POST", "/v1/execute/batch", json=body)
+
+        for batch in batches_of(requests):
+            try:
+                async with aclosing(answers_of(batch, follow, concurrency)) as answers:
+                    async for numbered in answers:
+                        yield numbered
+            except FumehoodError:
+                # Nothing was begun. Which of them is to blame is found by asking for each alone.
+                async with aclosing(super().run_many([asked for _, asked in batch], concurrency)) as answers:
+                    async for index, answer in answers:
+                        yield batch[index][0], answer
 
     # -- files
 
@@ -409,20 +449,3 @@ def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
 def _execution(request: ExecuteRequest) -> dict[str, Any]:
     data = _fields(request, without=("wall_seconds",))
     return {**data, "timeout_seconds": request.wall_seconds}
-
-
-def _stateless(request: StatelessRequest) -> dict[str, Any]:
-    return {
-        "code": request.code.code,
-        "language": request.code.language,
-        "template": request.spec.template,
-        "limits": as_data(request.spec.limits),
-        "envs": {**request.spec.envs, **request.code.envs},
-        "strict": request.spec.strict,
-        "stdin": request.stdin,
-        "timeout_seconds": request.code.wall_seconds,
-        "outputs": list(request.outputs),
-        "files": {
-            path: {"base64": base64.b64encode(content).decode()} for path, content in request.files.items()
-        },
-    }

@@ -95,8 +95,9 @@ async def _batch(
     body: BatchBody, principal: Principal, services: AppServices, request_id: str
 ) -> AsyncGenerator[dict[str, Any], None]:
     backend = services.backend_for(principal)
-    # As many as there are places, so that the queue is not filled by one request.
-    room = asyncio.Semaphore(services.queue.places)
+    # No more than there are places, so that the queue is not filled by one request.
+    places = services.queue.places
+    room = asyncio.Semaphore(min(body.concurrency or places, places))
 
     async def run(index: int, item: ExecuteBody) -> dict[str, Any]:
         try:
