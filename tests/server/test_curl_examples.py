@@ -36,12 +36,15 @@ def test_every_example_works(server, tmp_path):
 
 
 def test_the_guide_shows_every_route(server):
-    """A route of sandboxes that is not shown is not known."""
+    """A route that is not shown is not known."""
     described = httpx2.get(f"{server.url}/openapi.json", headers=server.headers).json()["paths"]
     shown = "\n".join(BLOCKS)
 
     for path in described:
-        if path.startswith("/v1/sandboxes/") and "{port}" not in path:
-            parts = path.removeprefix("/v1/sandboxes/{sandbox_id}").split("/")
-            pattern = "/".join('[^/ "]+' if part.startswith("{") else re.escape(part) for part in parts)
-            assert re.search(rf"\$BOX{pattern}\b|\$BOX{pattern}\"", shown), path
+        base = r"\$FUMEHOOD_URL"
+
+        if path.startswith("/v1/sandboxes/"):
+            path, base = path.removeprefix("/v1/sandboxes/{sandbox_id}"), r"\$BOX"
+
+        pattern = "/".join('[^/ "]+' if part.startswith("{") else re.escape(part) for part in path.split("/"))
+        assert re.search(rf"{base}{pattern}(?![\w/])", shown), path
