@@ -6,6 +6,7 @@ template; `PROGRAMS_SCRIPT` asks one.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ class Language:
     Attributes:
         name: Our name of it.
         filename: What the source file is called when nothing else is wanted.
-        run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled.
+        run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled,
+            `{folder}` for where the two lie.
         compile: The same for the step before it, or nothing.
     """
 
@@ -36,7 +38,8 @@ class Language:
         self, words: tuple[str, ...], source: str, program: str, extra: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
         """Returns a step's program and arguments for one source file."""
-        return (*(word.format(source=source, program=program) for word in words), *extra)
+        folder = posixpath.dirname(source)
+        return (*(word.format(source=source, program=program, folder=folder) for word in words), *extra)
 
 
 _ALL = (
@@ -52,7 +55,12 @@ _ALL = (
     Language("go", "main.go", ("{program}",), ("go", "build", "-o", "{program}", "{source}")),
     Language("go_test", "main_test.go", ("go", "test", "{source}")),
     Language("rust", "main.rs", ("{program}",), ("rustc", "{source}", "-o", "{program}")),
-    Language("java", "Main.java", ("java", "-cp", ".", "-ea", "Main"), ("javac", "-cp", ".", "{source}")),
+    Language(
+        "java",
+        "Main.java",
+        ("java", "-cp", "{folder}:.", "-ea", "Main"),
+        ("javac", "-d", "{folder}", "-cp", ".", "{source}"),
+    ),
     Language("d", "main.d", ("{program}",), ("dmd", "-of={program}", "{source}")),
     Language(
         "d_unittest", "main.d", ("{program}",), ("dmd", "-unittest", "-main", "-of={program}", "{source}")

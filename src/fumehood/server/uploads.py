@@ -31,6 +31,15 @@ class UploadedFile:
     pieces: AsyncGenerator[bytes, None]
 
 
+@dataclass(frozen=True, slots=True)
+class FormPart:
+    """One part of a form, to be read like `UploadedFile`: a file, or a field, whose `filename` is None."""
+
+    field: str
+    filename: str | None
+    pieces: AsyncGenerator[bytes, None]
+
+
 async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
     """Gives a request's body as it comes.
 
@@ -60,13 +69,7 @@ async def files_of(request: Request) -> AsyncGenerator[UploadedFile, None]:
     Raises:
         InvalidArgumentError: The body is no such form, or has a part that is no file.
     """
-    kind, options = parse_options_header(request.headers.get("content-type"))
-    boundary = options.get(b"boundary")
-
-    if kind != b"multipart/form-data" or not boundary:
-        raise _refused("Content-Type", kind.decode("latin-1"))
-
-    form = _Form(boundary, pieces_of(request))
+    form = _form_of(request)
     count = 0
 
     while (name := await form.next_file()) is not None:
@@ -81,6 +84,36 @@ async def files_of(request: Request) -> AsyncGenerator[UploadedFile, None]:
 
     if not count:
         raise _refused("body", "a form without files")
+
+
+async def parts_of(request: Request) -> AsyncGenerator[FormPart, None]:
+    """Gives the parts of a multipart form, fields and files, one after the other.
+
+    Raises:
+        InvalidArgumentError: The body is no such form, or has too many parts.
+    """
+    form = _form_of(request)
+    count = 0
+
+    while (part := await form.next_part()) is not None:
+        count += 1
+
+        if count > _MAX_FILES:
+            raise InvalidArgumentError(
+                field="body", value=f"{count} parts", allowed=f"at most {_MAX_FILES} parts"
+            )
+
+        yield FormPart(*part, form.content())
+
+
+def _form_of(request: Request) -> _Form:
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    boundary = options.get(b"boundary")
+
+    if kind != b"multipart/form-data" or not boundary:
+        raise _refused("Content-Type", kind.decode("latin-1"))
+
+    return _Form(boundary, pieces_of(request))
 
 
 class _Form:
@@ -113,9 +146,17 @@ class _Form:
             return None
 
         if kind != "file":
-            raise _refused("body", kind)
+            raise _refused("body", "a part that is no file")
 
         return _name(data)
+
+    async def next_part(self) -> tuple[str, str | None] | None:
+        kind, data = await self._next()
+
+        if kind == "end":
+            return None
+
+        return ("", _name(data)) if kind == "file" else (data.decode("utf-8", "replace"), None)
 
     async def content(self) -> AsyncGenerator[bytes, None]:
         while True:
@@ -154,7 +195,7 @@ class _Form:
         _, options = parse_options_header(self._headers.get(b"content-disposition"))
         self._headers.clear()
         name = options.get(b"filename")
-        self._seen.append(("a part that is no file", b"") if name is None else ("file", name))
+        self._seen.append(("field", options.get(b"name", b"")) if name is None else ("file", name))
 
 
 def _name(data: bytes) -> str:

@@ -62,7 +62,8 @@ async def _answered(
         return JSONResponse(answer)
     except FumehoodError as error:
         if (status := _status(error)) != 200:
-            return JSONResponse({"detail": error.message}, status, headers=headers_of(error))
+            detail = f"{error.message}: {error.hint}" if error.hint else error.message
+            return JSONResponse({"detail": detail}, status, headers=headers_of(error))
 
         return JSONResponse(failed(error))
 

@@ -1,0 +1,108 @@
+"""Refusals as LibreChat's clients read them, and who asks.
+
+Runs in the server process. A refusal says what the error says, and nothing of the inside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.server.auth import token_of
+from fumehood.server.principal import Principal
+from fumehood.server.problems import headers_of, status_of
+from fumehood.server.services import Services
+
+Handler = Callable[[Request], Awaitable[Response]]
+# Nothing was done, and trying again helps: the one refusal of these that the clients tell their users as such.
+_BUSY = ("overloaded", "queue_timeout", "capacity", "quota")
+_ERROR_BY_STATUS = {
+    400: "invalid_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    410: "gone",
+    413: "file_too_large",
+    422: "invalid_request",
+}
+
+
+class NotThereError(InvalidArgumentError):
+    """A file, a session or a token of the request is not there, or is somebody else's."""
+
+
+def answering(handler: Handler) -> Handler:
+    """Returns the handler with errors of the tree answered in the form of the code API."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except FumehoodError as error:
+            return refusal(error)
+
+    return endpoint
+
+
+def refusal(error: FumehoodError) -> JSONResponse:
+    """Returns an error as an answer."""
+    if error.code in _BUSY:
+        seconds = getattr(error, "retry_after_seconds", None)
+        body = {
+            "error": "rate_limited",
+            "retry_after_seconds": math.ceil(max(1.0, 1.0 if seconds is None else seconds)),
+            "details": error.message,
+        }
+        return JSONResponse(body, 429, headers=headers_of(error))
+
+    if isinstance(error, NotThereError):
+        return JSONResponse({"error": "not_found", "code": "not_found", "details": error.hint}, 404)
+
+    status = status_of(error)
+    return JSONResponse(
+        {"error": _ERROR_BY_STATUS.get(status, error.code), "code": error.code, "details": _said(error)},
+        status,
+        headers=headers_of(error),
+    )
+
+
+async def caller_of(services: Services, request: Request) -> Principal:
+    """Returns who asks, by `X-API-Key` as older clients send it, or by `Authorization: Bearer`.
+
+    Raises:
+        UnauthenticatedError: Nobody that is known.
+        ForbiddenError: The key may not run code.
+    """
+    # A newer client may send a token of its own as Bearer, beside the key that its operator has set.
+    given = request.headers.get("x-api-key") or token_of(request)
+    principal = await services.authenticator.authenticate(given)
+    principal.require("execute")
+    return principal
+
+
+def read_object(body: bytes) -> Mapping[str, Any]:
+    """Returns the JSON object of a body.
+
+    Raises:
+        InvalidArgumentError: It is something else.
+    """
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(
+            field="body", value=body[:80].decode("utf-8", "replace"), allowed="a JSON object"
+        )
+
+    return value
+
+
+def _said(error: FumehoodError) -> str:
+    return f"{error.message}: {error.hint}" if error.hint else error.message
