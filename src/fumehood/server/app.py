@@ -26,7 +26,7 @@ from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import AppServices, Services
 
 _LOG = logging.getLogger("fumehood.server")
-_UPLOADS = ("/files", "/upload", "/content")
+_UPLOADS = ("/files", "/upload", "/upload/batch", "/content")
 
 
 def create_app(services: Services) -> FastAPI:

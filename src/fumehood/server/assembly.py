@@ -19,6 +19,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.host.identity import kept_host_id
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
 from fumehood.server.holding import holding, own_folder
+from fumehood.server.housekeeping import housekeeping
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
@@ -58,6 +59,8 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         await blobs.check()
         backend = await _open_backend(settings, state)
         stack.push_async_callback(backend.aclose)
+        stored_files = StoredFiles(database)
+        await stack.enter_async_context(housekeeping(stored_files, blobs, ledger))
         token, _ = owner_token(state, settings.token)
         yield Services(
             settings=settings,
@@ -68,7 +71,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             keys=keys,
             ledger=ledger,
             idempotency=Idempotency(database),
-            stored_files=StoredFiles(database),
+            stored_files=stored_files,
             blobs=blobs,
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),
             metrics=ServerMetrics(),

@@ -39,8 +39,6 @@ def code_exec(
     files: Mapping[str, str] | None = None,
     strace: bool = False,
     interpreter_mode: bool = False,
-    *,
-    timeout: float = _SECONDS,
 ) -> str:
     """Runs code on a server and returns what it wrote to standard output and standard error.
 
@@ -51,7 +49,6 @@ def code_exec(
         files: Texts by path, put into the working directory before.
         strace: Not to be had in a sandbox; the server's answer says so.
         interpreter_mode: Show the values of expressions, as Python's prompt does.
-        timeout: Seconds to wait for the answer.
 
     Raises:
         RuntimeError: The server refused; its words are the message.
@@ -76,7 +73,7 @@ def code_exec(
         {"Content-Type": "application/json", "Authorization": f"Bearer {bearer_token}"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
             text: bytes = answer.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -1,0 +1,67 @@
+"""Housekeeping: what a server remembers and nobody will ask for any more is removed, now and then.
+
+Runs in the server process, as one task on its loop. What fails is logged and tried again at the next round; nothing
+waits for it. Idempotent replies are not its business: their store removes them itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fumehood.errors import FumehoodError
+from fumehood.storage.blobs import Blobs
+from fumehood.storage.files import StoredFiles
+from fumehood.storage.usage import UsageLedger
+
+_LOG = logging.getLogger("fumehood.server")
+_ROUND_SECONDS = 600.0
+_USAGE_KEPT_SECONDS = 400 * 24 * 3600.0
+
+
+@asynccontextmanager
+async def housekeeping(
+    stored_files: StoredFiles, blobs: Blobs, ledger: UsageLedger
+) -> AsyncGenerator[None, None]:
+    """Removes expired files with their bytes, and usage of long ago, while the block runs."""
+    task = asyncio.create_task(_rounds(stored_files, blobs, ledger))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def remove_expired_files(stored_files: StoredFiles, blobs: Blobs) -> int:
+    """Removes the files whose time is over, and the bytes that no other file shares; returns how many."""
+    count = 0
+
+    while expired := await stored_files.expired():
+        for file in expired:
+            await stored_files.remove(file)
+
+            if not await stored_files.uses_of(file.blob):
+                await blobs.delete(file.blob)
+
+            count += 1
+
+    return count
+
+
+async def _rounds(stored_files: StoredFiles, blobs: Blobs, ledger: UsageLedger) -> None:
+    while True:
+        try:
+            if count := await remove_expired_files(stored_files, blobs):
+                _LOG.info("%d expired files were removed", count)
+
+            await ledger.prune(before=time.time() - _USAGE_KEPT_SECONDS)
+        except FumehoodError as error:
+            _LOG.warning("housekeeping: %s", error.message)
+
+        await asyncio.sleep(_ROUND_SECONDS)
