@@ -23,17 +23,23 @@ EXPECTED = {
     "demo": ["41.66666", "801.954", "scatter chart", "KeyError", "isolation level"],
     "files": ["/mnt/data/mass.csv", "Gentoo,5076.0"],
     "limits": ["time_limit after 1.0 s", "state: 'still here'", "kept 1000 bytes, dropped 4001"],
+    "over_http": [
+        "printed:   42",
+        "not there: PathNotFoundError",
+        "page:      <!DOCTYPE",
+        "ended:     SandboxClosedError",
+    ],
     "repair": ["try again: TypeError", "answer: 8"],
     "stateless": ["printed:  42", "failed:   ZeroDivisionError"],
     "streaming": ["callback: 'step 0", "StdoutEvent at ", "result: 20", "finished"],
 }
 
 
-def _run(arguments: list[str], folder: Path) -> str:
+def _run(arguments: list[str], folder: Path, envs: dict[str, str] | None = None) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONWARNINGS": "error"},
+        env=os.environ | {"PYTHONWARNINGS": "error"} | (envs or {}),
         capture_output=True,
         text=True,
         timeout=100,
@@ -43,17 +49,35 @@ def _run(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
+# What speaks to a server is told where one is, as its reader has to tell it.
+AT_A_SERVER = {"README", "from-e2b", "from-jupyter", "over_http"}
+
+
+def _addresses(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    if name not in AT_A_SERVER:
+        return {}
+
+    server = request.getfixturevalue("server")
+    return {
+        "SERVER_URL": server.url,
+        "SERVER_TOKEN": server.token,
+        "E2B_API_URL": server.url,
+        "E2B_SANDBOX_URL": server.url,
+        "E2B_API_KEY": server.token,
+    }
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example(example: Path, tmp_path: Path) -> None:
+def test_example(example: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """An example ends well and prints what it is there to show."""
-    shown = _run([str(example)], tmp_path)
+    shown = _run([str(example)], tmp_path, _addresses(example.stem, request))
 
     for text in EXPECTED[example.stem]:
         assert text in shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_blocks_of_a_page(page: Path, tmp_path: Path) -> None:
+def test_blocks_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The Python blocks of a page run in order, in a folder that has the data they name."""
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
@@ -63,4 +87,4 @@ def test_blocks_of_a_page(page: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "data", tmp_path / "examples" / "data")
     shutil.copy(ROOT / "examples" / "data" / "penguins.csv", tmp_path)
     (tmp_path / "page.py").write_text("\n\n".join(blocks), encoding="utf-8")
-    _run(["page.py"], tmp_path)
+    _run(["page.py"], tmp_path, _addresses(page.stem, request))
