@@ -282,7 +282,7 @@ def test_a_port_has_an_address(face, sandbox):
     sandbox.kill()
 
     # In this process nothing listens any more; a server says that the sandbox has ended.
-    with pytest.raises(urllib.error.URLError, match="refused|Gone"):
+    with pytest.raises(urllib.error.URLError, match=r"refused|Gone"):
         urllib.request.urlopen(url, timeout=30)
 
 

@@ -1,4 +1,7 @@
-"""What the routes of the server itself give."""
+"""What the routes of the server itself give.
+
+Runs in the server process. Nothing here tells of one caller to another.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from pydantic import BaseModel, Field
 
 from fumehood.models import Capacity
 from fumehood.server.schemas.describe import model_of
-
 
 CapacityAnswer = model_of(Capacity)
 
