@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -60,22 +60,57 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+class RunningHost:
+    """A real `fumehood host` in a process of its own, on a socket and with a state folder of its own.
+
+    Args:
+        folder: Where both lie.
+        flags: Settings, such as `max_sandboxes=5`.
+    """
+
+    def __init__(self, folder: Path, **flags: object) -> None:
+        self.folder = folder
+        self.socket = folder / "run" / "host.sock"
+        given = {"socket": self.socket, "state_folder": folder / "state", "pool_size": 1, **flags}
+        envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
+        argv = [sys.executable, "-m", "fumehood", "host", *_flags(given)]
+        self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)
+        self.said: list[str] = []
+        assert self.process.stderr is not None
+
+        for line in self.process.stderr:
+            self.said.append(line)
+
+            if "listens on" in line:
+                break
+
+        # What it says later must be read, or it would wait for us.
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def stop(self) -> int:
+        """End it gracefully and return its exit code."""
+        return _stop(self.process, self._reader)
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        self.said.extend(self.process.stderr)
+
+
 class RunningServer:
     """A real `fumehood serve` in a process of its own, on a free port, with a state folder of its own.
 
     Args:
         state: Its state folder.
         own_token: Let it make its own token, as at a user's first start.
+        ready: Wait until it takes work.
         flags: Settings, such as `max_sandboxes=5`.
     """
 
-    def __init__(self, state: Path, *, own_token: bool = False, **flags: object) -> None:
+    def __init__(self, state: Path, *, own_token: bool = False, ready: bool = True, **flags: object) -> None:
         self.state = state
         self.token = "" if own_token else "test-token-0123456789"
-        words = [
-            word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))
-        ]
-        argv = [sys.executable, "-m", "fumehood", "serve", "--port", "0", *words]
+        argv = [sys.executable, "-m", "fumehood", "serve", "--port", "0", *_flags(flags)]
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
         state.mkdir(mode=0o700, exist_ok=True)
@@ -87,7 +122,7 @@ class RunningServer:
         self._reader.start()
 
         try:
-            self._wait_until_ready()
+            self._wait_until_open(ready)
         except OSError as error:
             self.process.kill()
             self.stop()
@@ -103,14 +138,7 @@ class RunningServer:
 
     def stop(self) -> int:
         """End it gracefully and return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-
-        code = self.process.wait(30)
-        self._reader.join(5)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return code
+        return _stop(self.process, self._reader)
 
     def _address(self) -> str:
         assert self.process.stderr is not None
@@ -129,10 +157,25 @@ class RunningServer:
         assert self.process.stderr is not None
         self.said.extend(self.process.stderr)
 
-    def _wait_until_ready(self) -> None:
+    def _wait_until_open(self, ready: bool) -> None:
         # It listens before it says where, so the first answer waits until all is open.
-        with urllib.request.urlopen(f"{self.url}/readyz", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.url}/{'readyz' if ready else 'healthz'}", timeout=60) as answer:
             assert answer.status == 200
+
+
+def _flags(settings: Mapping[str, object]) -> list[str]:
+    return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def _stop(process: subprocess.Popen[str], reader: threading.Thread) -> int:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+
+    code = process.wait(30)
+    reader.join(5)
+    assert process.stderr is not None
+    process.stderr.close()
+    return code
 
 
 @pytest.fixture(scope="session")
@@ -151,6 +194,23 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     def start(state: Path | None = None, **flags: object) -> RunningServer:
         folder = state or tmp_path / f"state{len(started)}"
         started.append(RunningServer(folder, **flags))
+        return started[-1]
+
+    yield start
+
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture
+def start_host(tmp_path: Path) -> Iterator[Callable[..., RunningHost]]:
+    """Starts host daemons; each is ended after the test."""
+    started: list[RunningHost] = []
+
+    def start(folder: Path | None = None, **flags: object) -> RunningHost:
+        place = folder or tmp_path / f"host{len(started)}"
+        place.mkdir(mode=0o700, exist_ok=True)
+        started.append(RunningHost(place, **flags))
         return started[-1]
 
     yield start

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.holding import holding, own_folder
-from fumehood.server.serving import BACKLOG
 
 _ROOT = 0
+_BACKLOG = 2048
 # struct ucred of unix(7): pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
 
@@ -44,7 +44,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
             try:
                 # The folder is closed, so nobody came in between.
                 os.chmod(path, 0o600)
-                listener.listen(BACKLOG)
+                listener.listen(_BACKLOG)
                 yield listener
             finally:
                 path.unlink(missing_ok=True)

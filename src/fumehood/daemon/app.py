@@ -1,0 +1,32 @@
+"""The daemon at work: the server's routes over the engine of this process, on the socket that it was given.
+
+Runs in the host daemon, which it is; `fumehood.server.serving` says how it ends. All its sandboxes end with it.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+from fumehood.daemon import routes
+from fumehood.daemon.peers import PeerProtocol
+from fumehood.daemon.services import open_host_services
+from fumehood.daemon.settings import HostSettings
+from fumehood.server.app import assemble_app
+from fumehood.server.routes import ROUTERS, keys
+from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
+from fumehood.server.serving import prepare_log, serve_app
+
+_ROUTERS = [routes.router, *(router for router in ROUTERS if router is not keys.router)]
+
+
+async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:
+    """Keeps sandboxes until a signal says that it is enough, and returns the exit code."""
+    prepare_log(settings.log_level)
+
+    async with open_host_services(settings, state) as services:
+        app = assemble_app(services, _ROUTERS, PORT_ROUTES)
+        sys.stderr.write(f"fumehood host listens on {settings.socket}\n")
+        sys.stderr.flush()
+        return await serve_app(app, services, listener, PeerProtocol)
