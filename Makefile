@@ -17,7 +17,7 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
+test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
@@ -38,7 +38,7 @@ reference: $(VENV)/.installed-dev ## write the reference pages anew, from the do
 	@$(BIN)/python docs/http_reference.py --write
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) tests/node/node_modules tests/alone/packages .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -58,6 +58,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # Programs from npm that the tests run: servers and clients that are written in JavaScript.
 tests/node/node_modules/.installed: tests/node/package.json | programs
 	@if command -v npm >/dev/null; then npm --prefix tests/node install --silent && touch $@; fi
+
+# Clients of others that the tests drive, without what they would bring along.
+tests/alone/packages/.installed: tests/alone/requirements.txt | $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/alone/packages -r $<
+	@touch $@
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, a PostgreSQL server, and npm. Installed where apt-get may be
 # used; elsewhere the tests that need a missing one say so.

@@ -62,7 +62,11 @@ async def _answered(
         return JSONResponse(answer)
     except FumehoodError as error:
         if (status := _status(error)) != 200:
-            detail = f"{error.message}: {error.hint}" if error.hint else error.message
+            detail = (
+                error.message
+                if error.code == "unauthenticated"
+                else f"{error.message}: {error.hint}".removesuffix(": ")
+            )
             return JSONResponse({"detail": detail}, status, headers=headers_of(error))
 
         return JSONResponse(failed(error))

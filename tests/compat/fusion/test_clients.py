@@ -1,0 +1,100 @@
+"""Unmodified clients: verl scores programs, ByteDance's SDK runs code and cells; many at once, and too many."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+
+ADDING = "a, b = map(int, input().split())\nprint(a + b)"
+
+
+def test_verl_scores_what_it_generates(verl, address):
+    """Right, wrong, raising, hanging and malformed programs get verl's own codes."""
+    cases = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
+
+    results, told = verl.check_correctness(address, cases, ADDING, timeout=10)
+    assert results == [True, True]
+    assert [item["status"] for item in told] == ["success", "success"]
+
+    one = {"inputs": ["1 2\n"], "outputs": ["3\n"]}
+    assert verl.check_correctness(address, one, "print(4)")[0] == [False]
+    assert verl.check_correctness(address, one, "1/0")[0] == [-2]
+    assert verl.check_correctness(address, one, "while True: pass", timeout=1)[0] == [-3]
+    assert verl.check_correctness(address, one, "int main() {", language="cpp")[0] == [-4]
+    assert verl.check_correctness(address, one, "import sys\nsys.exit(3)")[0] == [-2]
+
+
+def test_verl_computes_a_score(verl, address):
+    """`compute_score`, as the reward manager calls it, with its semaphore and a limit of memory."""
+    cases = {"inputs": ["1 2\n", "3 4\n", "5 6\n"], "outputs": ["3\n", "7\n", "0\n"]}
+    fenced = f"Here:\n```python\n{ADDING}\n```\n"
+    score, told = verl.compute_score(address, threading.Semaphore(4), 1024, fenced, cases, continuous=True)
+
+    assert round(float(score), 2) == 0.67
+    assert [item["status"] for item in told] == ["success", "success", "wrong_answer"]
+
+
+def test_64_calls_at_once_are_all_right(verl, address):
+    """Each of 64 callers gets its own answer."""
+
+    def ask(number: int) -> object:
+        case = {"inputs": [f"{number} {number}\n"], "outputs": [f"{2 * number}\n"]}
+        return verl.check_correctness(address, case, ADDING, timeout=30)[0]
+
+    with ThreadPoolExecutor(64) as pool:
+        assert list(pool.map(ask, range(64))) == [[True]] * 64
+
+
+def test_overload_waits_and_is_then_a_504(start_server):
+    """One place and two in the queue: the fourth is told to come back, the others are served."""
+    server = start_server(max_concurrent_runs=1, max_queued_runs=2, pool_size=1)
+    url = f"{server.url}/run_code"
+    body = {"code": "import time; time.sleep(1.5); print(1)", "run_timeout": 30, "compile_timeout": 30}
+
+    def ask(_: int) -> int:
+        return requests.post(url, json=body, headers=server.headers, timeout=60).status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        statuses = sorted(pool.map(ask, range(6)))
+
+    assert statuses == [200, 200, 200, 504, 504, 504]
+
+
+def test_verl_tries_again_after_a_504(verl, start_server):
+    """What was refused for lack of room is asked for again by verl, and served then."""
+    server = start_server(max_concurrent_runs=1, max_queued_runs=0, pool_size=1)
+    address = server.url.replace("http://", f"http://u:{server.token}@") + "/run_code"
+    case = {"inputs": ["1 2\n"], "outputs": ["3\n"]}
+    begun = threading.Event()
+    answers = []
+
+    def hold() -> None:
+        begun.set()
+        body = {"code": "import time; time.sleep(1)", "language": "python"}
+        answers.append(requests.post(address, json=body, timeout=60).status_code)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    begun.wait()
+    assert verl.check_correctness(address, case, ADDING)[0] == [True]
+    holder.join()
+    # Whoever came second was refused; verl has come back, and this one does not.
+    assert answers in ([200], [504])
+
+
+def test_the_sdk_runs_code_and_cells(sdk, server):
+    """ByteDance's SDK, with the token in its endpoint."""
+    endpoint = server.url.replace("http://", f"http://sdk:{server.token}@")
+
+    ran = sdk.run_code(sdk.RunCodeRequest(code="print(1+1)", language="python"), endpoint=endpoint)
+    assert (ran.status, ran.run_result.stdout, ran.run_result.return_code) == ("Success", "2\n", 0)
+
+    cells = ["a = 123", "a", "print(a)", "raise RuntimeError('no')", "a + 1"]
+    told = sdk.run_jupyter(sdk.RunJupyterRequest(cells=cells), endpoint=endpoint)
+    assert told.status == "Success"
+    assert [cell.stdout for cell in told.cells] == ["", "", "123\n", "", ""]
+    assert told.cells[1].display == [{"text/plain": "123"}]
+    assert told.cells[3].error[0]["ename"] == "RuntimeError"
+    assert told.cells[4].display == [{"text/plain": "124"}]
