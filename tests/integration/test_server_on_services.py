@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.unit.storage import postgres
 
-from ..unit.storage import postgres
 from . import storage_programs
 
 
