@@ -44,7 +44,8 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
         version="1",
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        # A route of ours gives the description, to callers alone.
+        openapi_url=None,
         separate_input_output_schemas=False,
     )
 

@@ -25,7 +25,7 @@ from fumehood.server.auth import CallersBackend, principal_of
 from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
 from fumehood.server.ranges import Span, attachment, etag_of, is_known, last_modified, wanted_span
 from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery
-from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.guarded import SignableRoute, guarded_router
 from fumehood.server.routes.sandboxes import GONE, SandboxId, answer, items
 from fumehood.server.schemas.files import FileAnswer, FileList
 from fumehood.server.schemas.problem import problems
@@ -34,7 +34,7 @@ from fumehood.server.signing import Grant, principal_behind
 from fumehood.server.streaming import send_bytes
 from fumehood.server.uploads import files_of, pieces_of
 
-router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files")
+router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files", route_class=SignableRoute)
 upload_router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _ANY_TYPE = {"application/octet-stream": _BINARY}

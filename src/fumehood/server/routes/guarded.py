@@ -31,6 +31,22 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
+class SignableRoute(APIRoute):
+    """A route that a stranger gets into with a signed address alone; the handler looks at the signature."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the handler behind the guard."""
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            if "signature" not in request.query_params:
+                await principal_of(request)
+
+            return await handle(request)
+
+        return guarded
+
+
 def guarded_router(tag: str, prefix: str = "") -> APIRouter:
     """Returns a router whose routes no stranger gets into."""
     return APIRouter(tags=[tag], prefix=prefix, route_class=GuardedRoute)

@@ -9,6 +9,7 @@ import asyncio
 import math
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
@@ -57,6 +58,12 @@ async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
         services.metrics.sandboxes.set(math.nan)
 
     return Response(services.metrics.text(), media_type=_PROMETHEUS)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def description(principal: AnyCaller, request: Request) -> Response:
+    """Gives the description of the native routes; whoever may not use them need not know them."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/v1/info", summary="What the server can do")

@@ -1,0 +1,167 @@
+"""The server attacked by a network client without a token, and by one tenant against another.
+
+Names begin with the row of the scorecard. Every row that says "refused" has a control beside it: the same request with
+the right token passes, or the test would prove nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.routing import BaseRoute, Match
+
+from fumehood.server.app import create_app
+from fumehood.server.assembly import open_services
+from fumehood.server.settings import DIALECTS, ServerSettings
+
+# What says nothing but that something is there: health of the server, and of dialects whose clients ask for it first.
+OPEN = {"/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
+REFUSED = {401, 403}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+def leaves(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
+    """All routes, those of included routers and mounts as well."""
+    for route in routes:
+        inner = getattr(getattr(route, "original_router", route), "routes", None)
+
+        if inner:
+            yield from leaves(inner)
+        else:
+            yield route
+
+
+@pytest.fixture(scope="module")
+def routes(tmp_path_factory: pytest.TempPathFactory) -> list[BaseRoute]:
+    """The routes of a server that speaks every dialect."""
+    folder = tmp_path_factory.mktemp("routes") / "state"
+    settings = ServerSettings(state_folder=str(folder), pool_size=0, token="t" * 20)
+
+    async def collect() -> list[BaseRoute]:
+        async with open_services(settings) as services:
+            return list(leaves(create_app(services).routes))
+
+    return asyncio.run(collect())
+
+
+@pytest.fixture
+def client(server: Any) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+def filled(path: str) -> str:
+    """A path with something in the place of each parameter."""
+    return re.sub(r"\{[^}]*\}", "x", path.replace("{port}", "80"))
+
+
+def status_of_upgrade(client: httpx2.Client, path: str, headers: dict[str, str]) -> int:
+    """What a WebSocket handshake is answered with."""
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+
+    with client.stream("GET", path, headers={**upgrade, **headers}) as answer:
+        return answer.status_code
+
+
+# -- W01: every route of every dialect
+
+
+def test_w01_no_route_answers_without_a_token(client: httpx2.Client, routes: list[BaseRoute]) -> None:
+    """Walks the app itself, not its description: dialects, WebSockets and proxies are in no OpenAPI."""
+    asked = 0
+
+    for route in routes:
+        path = str(getattr(route, "path", ""))
+
+        if not path.startswith("/") or path in OPEN:
+            continue
+
+        asked += 1
+
+        if (methods := getattr(route, "methods", None)) is None:
+            assert status_of_upgrade(client, filled(path), {}) in REFUSED, path
+            continue
+
+        for method in methods:
+            answer = client.request(method, filled(path), json={} if method == "POST" else None)
+            assert answer.status_code in REFUSED, (method, path, answer.status_code, answer.text)
+
+    assert asked > 80
+
+
+def test_w01_what_is_open_says_the_same_to_everybody(client: httpx2.Client, server: Any) -> None:
+    """The few open routes: constants, the same with and without a token."""
+    for path in OPEN:
+        stranger, owner = client.get(path), client.get(path, headers=server.headers)
+        assert (stranger.status_code, stranger.text) == (owner.status_code, owner.text), path
+        assert len(stranger.content) < 1000, path
+
+
+def test_w01_the_description_asks_for_a_token(client: httpx2.Client, server: Any) -> None:
+    assert client.get("/openapi.json").status_code == 401
+    answer = client.get("/openapi.json", headers=server.headers)
+    assert (answer.status_code, "/v1/keys" in answer.json()["paths"]) == (200, True)
+    assert "/openapi.json" not in answer.json()["paths"]
+
+
+@pytest.mark.parametrize("port", ["49983", "49999", "8000", "0", "x", "99999999999999999999"])
+def test_w01_what_names_a_sandbox_by_headers_asks_too(
+    client: httpx2.Client, api: httpx2.Client, place: str, port: str
+) -> None:
+    """The routes of E2B that match no path: each port, each service, plain, Connect and WebSocket."""
+    named = {"E2b-Sandbox-Id": place.rpartition("/")[2], "E2b-Sandbox-Port": port}
+    odd: dict[str, Any] = {"X-Access-Token": "wrong", "E2b-Traffic-Access-Token": b"\xc3\xa9\xff"}
+    is_port = port.isdigit() and 0 < int(port) < 65536
+
+    for path in ("/health", "/files", "/files?path=x&signature=v1_x", "/execute", "/envs", "/metrics", "/"):
+        for headers in (named, {**named, **odd}):
+            for method in ("GET", "POST"):
+                answer = client.request(method, path, headers=headers)
+                assert answer.status_code in (REFUSED if is_port else {400, 401, 403}), (method, path)
+
+    call = {**named, "Content-Type": "application/json"}
+    answer = client.post("/process.Process/List", headers=call, content=b"{}")
+    assert answer.status_code in (REFUSED if is_port else {400}) or port not in ("49983", "49999")
+    assert status_of_upgrade(client, "/", named) not in (101, 200)
+    # Control: the sandbox is there, and its owner reaches it.
+    assert api.get(place).status_code == 200
+
+
+def test_w01_a_signature_of_nobody_finds_no_sandbox(client: httpx2.Client, place: str) -> None:
+    for method in ("GET", "POST"):
+        answer = client.request(method, "/files", params={"path": "/etc/passwd", "signature": "v1_x"})
+        assert answer.status_code == 401
+        assert place.rpartition("/")[2] not in answer.text
+
+
+# -- routes of one dialect never answer for those of another
+
+
+def test_no_two_dialects_answer_the_same_path(routes: list[BaseRoute]) -> None:
+    """A request meant for one would be answered by another, with other rights."""
+    owners: dict[tuple[str, str], set[str]] = {}
+
+    for path in {filled(str(getattr(route, "path", ""))) for route in routes}:
+        for method in _METHODS:
+            scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+
+            for route in routes:
+                if route.matches(dict(scope))[0] is Match.FULL:
+                    endpoint = getattr(route, "endpoint", route)
+                    module = getattr(endpoint, "__module__", type(endpoint).__module__)
+                    dialect = next((name for name in DIALECTS if f".compat.{name}." in f"{module}."), "")
+                    owners.setdefault((method, path), set()).add(dialect or "native")
+
+    assert len(owners) > 100
+    assert {key: names for key, names in owners.items() if len(names) > 1} == {}
