@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -89,28 +89,43 @@ def is_stream_wanted(request: Request) -> bool:
     return wanted_form(request) is not None
 
 
-async def stream_response(request: Request, lines: AsyncGenerator[Line, None]) -> Response:
+async def stream_response(
+    request: Request, lines: AsyncGenerator[Line, None], max_waiting_bytes: int | None = None
+) -> Response:
     """Returns an answer whose lines are sent as they come; NDJSON unless the request asks for events.
+
+    Args:
+        request: What is answered.
+        lines: The lines; closed at the end, or when the client has gone.
+        max_waiting_bytes: How much may wait for a reader who is slow, if `lines` cannot be told to wait; who falls
+            further behind is told so and ends it. None: `lines` waits.
 
     Raises:
         FumehoodError: What `lines` raised before the first of them: it becomes an answer with its own status.
     """
-    following = _Following(lines)
+    form = wanted_form(request) or NDJSON
+    following = _Following(lines, _as_event if form == EVENTS else _as_ndjson, max_waiting_bytes)
 
     try:
-        first = await following.next(_FIRST_SECONDS)
+        await following.news(_FIRST_SECONDS)
+
+        if following.is_over and not following.has_news and (error := following.error()) is not None:
+            raise error
     except BaseException:
         await following.close()
         raise
 
-    form = wanted_form(request) or NDJSON
-    return _LineStream(following, first, form, request_id_of(request), _end_of_server(request))
+    return _LineStream(following, form, request_id_of(request), _end_of_server(request))
 
 
-async def event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
-    """Gives the events of an execution as lines; a reader who falls too far behind ends it."""
-    async with aclosing(heard(events)) as bounded:
-        async for event in bounded:
+async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
+    """Returns an answer that gives the events of an execution, which nobody can tell to wait, as lines."""
+    return await stream_response(request, _event_lines(events), _MAX_WAITING_BYTES)
+
+
+async def _event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
+    async with aclosing(events):
+        async for event in events:
             yield event_data(event)
 
 
@@ -170,54 +185,56 @@ class _LineStream(Response):
     """An answer whose lines are sent as they come."""
 
     def __init__(
-        self,
-        following: _Following,
-        first: Line | None,
-        form: Form,
-        request_id: str,
-        server_ends: asyncio.Event,
+        self, following: _Following, form: Form, request_id: str, server_ends: asyncio.Event
     ) -> None:
         super().__init__(headers=_HEADERS, media_type=form)
         del self.headers["content-length"]
         self._following = following
-        self._first = first
-        self._write = _as_event if form == EVENTS else _as_ndjson
         self._request_id = request_id
         self._server_ends = server_ends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_until_gone(receive))
         over = asyncio.create_task(self._server_ends.wait())
+
+        for task in (gone, over):
+            task.add_done_callback(lambda _: self._following.wake())
+
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             await self._follow(gone, over, send)
         finally:
-            await ended(over)
-            await ended(gone)
+            await ended(over, gone)
             await self._following.close()
 
     async def _follow(self, gone: asyncio.Task[None], over: asyncio.Task[Literal[True]], send: Send) -> None:
-        line = self._first
+        following = self._following
 
         while not gone.done():
-            if self._following.ended:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            data = following.take()
+
+            if data or not following.is_over:
+                await send_bytes(data or following.write({"type": "keepalive"}), send)
+
+            if following.is_over and not following.has_news:
+                await self._end(following.error(), send)
                 return
 
-            await send_bytes(self._write(line or {"type": "keepalive"}), send)
+            if over.done():
+                await self._end(_cut_off(), send)
+                return
 
-            try:
-                line = await self._following.next(_KEEPALIVE_SECONDS, gone, over)
+            if not following.has_news:
+                await following.news(_KEEPALIVE_SECONDS)
 
-                if over.done() and not self._following.ended:
-                    await send_bytes(self._write(line or {"type": "keepalive"}), send)
-                    raise _cut_off()
-            except FumehoodError as error:
-                self._following.ended = True
-                problem = {"type": "problem", "problem": problem_data(error, self._request_id)}
-                await send_bytes(self._write(problem), send)
+    async def _end(self, error: FumehoodError | None, send: Send) -> None:
+        if error is not None:
+            problem = {"type": "problem", "problem": problem_data(error, self._request_id)}
+            await send_bytes(self._following.write(problem), send)
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def send_bytes(data: bytes, send: Send) -> None:
@@ -250,9 +267,7 @@ async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
 
         return await task if task.done() else None
     finally:
-        await ended(over)
-        await ended(gone)
-        await ended(task)
+        await ended(task, gone, over)
 
 
 def _end_of_server(request: Request) -> asyncio.Event:
@@ -266,52 +281,106 @@ def _cut_off() -> FumehoodError:
     return ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=True)
 
 
-async def ended(task: asyncio.Future[Any]) -> None:
-    """Cancels a task unless it is done, and returns when it has ended, however."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels tasks unless they are done, and returns when all have ended, however."""
+    left = [task for task in tasks if not task.done()]
 
-    # Read it once, or the loop would report an error as never retrieved.
-    if not task.cancelled():
-        task.exception()
+    for task in left:
+        task.cancel()
+
+    if left:
+        await asyncio.wait(left)
+
+    for task in tasks:
+        # Read it once, or the loop would report an error as never retrieved.
+        if not task.cancelled():
+            task.exception()
 
 
 class _Following:
-    """An iterator whose next item may be waited for several times."""
+    """An iterator that is followed from now on: what its lines are on the wire waits here until it is taken.
 
-    def __init__(self, lines: AsyncGenerator[Line, None]) -> None:
-        self.ended = False
+    All that came since the last look is taken at once, so that a reader is never more than one turn of the loop
+    behind, however many lines there are.
+
+    Attributes:
+        write: Makes a line what it is on the wire.
+    """
+
+    def __init__(
+        self, lines: AsyncGenerator[Line, None], write: Callable[[Line], bytes], max_waiting_bytes: int | None
+    ) -> None:
+        self.write = write
         self._lines = lines
-        self._pull: asyncio.Task[Line | None] | None = None
+        self._max_waiting_bytes = max_waiting_bytes
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._listener = asyncio.create_task(self._listen())
+        self._listener.add_done_callback(lambda _: self.wake())
 
-    async def next(self, seconds: float, *unless: asyncio.Task[Any]) -> Line | None:
-        """Returns the next line, or None when there is none so soon, none any more, or one of the tasks is done."""
-        if self._pull is None:
-            self._pull = asyncio.create_task(self._next())
+    @property
+    def is_over(self) -> bool:
+        """True when no more lines come."""
+        return self._listener.done()
 
-        await asyncio.wait({self._pull, *unless}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    @property
+    def has_news(self) -> bool:
+        """True when lines wait."""
+        return bool(self._waiting)
 
-        if not self._pull.done():
-            return None
+    def wake(self) -> None:
+        """Lets `news` return: something else has happened."""
+        self._news.set()
 
-        pull, self._pull = self._pull, None
-        # An error is the end as well.
-        self.ended = True
-        line = pull.result()
-        self.ended = line is None
-        return line
+    async def news(self, seconds: float) -> None:
+        """Returns when lines wait, when no more come, when it is woken, or after this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
-    async def _next(self) -> Line | None:
-        return await anext(self._lines, None)
+    def take(self) -> bytes:
+        """Takes what waits."""
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._news.clear()
+        self._room.set()
+        return data
+
+    def error(self) -> FumehoodError | None:
+        """Returns the error that ended it, if one of the tree did; raises any other."""
+        try:
+            self._listener.result()
+        except FumehoodError as error:
+            return error
+
+        return None
 
     async def close(self) -> None:
-        """Closes the iterator, which ends what it stands for."""
-        if self._pull is not None:
-            await ended(self._pull)
+        """Ends what it follows."""
+        await ended(self._listener)
 
         with suppress(FumehoodError):
             await self._lines.aclose()
+
+    async def _listen(self) -> None:
+        async with aclosing(self._lines):
+            async for line in self._lines:
+                self._add(self.write(line))
+
+                if self._max_waiting_bytes is None and self._waiting_bytes >= _PIECE_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
+
+    def _add(self, data: bytes) -> None:
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        self._news.set()
+
+        if self._max_waiting_bytes is not None and self._waiting_bytes > self._max_waiting_bytes:
+            raise SlowReaderError(maximum=self._max_waiting_bytes)
 
 
 async def _until_gone(receive: Receive) -> None:

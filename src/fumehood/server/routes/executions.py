@@ -23,7 +23,7 @@ from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.executions import ExecutionAnswer, NewExecution, NewInput
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import event_lines, is_stream_wanted, stream_response, unless_gone
+from fumehood.server.streaming import is_stream_wanted, stream_events, unless_gone
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 ExecutionId = Annotated[str, Path(max_length=64, description="The execution.")]
@@ -93,7 +93,7 @@ async def answer_input(
 async def events_or_execution(request: Request, events: AsyncGenerator[Event, None]) -> Response:
     """Returns the events as a stream where one is asked for, and else the whole execution at its end."""
     if is_stream_wanted(request):
-        return await stream_response(request, event_lines(events))
+        return await stream_events(request, events)
 
     return await _answered(request, _last(events))
 
