@@ -180,7 +180,7 @@ def test_what_a_call_uses_is_counted_and_bounded(server):
 
 def test_a_token_is_in_no_log(start_server):
     """At the level that shows addresses, the token's place in the query is empty."""
-    server = start_server(log_level="debug", pool_size=1)
+    server = start_server(log_level="debug", pool_size=1, drain_seconds=1)
     url = f"{server.url}/run_code?token={server.token}"
     assert requests.post(url, json={"code": "1"}, timeout=60).status_code == 200
     server.stop()
