@@ -113,16 +113,19 @@ class Remains:
         self._pidfds = [os.pidfd_open(one) for one in census.descendants_of(pid)]
         assert self._pidfds
 
-    def assert_none(self) -> None:
-        """See that all has gone, within the seconds that the kernel may take."""
+    def assert_ended(self) -> None:
+        """See that no process is left, within the seconds that the kernel may take, and nothing mounted."""
         left = census.wait_for_ends(self._pidfds, DEADLINE_SECONDS)
 
         for fd in self._pidfds:
             os.close(fd)
 
         assert left == []
-        until(lambda: not census.cgroups_of(self._pid), "its cgroups are gone")
         assert [line for line in census.mounts() if line not in self._mounts] == []
+
+    def assert_swept(self) -> None:
+        """See that no cgroup is left: a process that was killed leaves empty ones to the next engine that starts."""
+        until(lambda: not census.cgroups_of(self._pid), "its cgroups are gone")
 
 
 def kill(running: Any) -> None:

@@ -105,7 +105,7 @@ def test_a_hosts_crash_is_told_as_it_is(start_host: Start, start_server: Start) 
         assert api.get("/readyz").status_code == 503
         assert api.get("/healthz").status_code == 200
         assert api.get("/metrics").status_code == 200
-        remains.assert_none()
+        remains.assert_ended()
 
         host = start_host(host.folder)
         assert api.get("/readyz").status_code == 200
@@ -120,6 +120,7 @@ def test_a_hosts_crash_is_told_as_it_is(start_host: Start, start_server: Start) 
 
         assert api.get("/v1/sandboxes").json()["items"] == []
         assert run(api, new_sandbox(api), "6 * 7")["text"] == "42"
+        remains.assert_swept()
 
 
 def test_a_call_without_a_stream_is_told_as_well(start_host: Start, start_server: Start) -> None:
@@ -288,7 +289,8 @@ def test_the_socket_is_closed_to_others_and_goes_with_the_daemon(start_host: Sta
 
     remains = Remains(host.process.pid)
     assert host.stop() == 0
-    remains.assert_none()
+    remains.assert_ended()
+    remains.assert_swept()
     assert sorted(files_in(host.folder)) == ["run", "state", "state/host-id"]
 
 

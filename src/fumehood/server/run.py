@@ -19,6 +19,15 @@ from fumehood.server.serving import BACKLOG, prepare_log, serve_app
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
 
+# A client that is gone without a word, with its machine or the way to it, is given up within a minute and a half.
+_LIFE_SIGNS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
+)
+
 
 def serve(settings: ServerSettings) -> int:
     """Serves until it is told to end, and returns the exit code: 0, or 1 when requests had to be cut off.
@@ -50,6 +59,10 @@ def _listen(settings: ServerSettings) -> socket.socket:
     # Named as TCP, or asyncio would leave Nagle on for what it accepts: 40 ms for each small answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    # What is accepted inherits them.
+    for level, option, value in _LIFE_SIGNS:
+        listener.setsockopt(level, option, value)
 
     try:
         listener.bind((settings.host, settings.port))
