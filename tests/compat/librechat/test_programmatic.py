@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
 from tests.compat.librechat.conftest import CodeApi
 
 TOOLS = [
@@ -66,7 +65,9 @@ def test_code_that_awaits_nothing_gets_results_directly(api):
 
 def test_tools_that_fail_raise(api):
     """An error is an exception in the code, with the message; so is a result that was not sent."""
-    code = "for n in 1, 2:\n    try:\n        await get_weather(n=n)\n    except Exception as error:\n        print(error)"
+    code = (
+        "for n in 1, 2:\n  try:\n    await get_weather(n=n)\n  except Exception as error:\n    print(error)"
+    )
     second = answer(api, start(api, code), is_error=True, error_message="no such city")
     body = {"continuation_token": second["continuation_token"], "tool_results": []}
     last = api.post("/exec/programmatic", **body)
