@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from fumehood.server.connections import BoundedWebSocket, bounded_http
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
@@ -50,9 +51,9 @@ async def serve_app(
         app: What answers.
         services: What it answers with.
         listener: Where it listens; closed at the end.
-        protocol: What speaks HTTP on a connection; None: uvicorn's own.
+        protocol: What speaks HTTP on a connection; None: uvicorn's, with bounds.
     """
-    server = _Server(_config(app, services.settings, protocol or "httptools"), services)
+    server = _Server(_config(app, services.settings, protocol or bounded_http()), services)
     await server.serve(sockets=[listener])
     return server.exit_code
 
@@ -109,11 +110,11 @@ def _holds_no_secret(record: logging.LogRecord) -> bool:
     return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
 
 
-def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol] | str) -> uvicorn.Config:
+def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=http,
-        ws="websockets-sansio",
+        ws=BoundedWebSocket,
         lifespan="off",
         log_config=None,
         log_level=settings.log_level,

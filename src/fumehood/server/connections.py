@@ -1,0 +1,150 @@
+"""Bounds of a connection, which uvicorn does not have: how long a head may be, how long it may take, how many wait.
+
+Runs in the server process, below the app: nobody has said yet who they are. A connection whose head never ends is
+answered 431, one whose head never comes is closed, and when too many wait the one that has waited longest goes. What
+happens while a request is under way is the business of who answers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from typing import ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+MAX_HEAD_BYTES = 64 * 1024
+HEAD_SECONDS = 30.0
+MAX_WAITING = 4096
+_MAX_FRAGMENTS = 16_384
+_MAX_PONG_BYTES = 1 << 20
+_TOO_BIG = 1009
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+# A peer that has gone without a word is noticed after this long, whether something is being sent to it or not.
+_UNHEARD_MILLISECONDS = 120_000
+_PROBES = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+
+
+def notice_lost_peers(listener: socket.socket) -> None:
+    """Has the kernel end connections whose peer does not answer; what is accepted inherits it."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNHEARD_MILLISECONDS)
+
+    for option, value in _PROBES.items():
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def bounded_http(
+    *, head_seconds: float = HEAD_SECONDS, max_waiting: int = MAX_WAITING
+) -> type[HttpToolsProtocol]:
+    """Returns a protocol for the connections of one server.
+
+    Args:
+        head_seconds: How long a connection may take for the head of its first request, or for one that it has begun.
+        max_waiting: How many may be open with no request under way.
+    """
+    bounds = {"head_seconds": head_seconds, "max_waiting": max_waiting, "waiting": OrderedDict()}
+    return type("BoundedHttp", (_BoundedHttp,), bounds)
+
+
+class _BoundedHttp(HttpToolsProtocol):
+    """A connection that speaks HTTP, counted as waiting whenever no request is under way on it."""
+
+    head_seconds: ClassVar[float]
+    max_waiting: ClassVar[int]
+    waiting: ClassVar[OrderedDict[_BoundedHttp, None]]
+    _head_timer: asyncio.TimerHandle | None = None
+    # What has come since the parser last got anywhere: heads, trailers, and the words between chunks.
+    _pending_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._pending_bytes += len(data)
+        super().data_received(data)
+
+        if self.transport.get_protocol() is not self:
+            # A WebSocket now.
+            self._stop_waiting()
+        elif self._pending_bytes > MAX_HEAD_BYTES:
+            self._refuse()
+        elif self._head_timer is None and self._is_idle() and not self.transport.is_closing():
+            # More of the same does not give it more time.
+            self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def on_headers_complete(self) -> None:
+        self._pending_bytes = 0
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._pending_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._pending_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+
+        if self._is_idle() and not self.transport.is_closing():
+            self._wait()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.waiting[self] = None
+
+        if len(self.waiting) > self.max_waiting:
+            next(iter(self.waiting))._give_up()
+
+    def _stop_waiting(self) -> None:
+        self.waiting.pop(self, None)
+
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._stop_waiting()
+        self.transport.close()
+
+    def _refuse(self) -> None:
+        if self._is_idle() and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+
+        # An answer that is under way on it breaks off: nobody may take it for the whole.
+        self.transport.close()
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read."""
+
+    def handle_cont(self, event: Frame) -> None:
+        """Takes one more fragment; those without content count as well."""
+        if len(self.frames) < _MAX_FRAGMENTS:
+            super().handle_cont(event)
+            return
+
+        self.frames = []
+        self.conn.fail(_TOO_BIG, "too many fragments")
+        self.handle_parser_exception()
+
+    def handle_ping(self) -> None:
+        """Answers a ping, as long as the answers are taken."""
+        super().handle_ping()
+
+        if self.transport.get_write_buffer_size() > _MAX_PONG_BYTES:
+            self.transport.abort()

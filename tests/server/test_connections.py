@@ -1,0 +1,253 @@
+"""Connections that never become requests, or that become too much: row W08, before anybody has said who they are."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+
+from fumehood.server.connections import BoundedWebSocket, bounded_http, notice_lost_peers
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+_ENOUGH = 4 << 20
+
+
+def dial(server: Any) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), 30)
+
+
+def taken_of(raw: socket.socket, beginning: bytes, endless: bytes) -> tuple[int, bytes]:
+    """How much of something endless a server takes, up to `_ENOUGH`, and what it says to it."""
+    raw.sendall(beginning)
+    sent = 0
+
+    try:
+        while sent < _ENOUGH:
+            sent += raw.send(endless)
+    except OSError:
+        pass
+
+    try:
+        return sent, raw.recv(4096)
+    except OSError:
+        # What it said was lost with the connection, which it closed while we were sending.
+        return sent, b""
+
+
+@pytest.mark.parametrize(
+    ("beginning", "endless"),
+    [
+        (HEAD + b"X-Long: ", b"x" * 65_536),
+        (HEAD, b"X-One: of many\r\n" * 4096),
+        (b"GET /", b"a" * 65_536),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-Trailer: 1\r\n" * 4096),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 65_536),
+    ],
+    ids=["value", "lines", "path", "trailers", "extension"],
+)
+def test_w08_heads_end(server: Any, beginning: bytes, endless: bytes) -> None:
+    """No part of a request that is no body may be endless."""
+    with dial(server) as raw:
+        sent, _ = taken_of(raw, beginning, endless)
+        assert sent < _ENOUGH
+
+
+def test_w08_an_ordinary_head_passes(server: Any) -> None:
+    """Control: a head of 60 KB, in pieces, and one more request on the same connection."""
+    with dial(server) as raw:
+        for _ in range(2):
+            raw.sendall(HEAD)
+            raw.sendall(b"X-Long: " + b"x" * 60_000)
+            raw.sendall(b"\r\n\r\n")
+            data = b""
+
+            while not data.endswith(b"}"):
+                data += raw.recv(65_536)
+
+            assert data.startswith(b"HTTP/1.1 200")
+
+    with dial(server) as raw:
+        raw.sendall(HEAD + b"X-Long: " + b"x" * 66_000)
+        assert raw.recv(65_536).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length : 5\r\n",
+        b"X-A: b\rX-B: c\r\n",
+        b"X-A: \0\r\n",
+    ],
+)
+def test_w08_what_two_parsers_could_read_in_two_ways_is_refused(server: Any, lines: bytes) -> None:
+    """Request smuggling begins with a head that a proxy before us understands differently."""
+    with dial(server) as raw:
+        raw.sendall(b"POST /v1/keys HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n0\r\n\r\n")
+        assert raw.recv(4096).split()[1] == b"400"
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET http://evil.test HTTP/1.1", b"CONNECT evil.test:80 HTTP/1.1", b"OPTIONS * HTTP/1.1"]
+)
+def test_w08_targets_of_other_forms_are_no_faults(server: Any, line: bytes) -> None:
+    with dial(server) as raw:
+        raw.sendall(line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert raw.recv(4096).split()[1] in (b"400", b"401", b"404", b"405")
+
+
+async def _app(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    """Answers 200 to every request, and takes every WebSocket."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+
+        while (await receive())["type"] != "websocket.disconnect":
+            continue
+
+        return
+
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def serving(**bounds: Any) -> Any:
+    """The connections of a server with bounds of its own."""
+    config = uvicorn.Config(
+        _app, port=0, http=bounded_http(**bounds), ws=BoundedWebSocket, lifespan="off", log_config=None
+    )
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET / HT", HEAD, HEAD + b"Content-Length: 9\r\n\r\n123"],
+    ids=["nothing", "half a line", "half a head", "half a body"],
+)
+def test_w08_who_does_not_go_on_is_let_go(said: bytes) -> None:
+    """Neither silence nor a word now and then holds a connection."""
+
+    async def wait() -> bytes:
+        async with serving(head_seconds=0.2) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            data = b""
+
+            if b"\r\n\r\n" in said:
+                # It is answered, and goes on with its body.
+                data = await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"4")
+
+            data += await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+            return data
+
+    data = asyncio.run(wait())
+    # Of a request whose head has come the answer was given before.
+    assert data.startswith(b"HTTP/1.1 200") is (b"\r\n\r\n" in said)
+
+
+def test_w08_thousands_that_wait_keep_nobody_out() -> None:
+    """The one that has waited longest makes room."""
+
+    async def flood() -> int:
+        async with serving(max_waiting=50) as port:
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+            ended = 0
+
+            for reader, _ in held[:250]:
+                ended += await asyncio.wait_for(reader.read(), 20) == b""
+
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HEAD + b"\r\n")
+            assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200")
+
+            for _, each in [*held, (reader, writer)]:
+                each.close()
+
+            return ended
+
+    assert asyncio.run(flood()) == 250
+
+
+def test_w08_a_message_has_an_end() -> None:
+    """Fragments without content cost a client nothing; their number is bounded."""
+
+    async def send() -> int | None:
+        async with serving() as port, connect(f"ws://127.0.0.1:{port}/") as socket:
+            empty = Frame(Opcode.CONT, b"", fin=False).serialize(mask=True)
+            socket.transport.write(
+                Frame(Opcode.BINARY, b"x", fin=False).serialize(mask=True) + empty * 100_000
+            )
+
+            try:
+                await asyncio.wait_for(socket.recv(), 30)
+            except ConnectionClosed as closed:
+                return None if closed.rcvd is None else closed.rcvd.code
+
+            return 0
+
+    assert asyncio.run(send()) == 1009
+
+
+def test_w08_pings_of_one_who_does_not_read_end() -> None:
+    async def send() -> int:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            )
+            assert (await reader.readline()).startswith(b"HTTP/1.1 101")
+            pings = Frame(Opcode.PING, b"x" * 125).serialize(mask=True) * 1000
+            sent = 0
+
+            try:
+                # Nothing is read meanwhile, so that the answers wait at the server.
+                reader._transport.pause_reading()  # type: ignore[attr-defined]
+
+                while sent < 256 << 20:
+                    writer.write(pings)
+                    sent += len(pings)
+                    await asyncio.wait_for(writer.drain(), 30)
+            except OSError:
+                pass
+
+            writer.transport.abort()
+            return sent
+
+    assert asyncio.run(send()) < 256 << 20
+
+
+def test_x11_peers_that_have_gone_are_noticed() -> None:
+    """What is accepted has the options of who listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        notice_lost_peers(listener)
+
+        with socket.create_connection(listener.getsockname()):
+            accepted, _ = listener.accept()
+
+            with accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
