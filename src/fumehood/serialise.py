@@ -11,11 +11,13 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 
 from fumehood.charts import JsonValue
 from fumehood.execution import Execution, Logs
 from fumehood.results import Result
 
+_PLAIN = frozenset({str, int, bool, type(None)})
 _RESULT_FORMATS = (
     "text",
     "html",
@@ -34,6 +36,10 @@ _RESULT_FORMATS = (
 
 def as_data(value: object) -> JsonValue:
     """Return `value`, which is made of our dataclasses and plain values, as plain data."""
+    # By its type first: most values are plain, and each pattern below is a question of its own.
+    if type(value) in _PLAIN:
+        return value  # type: ignore[return-value]
+
     match value:
         case Execution():
             return {**_fields(value), "text": value.text}
@@ -41,7 +47,7 @@ def as_data(value: object) -> JsonValue:
             return {"stdout": as_data(value.stdout), "stderr": as_data(value.stderr), **_fields(value)}
         case Result():
             return _result(value)
-        case bool() | int() | str() | None:
+        case bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else None
@@ -49,19 +55,24 @@ def as_data(value: object) -> JsonValue:
             return base64.b64encode(value).decode()
         case datetime():
             return value.isoformat()
-        case Mapping():
-            return {str(name): as_data(item) for name, item in value.items()}
         case list() | tuple():
             return [as_data(item) for item in value]
+        case Mapping():
+            return {str(name): as_data(item) for name, item in value.items()}
         case _:
             return _fields(value)
 
 
 def _fields(value: object) -> dict[str, JsonValue]:
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"no plain data for {type(value).__name__}")
+    return {name: as_data(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]  # classes can be hashed
 
-    return {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"no plain data for {kind.__name__}")
+
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _result(result: Result) -> dict[str, JsonValue]:

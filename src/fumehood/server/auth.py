@@ -48,13 +48,12 @@ async def principal_of(connection: HTTPConnection) -> Principal:
     return known
 
 
-async def _described(
-    bearer: Annotated[object, Security(_BEARER)], header: Annotated[object, Security(_HEADER)]
-) -> None:
-    """Does nothing but stand in the OpenAPI description of each route that asks who calls."""
+# Asked for only to be described: FastAPI solves each dependency of a dependency anew for each request.
+_Bearer = Annotated[object, Security(_BEARER)]
+_Header = Annotated[object, Security(_HEADER)]
 
 
-async def _caller(connection: HTTPConnection, described: Annotated[None, Depends(_described)]) -> Principal:
+async def _caller(connection: HTTPConnection, bearer: _Bearer, header: _Header) -> Principal:
     return await principal_of(connection)
 
 
@@ -62,8 +61,9 @@ async def _caller(connection: HTTPConnection, described: Annotated[None, Depends
 AnyCaller = Annotated[Principal, Depends(_caller)]
 
 
-def _requiring(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:
-    async def check(principal: AnyCaller) -> Principal:
+def _requiring(scope: Scope) -> Callable[[HTTPConnection, object, object], Awaitable[Principal]]:
+    async def check(connection: HTTPConnection, bearer: _Bearer, header: _Header) -> Principal:
+        principal = await principal_of(connection)
         principal.require(scope)
         return principal
 
@@ -71,15 +71,27 @@ def _requiring(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:
 
 
 ExecuteCaller = Annotated[Principal, Depends(_requiring("execute"))]
-SandboxesCaller = Annotated[Principal, Depends(_requiring("sandboxes"))]
 KeysCaller = Annotated[Principal, Depends(_requiring("keys"))]
 
 
-async def _sandboxes(connection: HTTPConnection, principal: SandboxesCaller) -> Backend:
+async def _sandboxes(connection: HTTPConnection, bearer: _Bearer, header: _Header) -> Backend:
+    principal = await principal_of(connection)
+    principal.require("sandboxes")
     return services_of(connection).backend_for(principal)
 
 
 # What a route asks for to speak to the caller's sandboxes.
 CallersBackend = Annotated[Backend, Depends(_sandboxes)]
-ServicesOf = Annotated[AppServices, Depends(services_of)]
-StoresOf = Annotated[Services, Depends(stores_of)]
+
+
+# Asynchronous, though they wait for nothing: FastAPI would ask a thread for each of the others.
+async def _services(connection: HTTPConnection) -> AppServices:
+    return services_of(connection)
+
+
+async def _stores(connection: HTTPConnection) -> Services:
+    return stores_of(connection)
+
+
+ServicesOf = Annotated[AppServices, Depends(_services)]
+StoresOf = Annotated[Services, Depends(_stores)]
