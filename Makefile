@@ -17,7 +17,7 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
+test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
@@ -38,7 +38,7 @@ reference: $(VENV)/.installed-dev ## write the reference pages anew, from the do
 	@$(BIN)/python docs/http_reference.py --write
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) tests/node/node_modules tests/alone/packages .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) tests/node/node_modules tests/alone/packages tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -63,6 +63,15 @@ tests/node/node_modules/.installed: tests/node/package.json | programs
 tests/alone/packages/.installed: tests/alone/requirements.txt | $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/alone/packages -r $<
 	@touch $@
+
+tests/alone/node_modules/.installed: tests/alone/package.json | programs
+	@command -v npm >/dev/null || exit 0; set -e; \
+	npm --prefix tests/alone install --silent --ignore-scripts --no-package-lock; \
+	rm -rf tests/alone/node_modules/@librechat/agents; mkdir -p tests/alone/node_modules/@librechat/agents; \
+	cd tests/alone/node_modules/@librechat; \
+	npm pack --silent @librechat/agents@3.9.2 >/dev/null; \
+	tar -xzf librechat-agents-*.tgz -C agents --strip-components 1; rm librechat-agents-*.tgz; \
+	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, a PostgreSQL server, and npm. Installed where apt-get may be
 # used; elsewhere the tests that need a missing one say so.
