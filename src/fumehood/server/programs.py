@@ -12,7 +12,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -258,10 +258,11 @@ async def open_workbench(
             await asyncio.shield(_end(bench, count))
 
 
-async def _end(bench: Workbench, count: object) -> None:
-    assert callable(count)
-    count(await bench.execution())
-    await bench.backend.kill(bench.sandbox_id, wait=False)
+async def _end(bench: Workbench, count: Callable[[Execution], None]) -> None:
+    try:
+        count(await bench.execution())
+    finally:
+        await bench.backend.kill(bench.sandbox_id, wait=False)
 
 
 def limits_within(principal: Principal, **wanted: float) -> Limits:
