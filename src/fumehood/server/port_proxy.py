@@ -8,64 +8,29 @@ in. Whether the caller may come is decided before (`port_access.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import h11
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from fumehood.backends.base import Backend
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import SandboxError
+from fumehood.server.port_headers import Header, PortTarget, inner_headers, outer_headers
 from fumehood.server.port_websocket import carry_websocket
+from fumehood.server.streaming import ended, send_bytes
 from fumehood.service_errors import BadGatewayError
 
-# RFC 9110, 7.6.1: what is between two neighbours only.
-_HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-_SECRETS = frozenset({"authorization", "x-api-key", "x-access-token", "e2b-traffic-access-token", "cookie"})
 _MAX_HEAD_BYTES = 64 * 1024
-# Guest pages in the server's own origin: scripts run, but in an origin of their own that nothing trusts.
-_SANDBOX_POLICY = (
-    "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads allow-pointer-lock"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortTarget:
-    """Where a request goes, and how it came there.
-
-    Attributes:
-        sandbox_id: The sandbox.
-        port: The port of its loopback.
-        path: Path and query for the server inside, as they were sent.
-        prefix: What of the outer path is not seen inside.
-        own_origin: True when the sandbox has a host name of its own, so that its pages and cookies are apart
-            from the server's.
-        keep_credentials: True when headers with credentials are meant for the server inside, because none of
-            them was needed to come here.
-    """
-
-    sandbox_id: str
-    port: int
-    path: str
-    prefix: str = ""
-    own_origin: bool = False
-    keep_credentials: bool = False
+_MAX_INTERIM = 32
+_LAST_STATUS = 599
+# Of no use to anybody who has gone.
+_GONE = 499
+_T = TypeVar("_T")
 
 
 async def proxy_http(backend: Backend, target: PortTarget, request: Request) -> Response:
@@ -101,49 +66,6 @@ async def proxy_websocket(backend: Backend, target: PortTarget, websocket: WebSo
         await stream.close()
 
 
-def inner_headers(connection: HTTPConnection, target: PortTarget) -> list[tuple[str, str]]:
-    """Returns the headers that the server inside gets to see."""
-    named = {word.strip().lower() for word in connection.headers.get("connection", "").split(",")}
-    dropped = _HOP_BY_HOP | named | {"host"} | (frozenset() if target.keep_credentials else _SECRETS)
-    headers = [(name, value) for name, value in connection.headers.items() if name.lower() not in dropped]
-    outer = connection.url
-    return [
-        # Development servers refuse names that they do not know.
-        ("host", f"localhost:{target.port}"),
-        *headers,
-        ("x-forwarded-host", outer.netloc),
-        ("x-forwarded-proto", outer.scheme),
-        ("x-forwarded-prefix", target.prefix),
-    ]
-
-
-def outer_headers(
-    headers: Iterable[tuple[bytes, bytes]], request: Request, target: PortTarget
-) -> list[tuple[bytes, bytes]]:
-    """Returns the headers of an answer as the client gets them."""
-    kept = [
-        (name, value)
-        for name, value in headers
-        if name.decode("latin-1") not in _HOP_BY_HOP and name != b"service-worker-allowed"
-    ]
-
-    if target.own_origin:
-        # A cookie for the whole domain would reach other people's sandboxes.
-        return [
-            (name, value) for name, value in kept if name != b"set-cookie" or b"domain" not in value.lower()
-        ]
-
-    kept = [(name, value) for name, value in kept if name != b"set-cookie"]
-    kept.append((b"content-security-policy", _SANDBOX_POLICY.encode()))
-    kept.append((b"cross-origin-resource-policy", b"cross-origin"))
-
-    if request.headers.get("origin") == "null":
-        # A page of this very server, in the origin of its own that the policy gave it.
-        kept.append((b"access-control-allow-origin", b"null"))
-
-    return kept
-
-
 class _Exchange:
     """One request and its answer on one connection."""
 
@@ -167,49 +89,94 @@ class _Exchange:
             await self._stream.write(self._http.send(head) or b"")
             # The server inside may answer before it has read everything.
             self._sending = asyncio.create_task(self._send_body(has_body))
-            answer = await self._head()
+            answer = await self._unless_gone(self._head())
         except h11.ProtocolError as error:
             raise BadGatewayError(port=self._target.port, reason=str(error)) from None
 
-        return _Carried(self, answer.status_code, outer_headers(answer.headers, self._request, self._target))
+        if answer is None:
+            await self.close()
+            return Response(status_code=_GONE)
+
+        kept = outer_headers(answer.status_code, answer.headers, self._request, self._target)
+        return _Carried(self, answer.status_code, kept)
+
+    async def carry(self, send: Send) -> None:
+        """Sends the body of the answer, until it ends or the client goes."""
+        await self._unless_gone(self._carry(send))
 
     async def close(self) -> None:
         """Ends the connection, whatever is under way on it."""
         if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+            await ended(self._sending)
 
         await self._stream.close()
 
-    async def _send_body(self, has_body: bool) -> None:
-        try:
-            if has_body:
-                async for chunk in self._request.stream():
-                    if chunk:
-                        await self._stream.write(self._http.send(h11.Data(data=chunk)) or b"")
+    async def _unless_gone(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Returns what comes of it, or None when the client has gone before."""
+        assert self._sending is not None
+        task = asyncio.create_task(work)
 
-            await self._stream.write(self._http.send(h11.EndOfMessage()) or b"")
-        except (BrokenPipeError, SandboxError):
-            # It wants no more; its answer says why.
+        try:
+            await asyncio.wait({task, self._sending}, return_when=asyncio.FIRST_COMPLETED)
+
+            if task.done():
+                return task.result()
+
+            # More came than the client may send, for one.
+            self._sending.result()
+            return None
+        finally:
+            await ended(task)
+
+    async def _send_body(self, has_body: bool) -> None:
+        """Sends what the client sends, and returns when the client has gone: nobody else reads what comes of it."""
+        try:
+            await self._pass_in(has_body)
+        except ClientDisconnect:
             return
+        except (BrokenPipeError, SandboxError, h11.ProtocolError):
+            # It wants no more; its answer says why.
+            pass
+
+        while (await self._request.receive())["type"] != "http.disconnect":
+            continue
+
+    async def _pass_in(self, has_body: bool) -> None:
+        if has_body:
+            async for chunk in self._request.stream():
+                if chunk:
+                    await self._stream.write(self._http.send(h11.Data(data=chunk)) or b"")
+
+        await self._stream.write(self._http.send(h11.EndOfMessage()) or b"")
+
+    async def _carry(self, send: Send) -> None:
+        while isinstance(event := await self._next(), h11.Data):
+            # Raised here, an error breaks the answer off, so that the client does not take it for the whole.
+            await send_bytes(bytes(event.data), send)
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _head(self) -> h11.Response:
-        while True:
+        for _ in range(_MAX_INTERIM):
             event = await self._next()
 
             if isinstance(event, h11.Response):
-                return event
+                return self._checked(event)
 
             # 1xx are between neighbours; anything else cannot come before a head.
             if not isinstance(event, h11.InformationalResponse):
-                raise BadGatewayError(
-                    port=self._target.port, reason="it closed the connection without an answer"
-                )
+                raise self._refused("it closed the connection without an answer")
 
-    async def body(self) -> AsyncGenerator[bytes, None]:
-        """Yields the body of the answer; raises where it breaks off, so that the client sees it break off."""
-        while isinstance(event := await self._next(), h11.Data):
-            yield bytes(event.data)
+        raise self._refused("it sent interim answers without an end")
+
+    def _checked(self, answer: h11.Response) -> h11.Response:
+        if answer.status_code > _LAST_STATUS:
+            raise self._refused(f"its status is {answer.status_code}")
+
+        return answer
+
+    def _refused(self, reason: str) -> BadGatewayError:
+        return BadGatewayError(port=self._target.port, reason=reason)
 
     async def _next(self) -> h11.Event | None:
         """Returns what comes next of the answer, or None when the connection has become another protocol."""
@@ -219,17 +186,21 @@ class _Exchange:
         return event if isinstance(event, h11.Event) else None
 
 
-class _Carried(StreamingResponse):
+class _Carried(Response):
     """The answer of the server inside; the connection to it ends with the answer, also when nobody waits for it."""
 
-    def __init__(self, exchange: _Exchange, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        super().__init__(exchange.body(), status)
+    def __init__(self, exchange: _Exchange, status: int, headers: list[Header]) -> None:
+        self.status_code = status
+        self.background = None
         self.raw_headers = headers
         self._exchange = exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer."""
         try:
-            await super().__call__(scope, receive, send)
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await self._exchange.carry(send)
         finally:
             await self._exchange.close()

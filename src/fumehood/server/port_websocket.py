@@ -22,6 +22,8 @@ from fumehood.errors import SandboxError
 from fumehood.service_errors import BadGatewayError
 
 _MAX_MESSAGE_BYTES = 16 << 20
+# Until then nobody would notice that the client has gone.
+_HANDSHAKE_SECONDS = 30.0
 _NORMAL = 1000
 _GOING_AWAY = 1001
 # Codes that stand for the lack of one and are never sent (RFC 6455, 7.4.1).
@@ -50,7 +52,13 @@ async def carry_websocket(
         BadGatewayError: The server inside refused, or does not speak WebSocket.
     """
     inner = _Inner(stream, port, path, list(websocket.scope.get("subprotocols", ())))
-    await inner.shake_hands(headers)
+
+    try:
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            await inner.shake_hands(headers)
+    except TimeoutError:
+        raise BadGatewayError(port=port, reason=f"no handshake within {_HANDSHAKE_SECONDS:g} s") from None
+
     await websocket.accept(subprotocol=inner.subprotocol)
     tasks = [
         asyncio.create_task(_outward(inner, websocket)),
@@ -77,7 +85,8 @@ class _Inner:
             subprotocols=subprotocols or None,  # type: ignore[arg-type]
             max_size=_MAX_MESSAGE_BYTES,
         )
-        self._parts: list[bytes] = []
+        self._message = bytearray()
+        self._early: list[Frame] = []
         self._is_text = False
 
     @property
@@ -100,7 +109,11 @@ class _Inner:
             if self._protocol.handshake_exc is not None or not await self._receive():
                 break
 
-            if any(isinstance(event, Response) for event in self._protocol.events_received()):
+            events = self._protocol.events_received()
+            # What the server inside says first may come with its handshake.
+            self._early = [event for event in events if isinstance(event, Frame)]
+
+            if any(isinstance(event, Response) for event in events):
                 break
 
         if self._protocol.state is not State.OPEN:
@@ -115,16 +128,17 @@ class _Inner:
         for frame in frames:
             if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
                 self._is_text = frame.opcode is Opcode.TEXT
-                self._parts = []
+                self._message.clear()
 
             if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 continue
 
-            self._parts.append(bytes(frame.data))
+            # Not a list: fragments may be as many as the guest likes, and empty.
+            self._message += frame.data
 
             if frame.fin:
-                data = b"".join(self._parts)
-                self._parts = []
+                data = bytes(self._message)
+                self._message.clear()
                 whole.append(data.decode("utf-8", "replace") if self._is_text else data)
 
         return whole
@@ -132,7 +146,8 @@ class _Inner:
     async def receive(self) -> list[str | bytes] | None:
         """Waits for messages; None when the connection has ended."""
         while True:
-            frames = [event for event in self._protocol.events_received() if isinstance(event, Frame)]
+            frames, self._early = self._early, []
+            frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
 
             if whole := await self.messages(frames):
                 return whole

@@ -15,7 +15,8 @@ from fumehood.compat.e2b.answers import closed_port_answer, plain_answer, sandbo
 from fumehood.compat.e2b.callers import Callers
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, PortClosedError
-from fumehood.server.port_proxy import PortTarget, proxy_http, proxy_websocket
+from fumehood.server.port_headers import PortTarget
+from fumehood.server.port_proxy import proxy_http, proxy_websocket
 from fumehood.service_errors import ForbiddenError
 
 

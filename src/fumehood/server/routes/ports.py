@@ -31,7 +31,8 @@ from fumehood.server.port_access import (
     read_signed_part,
     signed_part,
 )
-from fumehood.server.port_proxy import PortTarget, proxy_http, proxy_websocket
+from fumehood.server.port_headers import PortTarget
+from fumehood.server.port_proxy import proxy_http, proxy_websocket
 from fumehood.server.problems import (
     MEDIA_TYPE,
     answer_error,
