@@ -94,7 +94,8 @@ class InvalidArgumentError(FumehoodError, ValueError):
     code = "invalid_argument"
 
     def __init__(self, *, field: str, value: object, allowed: str) -> None:
-        self.field = field
+        # A name within it may be one that the caller has made up.
+        self.field = field = visible_line(field)
         self.allowed = allowed
         super().__init__(f"{field}={visible_line(repr(value))} is refused", hint=f"{field} takes {allowed}")
 

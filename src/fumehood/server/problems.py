@@ -20,10 +20,14 @@ from starlette.routing import Match
 
 from fumehood.errors import FumehoodError
 from fumehood.serialise import as_data
+from fumehood.text import visible_line
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:fumehood:problem:"
 
+_FAULTS = 20
+_DEPTH = 16
+_NAME = 200
 # By stable code; what is not here is the server's own fault.
 STATUS_BY_CODE: Mapping[str, int] = {
     "invalid_argument": 422,
@@ -147,9 +151,15 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
 async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
     """Answers a request that does not have the described form: which field, and why."""
     assert isinstance(error, RequestValidationError)
+    # Names that the caller has made up are among them: no answer is as large as what it refuses.
     faults = [
-        {"field": ".".join(map(str, fault["loc"][1:])) or str(fault["loc"][0]), "reason": fault["msg"]}
-        for fault in error.errors()[:20]
+        {
+            "field": visible_line(
+                ".".join(str(part)[:_NAME] for part in fault["loc"][1:][:_DEPTH]) or str(fault["loc"][0])
+            ),
+            "reason": visible_line(fault["msg"]),
+        }
+        for fault in error.errors()[:_FAULTS]
     ]
     detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
     body = plain_problem(422, "invalid_argument", detail, request_id_of(request))

@@ -44,7 +44,7 @@ EVENTS: Form = "text/event-stream"
 _FORMS: Mapping[str, Form] = {NDJSON: NDJSON, EVENTS: EVENTS}
 
 # More than all that an execution with the default limits may keep, so only endless updates reach it.
-_MAX_WAITING_BYTES = 80 * MIB
+MAX_WAITING_BYTES = 80 * MIB
 # How long an error may take to still become the status of the answer.
 _FIRST_SECONDS = 1.0
 _KEEPALIVE_SECONDS = 15.0
@@ -120,7 +120,7 @@ async def stream_response(
 
 async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
     """Returns an answer that gives the events of an execution, which nobody can tell to wait, as lines."""
-    return await stream_response(request, _event_lines(events), _MAX_WAITING_BYTES)
+    return await stream_response(request, _event_lines(events), MAX_WAITING_BYTES)
 
 
 async def _event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
@@ -137,7 +137,7 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 async def heard(
-    events: AsyncGenerator[Event, None], max_waiting_bytes: int = _MAX_WAITING_BYTES
+    events: AsyncGenerator[Event, None], max_waiting_bytes: int = MAX_WAITING_BYTES
 ) -> AsyncGenerator[Event, None]:
     """Gives events as they come, and never lets more of them wait for the reader than a bound.
 

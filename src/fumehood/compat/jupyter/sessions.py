@@ -5,6 +5,7 @@ Runs in the server process. A session belongs to the key that made it and lasts 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,9 @@ from fumehood.service_errors import OverloadedError
 
 _MAX_SESSIONS = 10_000
 _MAX_CHARACTERS = 4096
+# No key takes the places of all the others.
+_MAX_SESSIONS_OF_KEY = 1000
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ class NotebookSessions:
         Raises:
             OverloadedError: There are too many.
         """
-        if len(self._sessions) >= _MAX_SESSIONS:
+        if len(self._sessions) >= _MAX_SESSIONS or len(self.all_of(owner)) >= _MAX_SESSIONS_OF_KEY:
             raise OverloadedError(
                 reason="it keeps as many notebook sessions as it may", retry_after_seconds=60.0
             )
@@ -131,7 +135,8 @@ def read_text(content: Mapping[str, Any], name: str, default: str | None = None)
     if value is None and default is not None:
         return default
 
-    if not isinstance(value, str) or len(value) > _MAX_CHARACTERS:
+    # Halves of characters could not be written into any answer.
+    if not isinstance(value, str) or len(value) > _MAX_CHARACTERS or _HALVES.search(value):
         raise InvalidArgumentError(
             field=name, value=value, allowed=f"text of at most {_MAX_CHARACTERS} characters"
         )

@@ -25,7 +25,14 @@ from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import AppServices
-from fumehood.server.streaming import NDJSON, event_data, is_stream_wanted, stream_response, unless_gone
+from fumehood.server.streaming import (
+    MAX_WAITING_BYTES,
+    NDJSON,
+    event_data,
+    is_stream_wanted,
+    stream_response,
+    unless_gone,
+)
 
 router = guarded_router("execute", "/v1")
 _PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)
@@ -45,7 +52,7 @@ async def execute(
     backend = services.backend_for(principal)
     if is_stream_wanted(request):
         events = _followed(services, principal, backend, body)
-        return await stream_response(request, events)
+        return await stream_response(request, events, MAX_WAITING_BYTES)
 
     reply = await unless_gone(request, _run(services, principal, backend, body))
     return Response(json.dumps(as_data(reply)), media_type="application/json")
