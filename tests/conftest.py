@@ -71,7 +71,7 @@ class RunningHost:
     def __init__(self, folder: Path, **flags: object) -> None:
         self.folder = folder
         self.socket = folder / "run" / "host.sock"
-        given = {"socket": self.socket, "state_folder": folder / "state", "pool_size": 1, **flags}
+        given = {"socket": self.socket, "state_folder": folder / "state", "pool_size": 0, **flags}
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         argv = [sys.executable, "-m", "fumehood", "host", *_flags(given)]
         self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)

@@ -38,6 +38,12 @@ SLACK = 3
 MIB = 1 << 20
 
 
+@pytest.fixture
+def start_server(start_server: Start) -> Start:
+    """Starts servers that have nothing but what these tests need, for the sake of time."""
+    return lambda *given, **flags: start_server(*given, **{"pool_size": 0, "dialects": "", **flags})
+
+
 def begin_to_end(server: Any, api: httpx2.Client) -> None:
     """Send the signal, and wait until it is heard."""
     server.process.send_signal(signal.SIGTERM)
@@ -174,13 +180,13 @@ def test_a_damaged_database_is_put_aside(start_server: Start, tmp_path: Path, da
     """Row X07: the server starts, says so, and leaves the old file to whoever wants to look at it."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    first = start_server(state, pool_size=0)
+    first = start_server(state)
     first.stop()
     file = state / "fumehood.db"
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2] if damage == "truncated" else b"\x00garbage" * 1000)
 
-    second = start_server(state, pool_size=0)
+    second = start_server(state)
 
     with client_of(second) as api:
         assert api.post("/v1/keys", json={"name": "k"}).status_code == 201
@@ -226,7 +232,7 @@ def settles(api: httpx2.Client, before: dict[str, float]) -> None:
 
 def test_a_reader_who_does_not_read_costs_others_nothing(start_server: Start) -> None:
     """Row X10: what waits for it is bounded, its neighbours are answered, and its end frees all."""
-    server = start_server(pool_size=0)
+    server = start_server()
 
     with client_of(server) as api:
         limits = {"stdout_bytes": 64 * MIB}
@@ -255,7 +261,7 @@ def test_a_reader_who_does_not_read_costs_others_nothing(start_server: Start) ->
 
 def test_a_client_that_is_gone_ends_what_it_followed(start_server: Start) -> None:
     """Row X11: its execution is interrupted, the sandbox and its variables are there for the next."""
-    server = start_server(pool_size=0)
+    server = start_server()
 
     with client_of(server) as api:
         sandbox_id = new_sandbox(api)
@@ -275,7 +281,7 @@ def test_a_client_that_is_gone_ends_what_it_followed(start_server: Start) -> Non
 
 def test_the_same_request_id_names_two_requests(start_server: Start) -> None:
     """Row X11: it is for logs; what must happen once has an idempotency key."""
-    server = start_server(pool_size=0)
+    server = start_server()
 
     with client_of(server) as api:
         headers = {"X-Request-Id": "again"}
@@ -290,7 +296,7 @@ def test_the_same_request_id_names_two_requests(start_server: Start) -> None:
 
 def test_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> None:
     """Row X11, half-open: the kernel gives such a connection up within a minute and a half."""
-    server = start_server(pool_size=0)
+    server = start_server()
 
     with client_of(server) as api:
         assert api.get("/healthz").status_code == 200
@@ -311,7 +317,7 @@ def test_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> None:
 
 def test_calls_that_are_given_up_at_any_moment_end_once(start_server: Start) -> None:
     """Some dozens of each, at random offsets; afterwards nothing of them is there."""
-    server = start_server(pool_size=2)
+    server = start_server()
     dice = random.Random(14)
 
     with client_of(server) as api:
