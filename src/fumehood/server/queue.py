@@ -66,22 +66,22 @@ class FairQueue:
             self._mean_seconds += _MEAN_WEIGHT * (taken - self._mean_seconds)
             self._leave()
 
-    def expected_seconds(self) -> float:
-        """Estimates how long a run that comes now would wait."""
+    def expected_seconds(self, key_id: str) -> float:
+        """Estimates how long a run of this key that comes now would wait."""
         if self.running < self.places:
             return 0.0
 
-        return (self._waiting + 1) * self._mean_seconds / self.places
+        # Each key has its turn before this one has another.
+        own = len(self._queues.get(key_id, ()))
+        ahead = sum(min(len(queue), own + 1) for queue in self._queues.values())
+        return (ahead + 1) * self._mean_seconds / self.places
 
     async def _enter(self, key_id: str, timeout_seconds: float) -> None:
         if self.running < self.places and not self._waiting:
             self.running += 1
             return
 
-        expected = self.expected_seconds()
-
-        if self._waiting >= self.capacity:
-            raise OverloadedError(reason=f"{self._waiting} runs wait", retry_after_seconds=max(expected, 1.0))
+        expected = self.expected_seconds(key_id)
 
         # Twice, because an estimate is no promise.
         if expected > 2 * timeout_seconds:
@@ -89,7 +89,28 @@ class FairQueue:
                 reason=f"a run would wait about {expected:.0f} s", retry_after_seconds=expected
             )
 
+        if self._waiting >= self.capacity:
+            self._make_room(key_id, expected)
+
         await self._wait(key_id, timeout_seconds)
+
+    def _make_room(self, key_id: str, expected_seconds: float) -> None:
+        """Ends the newest wait of the key with the most of them: a flood fills the queue for itself alone.
+
+        Raises:
+            OverloadedError: No other key has more than this one would have.
+        """
+        error = OverloadedError(
+            reason=f"{self._waiting} runs wait", retry_after_seconds=max(expected_seconds, 1.0)
+        )
+        longest = max(self._queues, key=lambda name: len(self._queues[name]), default=key_id)
+
+        if len(self._queues.get(longest, ())) <= len(self._queues.get(key_id, ())) + 1:
+            raise error
+
+        waiter = self._queues[longest][-1]
+        self._forget(longest, waiter)
+        waiter.ready.set_exception(error)
 
     async def _wait(self, key_id: str, timeout_seconds: float) -> None:
         waiter = _Waiter(asyncio.get_running_loop().create_future())
@@ -101,11 +122,11 @@ class FairQueue:
             async with asyncio.timeout(timeout_seconds):
                 await waiter.ready
         except BaseException as error:
-            if waiter.ready.done() and not waiter.ready.cancelled():
+            if not waiter.ready.done() or waiter.ready.cancelled():
+                self._forget(key_id, waiter)
+            elif waiter.ready.exception() is None:
                 # The place came in the same moment.
                 self._leave()
-            else:
-                self._forget(key_id, waiter)
 
             if isinstance(error, TimeoutError):
                 raise QueueTimeoutError(waited_seconds=time.monotonic() - begun) from None

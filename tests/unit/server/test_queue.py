@@ -93,7 +93,7 @@ async def test_who_cannot_be_served_in_time_is_told_at_once() -> None:
     tasks = [runs.start("a", str(number)) for number in range(3)]
     await _settle()
 
-    with pytest.raises(OverloadedError, match="would wait about 30 s"):
+    with pytest.raises(OverloadedError, match="would wait about 20 s"):
         async with queue.place("b", 1.0):
             raise AssertionError("there was no place")
 
@@ -134,3 +134,39 @@ async def test_a_waiter_that_gives_up_leaves_no_hole() -> None:
     await asyncio.gather(holder, early, late, last, return_exceptions=True)
     assert "last" in runs.begun
     assert (runs.queue.running, runs.queue.waiting) == (0, 0)
+
+
+@on_loop
+async def test_a_flood_fills_the_queue_for_itself_alone() -> None:
+    """Whoever has fewer waiting than another gets in, in the place of that one's newest."""
+    runs = Runs(FairQueue(places=1, capacity=10))
+    flood = [runs.start("flood", f"flood {number}") for number in range(12)]
+    await asyncio.sleep(0)
+    refused = [task for task in flood if task.done()]
+    # One runs and ten wait: the flood is not let in the place of its own.
+    assert [type(task.exception()) for task in refused] == [OverloadedError]
+    other = [runs.start("other", f"other {number}") for number in range(6)]
+    await asyncio.wait(other, return_when=asyncio.FIRST_COMPLETED)
+    assert runs.queue.waiting == 10
+    # They share the places evenly, and no more: the sixth would have more than its share.
+    assert [task.done() for task in other] == [False] * 5 + [True]
+    runs.go.set()
+    results = await asyncio.gather(*flood, *other, return_exceptions=True)
+    assert sum(isinstance(result, OverloadedError) for result in results) == 1 + 5 + 1
+    assert (runs.queue.running, runs.queue.waiting) == (0, 0)
+    # And they take turns.
+    assert [name.split()[0] for name in runs.begun[1:11]] == ["flood", "other"] * 5
+
+
+@on_loop
+async def test_a_flood_lengthens_its_own_wait_alone() -> None:
+    runs = Runs(FairQueue(places=1, capacity=1000))
+    flood = [runs.start("flood", "flood") for _ in range(500)]
+    await asyncio.sleep(0)
+    assert runs.queue.expected_seconds("flood") > 100 * runs.queue.expected_seconds("other")
+    # It would have been told that it cannot be through in time.
+    patient = runs.start("other", "other", timeout_seconds=1.0)
+    await asyncio.sleep(0)
+    assert not patient.done()
+    runs.go.set()
+    await asyncio.gather(*flood, patient)
