@@ -73,8 +73,9 @@ tests/alone/node_modules/.installed: tests/alone/package.json | programs
 	tar -xzf librechat-agents-*.tgz -C agents --strip-components 1; rm librechat-agents-*.tgz; \
 	touch ../.installed
 
-# What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, a PostgreSQL server, and npm. Installed where apt-get may be
-# used; elsewhere the tests that need a missing one say so.
+# What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
+# what checks unit files and containers' privileges. Installed where apt-get may be used; elsewhere the tests that need a
+# missing one say so.
 programs:
 	@missing=""; \
 	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
@@ -82,6 +83,8 @@ programs:
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
+	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
+	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing:$$missing"; \
