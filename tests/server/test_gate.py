@@ -77,6 +77,9 @@ def test_w01_the_token_opens(client: httpx2.Client, server: Any) -> None:
         ("localhost.evil.test", False),
         ("192.168.1.1", False),
         ("127.0.0.1.evil.test", False),
+        ("localhost:80@evil.test", False),
+        ("localhost:evil.test", False),
+        ("[[localhost]]", False),
         ("", False),
     ],
 )

@@ -26,6 +26,7 @@ from fumehood.service_errors import ServerEndingError
 _LOG = logging.getLogger("fumehood.server")
 _FAULT = "the server failed; its log says more under this request's id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:@/\[\]]*))(?::[0-9]{1,5})?", re.ASCII)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -143,7 +144,10 @@ class Gate:
             await _refuse(scope, send, 500, "internal", _FAULT, request_id)
         finally:
             route = getattr(scope.get("route"), "path", "")
-            self._observe(scope["method"], route, status, time.monotonic() - begun)
+            seconds = time.monotonic() - begun
+            self._observe(scope["method"], route, status, seconds)
+            # Never the address itself: tokens and signatures stand in some.
+            _LOG.debug("%s %s %d in %.4f s: %s", scope["method"], route or "-", status, seconds, request_id)
 
     def _bound(self, scope: Scope) -> int:
         if self._is_upload(scope["method"], scope["path"]):
@@ -174,8 +178,12 @@ class Gate:
         if self._any_host:
             return True
 
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        name = name.strip("[]")
+        found = _HOST.fullmatch(host)
+
+        if found is None:
+            return False
+
+        name = found[1] or found[2]
         domain = self._settings.domain.lower().partition(":")[0]
         return name in self._hosts or bool(domain and (name == domain or name.endswith(f".{domain}")))
 

@@ -118,7 +118,8 @@ def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]
         lifespan="off",
         log_config=None,
         log_level=settings.log_level,
-        access_log=settings.log_level == "debug",
+        # It would hold whole addresses; the gate has one without.
+        access_log=False,
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,

@@ -6,6 +6,7 @@ their own. Both cookies are closed to scripts and to other sites.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs
 
@@ -27,6 +28,7 @@ from fumehood.service_errors import ForbiddenError
 
 _MAX_FORM_BYTES = 8192
 _MAX_FIELDS = 8
+_FORM_SECONDS = 10.0
 _TEXT = (
     "This is fumehood, which speaks the API of a Jupyter server.\n"
     "Clients send the token as `Authorization: token TOKEN`, or post it here as `password` with `_xsrf`.\n"
@@ -57,7 +59,13 @@ class LoginRoutes:
         return response
 
     async def _log_in(self, request: Request) -> Response:
-        form = _read_form(await read_body(request, _MAX_FORM_BYTES))
+        # Whoever logs in is a stranger, who may not hold a request open.
+        try:
+            async with asyncio.timeout(_FORM_SECONDS):
+                form = _read_form(await read_body(request, _MAX_FORM_BYTES))
+        except TimeoutError:
+            return Response(status_code=408, headers={"Connection": "close"})
+
         xsrf = request.cookies.get(XSRF_COOKIE, "")
 
         if not same_secret(form.get("_xsrf", [""])[0], xsrf):
