@@ -388,3 +388,76 @@ def test_w10_no_token_is_ever_logged(start_server: Callable[..., Any]) -> None:
     # Control: it has said a lot.
     assert "GET /v1/info" in said
     assert [secret for secret in secrets if secret in said] == []
+
+
+BOMBED = (
+    "/v1/execute",
+    "/v1/sandboxes",
+    "/v1/keys",
+    "/run_code",
+    "/run_jupyter",
+    "/sandboxes",
+    "/librechat/exec",
+    "/replit",
+)
+
+
+@pytest.mark.parametrize("path", BOMBED)
+def test_w08_a_small_body_does_not_become_a_large_one(client: httpx2.Client, server: Any, path: str) -> None:
+    """Empty lists cost thirty times in memory what they cost on the wire."""
+    headers = {**server.headers, "Content-Type": "application/json"}
+
+    for filling in (b"[],", b'"",', b"{},"):
+        body = b'{"code": "1", "x": [' + filling * 700_000 + b"0]}"
+        answer = client.post(path, content=body, headers=headers)
+        assert answer.status_code in (400, 422), answer.text
+        assert "values" in answer.text
+
+
+def test_w08_text_may_be_as_long_as_it_likes(client: httpx2.Client, server: Any) -> None:
+    """Control: a table of two million cells, in a file and in quotes, is one value."""
+    table = '1,"[{",' * 1_000_000
+    body = {"code": "print(len(open('t').read()))", "files": {"t": {"text": table}}}
+    answer = client.post("/v1/execute", json=body, headers=server.headers)
+    assert answer.json()["execution"]["logs"]["stdout"] == [f"{len(table)}\n"]
+
+
+# -- W07: what a guest has named and written, downloaded
+
+
+NAMES = ('a"b.html', "a\r\nSet-Cookie: x=1.svg", "\u00e4\u202e.xml", "x;y=z.pdf", "%0d%0a.html")
+
+
+def test_w07_downloads_are_shown_by_no_browser(
+    client: httpx2.Client, server: Any, api: httpx2.Client
+) -> None:
+    """Native, by a signed address, and by E2B's routes: whatever a guest has called it, also no name at all."""
+    made = client.post("/sandboxes", json={"templateID": "base"}, headers={"X-API-Key": server.token}).json()
+    place = f"/v1/sandboxes/{made['sandboxID']}"
+    named = {"E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"]}
+    code = f"for name in {NAMES!r}: open('/home/user/' + name, 'w').write('<script>alert(1)</script>')\n"
+    code += "open(b'/home/user/\\xff\\xfe.html', 'w').write('x')"
+    assert api.post(f"{place}/executions", json={"code": code}).json()["error"] is None
+    listed = [item["path"] for item in api.get(f"{place}/files").json()["items"]]
+    seen = 0
+
+    for path in {*listed, *(f"/home/user/{name}" for name in NAMES)}:
+        signed = api.post(f"{place}/files/sign", json={"path": path, "method": "GET"})
+        answers = [
+            api.get(f"{place}/files/content", params={"path": path}),
+            client.get("/files", params={"path": path}, headers=named),
+            *([httpx2.get(signed.json()["url"])] if signed.status_code == 200 else []),
+        ]
+
+        for answer in answers:
+            assert answer.status_code in (200, 400, 404, 409, 422), (path, answer.text)
+
+            if answer.status_code == 200:
+                seen += 1
+                assert answer.headers["content-disposition"].startswith("attachment;")
+                assert answer.headers["content-type"] == "application/octet-stream"
+                assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+                assert "set-cookie" not in answer.headers
+
+    assert seen >= 3 * len(NAMES)
+    api.delete(place)

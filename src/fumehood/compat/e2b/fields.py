@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.json_bodies import check_values
 
 _CAPITAL = re.compile(r"[A-Z]")
 
@@ -24,6 +25,8 @@ def read_object(data: bytes) -> Fields:
     Raises:
         InvalidArgumentError: It is no JSON object.
     """
+    check_values(data)
+
     try:
         value = json.loads(data) if data.strip() else {}
     except (ValueError, RecursionError):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.json_bodies import check_values
 
 _MAX_SECONDS = 86_400.0
 _MAX_FILES = 1000
@@ -55,6 +56,8 @@ def read_object(body: bytes) -> Mapping[str, Any]:
     Raises:
         InvalidArgumentError: It is something else.
     """
+    check_values(body)
+
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

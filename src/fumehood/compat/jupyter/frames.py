@@ -16,6 +16,7 @@ from typing import Any
 from fumehood.compat.jupyter.messages import JupyterMessage, checked
 from fumehood.errors import InvalidArgumentError
 from fumehood.serialise import as_data
+from fumehood.server.json_bodies import check_values
 
 V1_PROTOCOL = "v1.kernel.websocket.jupyter.org"
 _MAX_PARTS = 1024
@@ -104,6 +105,8 @@ def _check_count(count: int) -> None:
 
 
 def _loads(text: str | bytes) -> Mapping[str, Any]:
+    check_values(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+
     try:
         # NaN and infinity are no JSON, and no kernel gets to see them.
         value = json.loads(text, parse_constant=lambda _: None)

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.server.auth import token_of
+from fumehood.server.json_bodies import check_values
 from fumehood.server.principal import Principal
 from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
@@ -91,6 +92,8 @@ def read_object(body: bytes) -> Mapping[str, Any]:
     Raises:
         InvalidArgumentError: It is something else.
     """
+    check_values(body)
+
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.json_bodies import check_values
 
 _MAX_FILES = 1000
 
@@ -30,6 +31,8 @@ def read_code_exec(body: bytes) -> CodeExecCall:
     Raises:
         InvalidArgumentError: A field has the wrong form, or asks for what cannot be had here.
     """
+    check_values(body)
+
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.server.auth import principal_of
+from fumehood.server.json_bodies import check_values
 
 
 class GuardedRoute(APIRoute):
@@ -26,6 +27,11 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             await principal_of(request)
+
+            if _is_json(request):
+                # Kept by the request for whoever parses it next.
+                check_values(await request.body())
+
             return await handle(request)
 
         return guarded
@@ -45,6 +51,11 @@ class SignableRoute(APIRoute):
             return await handle(request)
 
         return guarded
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def guarded_router(tag: str, prefix: str = "") -> APIRouter:
