@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.routing import BaseRoute
+
+from fumehood.server.app import create_app
+from fumehood.server.assembly import open_services
+from fumehood.server.settings import ServerSettings
+
+from .walking import leaves
 
 _SECONDS = 60
 
@@ -50,3 +58,16 @@ def run(api: httpx2.Client, place: str) -> Callable[..., dict[str, Any]]:
         return execution
 
     return run_code
+
+
+@pytest.fixture(scope="module")
+def routes(tmp_path_factory: pytest.TempPathFactory) -> list[BaseRoute]:
+    """The routes of a server that speaks every dialect."""
+    folder = tmp_path_factory.mktemp("routes") / "state"
+    settings = ServerSettings(state_folder=str(folder), pool_size=0, token="t" * 20)
+
+    async def collect() -> list[BaseRoute]:
+        async with open_services(settings) as services:
+            return list(leaves(create_app(services).routes))
+
+    return asyncio.run(collect())

@@ -1,0 +1,43 @@
+"""The routes of an app, all of them, and how to ask each: for the tests that attack every one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import httpx2
+from starlette.routing import BaseRoute
+
+# What says nothing but that something is there: health of the server, and of dialects whose clients ask for it first.
+OPEN = {"/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
+REFUSED = {401, 403}
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+def leaves(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
+    """All routes, those of included routers and mounts as well."""
+    for route in routes:
+        inner = getattr(getattr(route, "original_router", route), "routes", None)
+
+        if inner:
+            yield from leaves(inner)
+        else:
+            yield route
+
+
+def filled(path: str) -> str:
+    """A path with something in the place of each parameter."""
+    return re.sub(r"\{[^}]*\}", "x", path.replace("{port}", "80"))
+
+
+def status_of_upgrade(client: httpx2.Client, path: str, headers: dict[str, str]) -> int:
+    """What a WebSocket handshake is answered with."""
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+
+    with client.stream("GET", path, headers={**upgrade, **headers}) as answer:
+        return answer.status_code
