@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from fumehood.server.connections import BoundedWebSocket, bounded_http, notice_lost_peers
+from fumehood.server.connections import BoundedWebSocket, bounded_http
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 _ENOUGH = 4 << 20
@@ -238,16 +238,3 @@ def test_w08_pings_of_one_who_does_not_read_end() -> None:
             return sent
 
     assert asyncio.run(send()) < 256 << 20
-
-
-def test_x11_peers_that_have_gone_are_noticed() -> None:
-    """What is accepted has the options of who listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        notice_lost_peers(listener)
-
-        with socket.create_connection(listener.getsockname()):
-            accepted, _ = listener.accept()
-
-            with accepted:
-                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000

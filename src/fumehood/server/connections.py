@@ -8,7 +8,6 @@ happens while a request is under way is the business of who answers it.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import OrderedDict
 from typing import ClassVar
 
@@ -23,18 +22,6 @@ _MAX_FRAGMENTS = 16_384
 _MAX_PONG_BYTES = 1 << 20
 _TOO_BIG = 1009
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-# A peer that has gone without a word is noticed after this long, whether something is being sent to it or not.
-_UNHEARD_MILLISECONDS = 120_000
-_PROBES = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
-
-
-def notice_lost_peers(listener: socket.socket) -> None:
-    """Has the kernel end connections whose peer does not answer; what is accepted inherits it."""
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNHEARD_MILLISECONDS)
-
-    for option, value in _PROBES.items():
-        listener.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def bounded_http(

@@ -15,7 +15,6 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
-from fumehood.server.connections import notice_lost_peers
 from fumehood.server.serving import BACKLOG, prepare_log, serve_app
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
@@ -60,7 +59,6 @@ def _listen(settings: ServerSettings) -> socket.socket:
     # Named as TCP, or asyncio would leave Nagle on for what it accepts: 40 ms for each small answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    notice_lost_peers(listener)
 
     # What is accepted inherits them.
     for level, option, value in _LIFE_SIGNS:

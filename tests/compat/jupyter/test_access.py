@@ -87,6 +87,24 @@ class TestLogin:
         form = {"_xsrf": xsrf, "password": password}
         return browser.post(f"{server.url}/login", data=form, timeout=SECONDS, allow_redirects=False)
 
+    def test_w09_a_token_that_logs_in_often_ends_its_own_sessions_alone(self, server, browser):
+        made = requests.post(
+            f"{server.url}/v1/keys", json={"name": "x"}, headers=server.headers, timeout=SECONDS
+        )
+        xsrf = self.begin(server, browser)
+        sessions = []
+
+        for password in [server.token, made.json()["token"]] + [server.token] * 101:
+            answer = self.log_in(server, browser, xsrf, password)
+            sessions.append(answer.cookies["fumehood-jupyter"])
+
+        def ask(session: str) -> int:
+            url, headers = f"{server.url}/api/kernels", {"X-XSRFToken": xsrf}
+            cookies = {"fumehood-jupyter": session}
+            return requests.get(url, headers=headers, cookies=cookies, timeout=SECONDS).status_code
+
+        assert [ask(sessions[index]) for index in (0, 1, 2, 3, -1)] == [403, 200, 403, 200, 200]
+
     def test_a_session_counts_with_the_header_of_its_login_only(self, server, browser):
         xsrf = self.begin(server, browser)
         assert self.log_in(server, browser, xsrf, server.token).status_code == 302

@@ -25,6 +25,7 @@ XSRF_COOKIE = "_xsrf"
 SESSION_SECONDS = 12 * 3600
 _XSRF_HEADER = "x-xsrftoken"
 _MAX_LOGINS = 10_000
+_MAX_LOGINS_OF_TOKEN = 100
 _SECRET_BYTES = 32
 _TOKEN_FIELD = "token"  # noqa: S105 - a field's name
 
@@ -85,6 +86,7 @@ class Callers:
             UnauthenticatedError: The token is nobody's.
         """
         await self.principal_of_token(token)
+        self._make_room(token)
         cookie = new_secret()
         self._logins[cookie] = Login(token, xsrf, time.monotonic() + SESSION_SECONDS)
 
@@ -92,6 +94,13 @@ class Callers:
             self._logins.popitem(last=False)
 
         return cookie
+
+    def _make_room(self, token: str) -> None:
+        """Ends the oldest sessions of a token that has many, so that it does not end those of others."""
+        own = [cookie for cookie, login in self._logins.items() if login.token == token]
+
+        for cookie in own[: max(0, len(own) - _MAX_LOGINS_OF_TOKEN + 1)]:
+            del self._logins[cookie]
 
     def _token_of_session(self, connection: HTTPConnection) -> str | None:
         cookie = connection.cookies.get(SESSION_COOKIE, "")
