@@ -71,3 +71,15 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[BaseRoute]:
             return list(leaves(create_app(services).routes))
 
     return asyncio.run(collect())
+
+
+@pytest.fixture(scope="module")
+def nothing_left(server: Any) -> Iterator[None]:
+    """Ends what requests that were not meant well have made all the same."""
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=_SECONDS) as client:
+        before = {item["id"] for item in client.get("/v1/sandboxes").json()["items"]}
+        yield
+
+        for item in client.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]:
+            if item["id"] not in before:
+                client.delete(f"/v1/sandboxes/{item['id']}")

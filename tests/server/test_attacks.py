@@ -19,6 +19,9 @@ from fumehood.server.settings import DIALECTS
 from .walking import METHODS, OPEN, REFUSED, filled, status_of_upgrade
 
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
 @pytest.fixture
 def client(server: Any) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=server.url, timeout=30) as client:

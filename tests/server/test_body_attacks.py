@@ -13,6 +13,9 @@ from starlette.routing import BaseRoute
 from .walking import METHODS, filled
 
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
 @pytest.fixture
 def client(server: Any) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=server.url, timeout=30) as client:
