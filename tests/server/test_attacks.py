@@ -18,7 +18,6 @@ from fumehood.server.settings import DIALECTS
 
 from .walking import METHODS, OPEN, REFUSED, filled, status_of_upgrade
 
-
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 

@@ -12,7 +12,6 @@ from starlette.routing import BaseRoute
 
 from .walking import METHODS, filled
 
-
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
