@@ -1,4 +1,4 @@
-"""The app: the gate, the native routes, the dialects, and what turns errors into answers.
+"""The app: the ingress, the native routes, the dialects, and what turns errors into answers.
 
 Runs in the server process. It knows no resource and no dialect by more than its name; `assembly.py` makes the
 services that it serves.
@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from fumehood.errors import FumehoodError
 from fumehood.server import problems
-from fumehood.server.gate import Gate
+from fumehood.server.ingress import Ingress
 from fumehood.server.openapi import complete_description
 from fumehood.server.routes import ROUTERS
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
@@ -37,7 +37,7 @@ def create_app(services: Services) -> FastAPI:
 
 
 def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: Iterable[BaseRoute]) -> FastAPI:
-    """Makes an app of these routers and routes, in this order, behind the gate."""
+    """Makes an app of these routers and routes, in this order, behind the ingress."""
     settings = services.settings
     app = FastAPI(
         title="fumehood",
@@ -69,7 +69,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
         app.add_middleware(HostNames, domain=settings.domain)
 
     app.add_middleware(
-        Gate,
+        Ingress,
         settings=settings,
         drain=services.drain,
         observe=services.metrics.observe,

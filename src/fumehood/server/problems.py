@@ -2,7 +2,7 @@
 
 Runs in the server process. A body says what the error says: code, message, hint, the typed fields, whether the
 outcome is unknown. It never holds a path, a stack or a secret of the host: what is not in the tree becomes
-`internal` and a line in the log under the request's id, which the gate sees to.
+`internal` and a line in the log under the request's id, which the ingress sees to.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def plain_problem(status: int, code: str, detail: str, request_id: str) -> dict[
 
 
 def request_id_of(request: HTTPConnection) -> str:
-    """Returns the id that the gate gave to this request."""
+    """Returns the id that the ingress gave to this request."""
     return str(request.scope.get("state", {}).get("request_id", ""))
 
 

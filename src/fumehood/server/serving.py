@@ -118,7 +118,7 @@ def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]
         lifespan="off",
         log_config=None,
         log_level=settings.log_level,
-        # It would hold whole addresses; the gate has one without.
+        # It would hold whole addresses; the ingress has one without.
         access_log=False,
         proxy_headers=False,
         server_header=False,

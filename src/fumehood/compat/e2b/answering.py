@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from fumehood.compat.e2b.answers import fault_answer
 from fumehood.compat.e2b.bodies import Inbox
-from fumehood.server.gate import BodyTooLargeError
+from fumehood.server.ingress import BodyTooLargeError
 from fumehood.server.problems import request_id_of
 
 _FIRST_REFUSAL = 400
@@ -32,7 +32,7 @@ async def answered(
     except ClientDisconnect:
         return
     except BodyTooLargeError:
-        # The gate's own affair.
+        # The ingress's own affair.
         raise
     except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
         response = fault_answer(request_id_of(request), error)

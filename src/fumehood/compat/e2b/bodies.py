@@ -1,7 +1,7 @@
 """A request's body: read whole within a bound, or as it comes, unpacked if it was packed.
 
-Runs in the server process. What the gate bounds is what came over the network; what is bounded here is what becomes of
-it in memory.
+Runs in the server process. What the ingress bounds is what came over the network; what is bounded here is what becomes
+of it in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.types import Message, Receive
 from fumehood.compat.e2b.fields import Fields, read_object
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
-from fumehood.server.gate import BodyTooLargeError
+from fumehood.server.ingress import BodyTooLargeError
 from fumehood.service_errors import RequestTooLargeError
 
 MAX_JSON_BYTES = 16 * MIB

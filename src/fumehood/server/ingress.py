@@ -1,4 +1,4 @@
-"""The gate: what every request passes before any route sees it, and every answer on its way out.
+"""The ingress: what every request passes before any route sees it, and every answer on its way out.
 
 Runs in the server process, as plain ASGI, for HTTP and WebSocket alike. It gives each request an id, refuses
 Hosts that are not ours (DNS rebinding) and browsers of other origins (CSRF), bounds the body as it streams,
@@ -48,7 +48,7 @@ class BodyTooLargeError(HTTPException):
         super().__init__(413, _too_large(maximum))
 
 
-class Gate:
+class Ingress:
     """The outermost part of the app.
 
     Args:
