@@ -136,7 +136,7 @@ def test_requirements_that_cannot_work_are_refused(tmp_path, text, value):
 def test_a_requirement_is_one_line():
     """A line break in it would be another option of pip."""
     with pytest.raises(InvalidArgumentError):
-        lines("six\n--index-url=http://elsewhere")
+        lines("six\n--find-links=http://elsewhere")
 
 
 @pytest.mark.parametrize("wanted", ["2.7", "3", "three", "", "3.8", "3.77", "/nowhere/python", sys.prefix])
