@@ -8,8 +8,10 @@ adds nothing of its own to what the supervisor does.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
@@ -42,6 +44,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.service_errors import OverloadedError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -71,7 +74,8 @@ class LocalBackend(LoopBound, Backend):
         caller_has_gone = False
 
         async def make() -> SandboxInfo:
-            made.append(await self._supervisor.create(spec))
+            with _naming_exhaustion():
+                made.append(await self._supervisor.create(spec))
 
             if caller_has_gone:
                 await end()
@@ -233,7 +237,8 @@ class LocalBackend(LoopBound, Backend):
         """Does something with a sandbox that runs."""
 
         async def work() -> _T:
-            return await verb(await self._supervisor.awake(sandbox_id))
+            with _naming_exhaustion():
+                return await verb(await self._supervisor.awake(sandbox_id))
 
         return await self._do(work)
 
@@ -248,7 +253,21 @@ class LocalBackend(LoopBound, Backend):
         return self._items(begin)
 
     async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return function(*args, **kwargs)
+        with _naming_exhaustion():
+            return function(*args, **kwargs)
+
+
+@contextmanager
+def _naming_exhaustion() -> Iterator[None]:
+    """Names what the host itself has run out of in the middle of a verb; any other fault stays what it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+
+        reason = "all files that the host may open are open"
+        raise OverloadedError(reason=reason, retry_after_seconds=1) from None
 
 
 def _unheard(_event: Event) -> None:
@@ -269,7 +288,8 @@ async def _followed(
                 break
 
         # Raises what the execution raised: the sandbox has failed, or has ended.
-        await task
+        with _naming_exhaustion():
+            await task
     finally:
         await _settled(task)
 

@@ -164,6 +164,7 @@ class LiveContext:
         host, limits, link = self._host, self._host.limits, process.link
         fields, payload = message
 
+        host.meter.open()
         # First of all, so that the guest works while the rest is made ready.
         running = link.execute({**fields, **self._after_interrupt()}, payload, lambda event: record(event))
         reading = host.meter.begin()

@@ -42,6 +42,18 @@ class Meter:
         self._clock = clock
         self._ask_cpu_seconds = ask_cpu_seconds
         self._asked_at_start: float | None = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Opens the counters before anything is sent: it is refused where no more files may be opened.
+
+        Raises:
+            OSError: The counters cannot be opened.
+        """
+        if not self._is_open:
+            self._guest.peak_memory_bytes(restart=True)
+            self._guest.cpu_time()
+            self._is_open = True
 
     def begin(self) -> Reading:
         """Reads the counters, and restarts the count of peak memory."""
