@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 SOURCES := src tests examples benchmarks
+# An environment of its own for each list of frameworks that can be installed together.
+FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench reference clean programs
@@ -17,7 +19,7 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
+test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) ## set up, then all tests (ARGS="-k name" passes options to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
@@ -38,7 +40,7 @@ reference: $(VENV)/.installed-dev ## write the reference pages anew, from the do
 	@$(BIN)/python docs/http_reference.py --write
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) tests/node/node_modules tests/alone/packages tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) .venv-frameworks tests/node/node_modules tests/alone/packages tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -53,6 +55,14 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --editable '.[data,server,postgres,otel]' --group check --group test --group clients --group bench
+	@touch $@
+
+# Agent frameworks are heavy, and their requirements clash with others'. uv is quick, but reads nothing of pip's
+# configuration: where it finds no index, pip installs.
+.venv-frameworks/%/.installed: tests/frameworks/%.txt pyproject.toml $(wildcard tests/frameworks/*/requirements.txt) | $(VENV)/.installed-dev
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-frameworks/$*
+	@$(BIN)/uv pip install --quiet --python .venv-frameworks/$*/bin/python --editable '.[data]' -r $< \
+		|| $(BIN)/python -m pip --python .venv-frameworks/$*/bin/python install --quiet --editable '.[data]' -r $<
 	@touch $@
 
 # Programs from npm that the tests run: servers and clients that are written in JavaScript.

@@ -23,6 +23,15 @@ FLOOR = (
     "templates.template",
 )
 PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless", "backends.streams")
+# Adapter of an agent framework -> what it imports of others.
+FRAMEWORKS: dict[str, set[str]] = {
+    "deepagents": {"deepagents"},
+    "dspy": {"dspy"},
+    "langchain": {"langchain_core"},
+    "llama_index": {"llama_index"},
+    "pydantic_ai": {"pydantic_ai"},
+    "smolagents": {"smolagents"},
+}
 FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
 
 _FLOOR = {f"fumehood.{name}" for name in FLOOR}
@@ -181,6 +190,9 @@ CONTRACT: dict[str, set[str]] = {
     },
     "fumehood.daemon.settings": {"fumehood.errors", "fumehood.limits", "fumehood.server.setting_fields"},
     "fumehood.__main__": {"fumehood.cli"},
+    # Adapters of agent frameworks see what every user sees, and never each other.
+    "fumehood.frameworks": set(),
+    **dict.fromkeys((f"fumehood.frameworks.{name}" for name in FRAMEWORKS), {"fumehood"}),
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
     "fumehood.compat.e2b": _FLOOR
@@ -228,6 +240,8 @@ FOREIGN = {
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
     "fumehood.compat": {"starlette"},
     "fumehood.compat.e2b": {"python_multipart", "starlette"},
+    # The extras of the frameworks.
+    **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
     # The extra `client`.
     "fumehood.backends.http_connection": {"httpx2", "websockets"},
 }
