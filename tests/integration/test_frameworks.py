@@ -6,7 +6,6 @@ A folder of tests/frameworks is one framework; a list beside the folders (`toget
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess

@@ -192,7 +192,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.__main__": {"fumehood.cli"},
     # Adapters of agent frameworks see what every user sees, and never each other.
     "fumehood.frameworks": set(),
-    **dict.fromkeys((f"fumehood.frameworks.{name}" for name in FRAMEWORKS), {"fumehood"}),
+    **{f"fumehood.frameworks.{name}": {"fumehood"} for name in FRAMEWORKS},
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
     "fumehood.compat.e2b": _FLOOR
