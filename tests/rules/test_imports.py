@@ -206,6 +206,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.compat.replit": _FLOOR | _PORT | {"fumehood.server"},
     # What its users import: a client that needs nothing of ours.
     "fumehood.compat.replit.client": set(),
+    # The tool for models stands on what every user has: the facade, and the thread that its synchronous face shares.
+    "fumehood.llm": {"fumehood", "fumehood.portal", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.
     "fumehood": _FLOOR
     | _PORT

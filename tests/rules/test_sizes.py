@@ -19,6 +19,8 @@ WIDE = {
     "fumehood.aio:AsyncSandbox.stream_code",
     "fumehood.commands:AsyncCommands.run",
     "fumehood.commands:Commands.run",
+    "fumehood.llm.interpreter:AsyncCodeInterpreter.__init__",
+    "fumehood.llm.interpreter:CodeInterpreter.__init__",
     "fumehood.oneshot:arun_code",
     "fumehood.oneshot:run_code",
     "fumehood.sandbox:Sandbox.__init__",

@@ -1,0 +1,93 @@
+"""Which files are new or changed since the last call: two listings compared, bounded and cheap.
+
+Runs in the host process. Looks where users find files, /home/user and /mnt/data, in both at once; hidden ones are left
+out. A tree with very many files is looked at less deeply the next time, so that a call stays a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import Iterable
+from datetime import datetime
+
+from fumehood import AsyncSandbox, FileError, FileInfo
+from fumehood.llm.result import FileChangeWord, ToolFile
+
+ROOTS = ("/mnt/data", "/home/user")
+_DEPTH = 4
+# More entries than this cost more time than the call itself.
+_MAX_ENTRIES = 2_000
+_TREES = ("__pycache__", "node_modules", "site-packages")
+
+_Stamp = tuple[int, datetime | None]
+
+
+class FileChanges:
+    """What lies in the sandbox, as it was seen last."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Stamp] | None = None
+        self._depths = dict.fromkeys(ROOTS, _DEPTH)
+
+    @property
+    def is_begun(self) -> bool:
+        """True when there is something to compare with."""
+        return self._seen is not None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that were there when it was looked last, below /mnt/data first."""
+        return tuple(sorted(self._seen or (), key=lambda path: (not path.startswith(ROOTS[0]), path)))
+
+    def know(self, file: FileInfo) -> None:
+        """Take a file that the host has written as seen."""
+        if self._seen is not None:
+            self._seen[file.path] = (file.size_bytes, file.modified_at)
+
+    async def look(self, sandbox: AsyncSandbox) -> list[ToolFile]:
+        """Return the files that are new or changed since the last look; none at the first."""
+        listings = await asyncio.gather(*(self._list(sandbox, root) for root in ROOTS))
+        found = {file.path: (file.size_bytes, file.modified_at) for listing in listings for file in listing}
+        before, self._seen = self._seen, found
+
+        if before is None or before == found:
+            return []
+
+        return [
+            _tool_file(path, stamp[0], "changed" if path in before else "new")
+            for path, stamp in sorted(found.items())
+            if before.get(path) != stamp
+        ]
+
+    async def _list(self, sandbox: AsyncSandbox, root: str) -> list[FileInfo]:
+        try:
+            entries = await sandbox.files.list(root, depth=self._depths[root])
+        except FileError:
+            return []
+
+        if len(entries) > _MAX_ENTRIES:
+            self._depths[root] = max(1, self._depths[root] - 1)
+
+        return list(_visible_files(entries, root))
+
+
+def mime_of(name: str) -> str:
+    """Return the type that a file's name tells."""
+    return mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
+
+
+def _visible_files(entries: Iterable[FileInfo], root: str) -> Iterable[FileInfo]:
+    for entry in entries:
+        if entry.type != "file" or entry.symlink_target is not None:
+            continue
+
+        below = entry.path[len(root) :]
+
+        if "/." not in below and not any(f"/{tree}/" in below for tree in _TREES):
+            yield entry
+
+
+def _tool_file(path: str, size: int, change: FileChangeWord) -> ToolFile:
+    name = path.rpartition("/")[2]
+    return ToolFile(name=name, path=path, size_bytes=size, mime=mime_of(name), change=change)

@@ -1,0 +1,76 @@
+"""What one call of the tool gave: the text that a model reads, its pictures and its files.
+
+Plain values of the host process. The text is made for a model and bounded; the complete `Execution` is there
+beside it. Texts, names and bytes come from a guest: they are data for the model, never a path of the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fumehood import Execution
+
+FileChangeWord = Literal["new", "changed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolImage:
+    """A picture for the model.
+
+    Attributes:
+        name: A name of our own, such as `image-1.png`.
+        mime: image/png or image/jpeg; the bytes begin as such a file does.
+        data: The bytes of the file.
+    """
+
+    name: str
+    mime: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFile:
+    """A file that is new, or was changed, since the last call.
+
+    Attributes:
+        name: Last part of the path.
+        path: Absolute path inside the sandbox.
+        size_bytes: Its size.
+        mime: Its type as its name says; `application/octet-stream` if it says nothing.
+        change: new or changed.
+        url: Where a user gets it, when it was published.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    mime: str
+    change: FileChangeWord = "new"
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What one call of the tool gave.
+
+    Attributes:
+        text: What the model reads: output, values, the error with a hint, files; within `max_text_chars`.
+        images: The pictures, in order, as many and as large as was allowed.
+        files: Files that are new or changed, at most as many as are listed in the text.
+        is_error: Whether the code failed, or was not run.
+        execution: What happened in full; None when nothing was run.
+        blocked_by: Why the scan refused the code; empty if it did not.
+        state_lost: Whether the variables of earlier calls are gone.
+    """
+
+    text: str
+    images: tuple[ToolImage, ...] = ()
+    files: tuple[ToolFile, ...] = ()
+    is_error: bool = False
+    execution: Execution | None = None
+    blocked_by: str = ""
+    state_lost: bool = False
+
+    def __str__(self) -> str:
+        return self.text

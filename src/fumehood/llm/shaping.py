@@ -1,0 +1,132 @@
+"""An `Execution` as a model reads it: output, values, the error with a hint, and a line for each picture and file.
+
+Runs in the host process; pure functions. The text is bounded as a whole: short parts stay whole, long ones share the
+room, each with its head, its tail and the number of characters between. Nothing of a guest is rendered: HTML, SVG and
+scripts are named, not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fumehood import Execution, Result, Truncation
+from fumehood.llm.hints import Surroundings, describe_error
+from fumehood.llm.images import ImageBounds, ImageShelf, oversized
+from fumehood.llm.result import ToolFile, ToolImage
+from fumehood.llm.tables import preview_table
+from fumehood.llm.wording import fair_shares, in_bytes, readable, shorten
+from fumehood.text import visible_line
+
+_NOTHING = "(no output; print a value, or end with an expression, to see it)"
+# What is told besides output may take this part of the room, however many files there are.
+_NOTES_SHARE = 0.25
+_MIN_CHARS = 500
+# Where a result says the same in several formats, the first of these is what a model reads.
+_TEXT_FORMATS = ("markdown", "text", "latex")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the text for the model is made.
+
+    Attributes:
+        max_text_chars: Characters of the whole text.
+        images: Bounds of the pictures.
+    """
+
+    max_text_chars: int
+    images: ImageBounds
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a model is told of one execution."""
+
+    text: str
+    images: tuple[ToolImage, ...]
+
+
+def tell(
+    execution: Execution, code: str, shape: Shape, around: Surroundings, notes: Sequence[str] = ()
+) -> Told:
+    """Make the text and the pictures of an execution.
+
+    Args:
+        execution: What happened.
+        code: What was run, for the line that failed.
+        shape: The bounds.
+        around: What hints may say of the sandbox.
+        notes: Lines of the tool itself, about files for example; they come last.
+    """
+    shelf = ImageShelf(shape.images)
+    parts = _output(execution)
+    parts += [part for result in execution.results if (part := _value(result, shelf))]
+    parts += oversized(execution.results)
+    tail = [part for part in (_cut(execution.truncated),) if part]
+
+    if execution.error is not None:
+        tail.append(readable(describe_error(execution, code, around)))
+
+    if not parts and not tail and not notes:
+        return Told(_NOTHING, ())
+
+    return Told(_fit(parts, [*tail, *notes], shape.max_text_chars), tuple(shelf.images))
+
+
+def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
+    """Return a line for each new or changed file, and one for those that are not listed."""
+    lines = [
+        f"[{file.change} file: {visible_line(file.path, max_characters=300)}, {in_bytes(file.size_bytes)}"
+        + (f", for the user at {file.url}]" if file.url else "]")
+        for file in files
+    ]
+    return [*lines, f"[and {more:,} more new or changed files]"] if more else lines
+
+
+def _output(execution: Execution) -> list[str]:
+    out = readable("".join(execution.logs.stdout)).rstrip("\n")
+    err = readable("".join(execution.logs.stderr)).rstrip("\n")
+    return [part for part in (out, f"[standard error]\n{err}" if err else "") if part]
+
+
+def _value(result: Result, shelf: ImageShelf) -> str:
+    """What a model reads of one result; the text beside a picture says only what kind of object it is."""
+    return shelf.take(result) or preview_table(result) or _text_of(result)
+
+
+def _text_of(result: Result) -> str:
+    for name in _TEXT_FORMATS:
+        text: str | None = getattr(result, name)
+
+        if text:
+            return readable(text)
+
+    named = ", ".join(visible_line(mime, max_characters=60) for mime in list(result.parts)[:5])
+    return f"[a result without text: {named}]" if named else ""
+
+
+def _cut(truncated: Truncation) -> str:
+    cut = [
+        f"{size:,} {what}"
+        for size, what in (
+            (truncated.stdout_bytes, "bytes of standard output"),
+            (truncated.stderr_bytes, "bytes of standard error"),
+            (truncated.results, "results"),
+        )
+        if size
+    ]
+    return f"[dropped because of the limits: {', '.join(cut)}; print less]" if cut else ""
+
+
+def _fit(parts: Sequence[str], notes: Sequence[str], max_chars: int) -> str:
+    """Put the parts together within the room; notes come last and are the last to be shortened."""
+    room = max(max_chars, _MIN_CHARS)
+    told = "\n".join(notes)
+    output_chars = sum(len(part) + 1 for part in parts)
+    told = shorten(told, max(room - output_chars, int(room * _NOTES_SHARE), room // 2 if notes else 0))
+    shares = fair_shares(
+        [len(part) for part in parts], max(room - len(told) - len(parts) - 1, _MIN_CHARS // 2)
+    )
+    shown = [shorten(part, share) for part, share in zip(parts, shares, strict=True)]
+    return "\n".join([*shown, *([told] if told else [])])

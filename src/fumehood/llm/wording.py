@@ -1,0 +1,83 @@
+"""Text of a guest made fit for a model: readable, bounded, with what was left out counted.
+
+Runs in the host process; pure functions. Control characters are spelled out, because a model reads hidden text as
+well as any other; nothing is cut without a word about how much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fumehood.text import visible
+
+# Colours and the like (ECMA-48, Select Graphic Rendition) carry no text.
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
+# What a terminal would have overwritten: progress bars write the same line again and again.
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
+# Characters without a shape: zero-width ones, and the tags in which text can be hidden from people.
+_SHAPELESS = {
+    **{point: f"\\u{point:04x}" for point in (0x200B, 0x200C, 0x2060, 0xFEFF)},
+    **{point: f"\\U{point:08x}" for point in range(0xE0000, 0xE0080)},
+}
+# Of a shortened text, this part is its head; errors and totals stand at the end.
+_HEAD_SHARE = 0.6
+_MARK_CHARS = 60
+
+
+def readable(text: str) -> str:
+    """Return a guest's text as a person would see it in a terminal, with everything hidden spelled out."""
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+
+    if "\r" in text:
+        text = _OVERWRITTEN.sub("", text.replace("\r\n", "\n"))
+
+    return visible(text).translate(_SHAPELESS)
+
+
+def shorten(text: str, max_chars: int) -> str:
+    """Return `text`, or its head and its tail with the number of characters that are left out between them."""
+    if len(text) <= max_chars:
+        return text
+
+    room = max(max_chars - _MARK_CHARS, 2)
+    head, tail = text[: int(room * _HEAD_SHARE)], text[-(room - int(room * _HEAD_SHARE)) :]
+    head, tail = _whole_lines(head, tail)
+    return f"{head}\n... {len(text) - len(head) - len(tail):,} characters left out ...\n{tail}"
+
+
+def fair_shares(sizes: Sequence[int], room: int) -> list[int]:
+    """Divide `room` among texts of these sizes: short ones get all they need, long ones the same each."""
+    shares = [0] * len(sizes)
+    left = room
+
+    for place, index in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[index] = min(sizes[index], left // (len(sizes) - place))
+        left -= shares[index]
+
+    return shares
+
+
+def in_bytes(size: int) -> str:
+    """Return a number of bytes as people write it."""
+    for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= step:
+            return f"{size / step:.1f}".removesuffix(".0") + f" {unit}"
+
+    return f"{size} bytes"
+
+
+def _whole_lines(head: str, tail: str) -> tuple[str, str]:
+    """Cut at the ends of lines where that costs little."""
+    cut = head.rfind("\n")
+
+    if cut > len(head) * 0.8:
+        head = head[:cut]
+
+    cut = tail.find("\n")
+
+    if 0 <= cut < len(tail) * 0.2:
+        tail = tail[cut + 1 :]
+
+    return head, tail
