@@ -42,9 +42,10 @@ class Processes:
         }
 
     def start(
-        self, argv: List[str], cwd: str, envs: Dict[str, str], pty: Optional[Dict[str, int]] = None
+        self, payload: bytes, cwd: str, envs: Dict[str, str], pty: Optional[Dict[str, int]] = None
     ) -> Reply:
-        """Starts a command on three descriptors, or on a terminal relayed over one."""
+        """Starts a command on three descriptors, or on a terminal relayed over one; the payload is its arguments."""
+        argv = payload.decode().split("\0")
         fds = self._init.take_fds(1 if pty else 3)
         try:
             process = (

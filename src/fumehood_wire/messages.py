@@ -37,6 +37,7 @@ __all__ = [
     "HOST_TO_INIT",
     "INIT_GREETING",
     "INIT_TO_HOST",
+    "MAX_ARGUMENTS_BYTES",
     "MAX_CHUNK_BYTES",
     "MAX_COMM_BUFFERS",
     "MAX_COMM_ID_CHARS",
@@ -48,6 +49,11 @@ __all__ = [
     "MAX_MATCHES",
     "MAX_MATCH_CHARS",
     "MAX_PARTS",
+    "MAX_TOOLS",
+    "MAX_TOOL_ARGUMENT_BYTES",
+    "MAX_TOOL_CALLS",
+    "MAX_TOOL_NAME_CHARS",
+    "MAX_TOOL_RESULT_BYTES",
     "MAX_TRACEBACK_LINES",
     "Message",
     "Table",
@@ -70,6 +76,8 @@ MAX_EVALUE_CHARS = 64 * _KIB
 MAX_PARTS = 64
 # The payload of one frame of streamed text, of a traceback, or of a file's content.
 MAX_CHUNK_BYTES = 1 * _MIB
+# No kernel takes more arguments for a program: three quarters of _STK_LIM, fs/exec.c.
+MAX_ARGUMENTS_BYTES = 6 * _MIB
 MAX_TRACEBACK_LINES = 10_000
 # Completions come from names in user code: the guest leaves out what is longer, and what is beyond this number.
 MAX_MATCHES = 1_000
@@ -77,6 +85,12 @@ MAX_MATCH_CHARS = 1_000
 MAX_INDENT_CHARS = 256
 MAX_COMM_ID_CHARS = 255
 MAX_COMM_BUFFERS = 256
+# Of one execution: which tools it may call, how often, and what one call may carry in each direction.
+MAX_TOOLS = 64
+MAX_TOOL_NAME_CHARS = 64
+MAX_TOOL_CALLS = 10_000
+MAX_TOOL_ARGUMENT_BYTES = 1 * _MIB
+MAX_TOOL_RESULT_BYTES = 4 * _MIB
 
 
 class Message(NamedTuple):
@@ -125,6 +139,17 @@ _WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
 _SENTENCE = text(4 * _KIB)
 _MIME_SIZES = mime_sizes(MAX_PARTS, 2**63 - 1)
 _COMM_ID = text(MAX_COMM_ID_CHARS)
+_TOOL_NAME = text(MAX_TOOL_NAME_CHARS, re.compile(r"[A-Za-z_][A-Za-z0-9_]*"))
+_TOOL_CALL = integer(1, MAX_TOOL_CALLS)
+_TOOL = record(
+    {
+        "name": _TOOL_NAME,
+        "description": text(4 * _KIB),
+        "required": items(text(128), 64),
+        "optional": items(text(128), 64),
+        "awaited": flag(),
+    }
+)
 # What the handling of a request may bring forth.
 _BOUNDS = {"stdout_bytes": _COUNT, "stderr_bytes": _COUNT, "result_bytes": _COUNT, "result_count": _COUNT}
 # An interrupt of the request before may have come too late for it, and is not meant for this one.
@@ -186,11 +211,21 @@ HOST_TO_CONTEXT: Table = {
             "store_history": flag(),
             "envs": _ENVIRONMENT,
         },
-        {**_AFTER_INTERRUPT, "stdin_bytes": _COUNT},
+        {
+            **_AFTER_INTERRUPT,
+            "stdin_bytes": _COUNT,
+            # What the code may call on the host, and how often at most, all together.
+            "tools": items(_TOOL, MAX_TOOLS),
+            "tool_calls": _TOOL_CALL,
+        },
         max_payload_bytes=None,
     ),
     # The payload is the line that was typed; "eof" says that there is none.
     "input_reply": _message({"id": _ID}, {"eof": flag(only=True)}, max_payload_bytes=MAX_CHUNK_BYTES),
+    # The payload is JSON: what the tool gave, or, unless it is "ok", the text of the error.
+    "tool_reply": _message(
+        {"id": _ID, "call": _TOOL_CALL, "ok": flag()}, max_payload_bytes=MAX_TOOL_RESULT_BYTES
+    ),
     "complete_request": _question({"cursor_pos": _COUNT}),
     "inspect_request": _question({"cursor_pos": _COUNT, "detail_level": integer(0, 1)}),
     "is_complete_request": _question(),
@@ -220,6 +255,11 @@ CONTEXT_TO_HOST: Table = {
     # The payload is the prompt.
     "input_request": _message(
         {"id": _ID, "at": _SECONDS, "password": flag()}, max_payload_bytes=MAX_CHUNK_BYTES
+    ),
+    # The payload is the arguments, for `payloads.parse_arguments`.
+    "tool_request": _message(
+        {"id": _ID, "at": _SECONDS, "call": _TOOL_CALL, "name": _TOOL_NAME},
+        max_payload_bytes=MAX_TOOL_ARGUMENT_BYTES,
     ),
     "execute_reply": _message(
         {
@@ -267,9 +307,11 @@ HOST_TO_INIT: Table = {
             "make_dir": _request({"path": _PATH}),
             "remove": _request({"path": _PATH}),
             "rename": _request({"source": _PATH, "destination": _PATH}),
+            # The payload is the program and its arguments, with a NUL between: they may be more than a header holds.
             "start_process": _request(
-                {"argv": items(_ARGUMENT, 4096, min_items=1), "cwd": _PATH, "envs": _ENVIRONMENT},
+                {"cwd": _PATH, "envs": _ENVIRONMENT},
                 {"pty": record(_TERMINAL_SIZE)},
+                max_payload_bytes=MAX_ARGUMENTS_BYTES,
             ),
             "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),

@@ -27,6 +27,16 @@ def test_a_list_of_arguments_meets_no_shell(sandbox):
     assert sandbox.commands.run(["printf", "%s", "$HOME; *"]).stdout == "$HOME; *"
 
 
+def test_arguments_may_be_as_long_as_the_kernel_takes(sandbox):
+    """One argument has at most 128 KiB, all together 2 MiB with an ordinary stack."""
+    parts = ["x" * 65_536] * 20
+    printed = sandbox.commands.run(["bash", "-c", 'printf %s "$@" "" | wc -c', "bash", *parts]).stdout
+    assert int(printed) == 20 * 65_536
+
+    with pytest.raises(CommandStartError, match="Argument list too long"):
+        sandbox.commands.run(["true", *(["x" * 65_536] * 99)])
+
+
 def test_a_command_that_fails_raises_with_everything_it_wrote(sandbox):
     """An exit code other than 0 is an exception that carries output and code."""
     with pytest.raises(CommandExitError, match="ended with code 3: bad") as caught:

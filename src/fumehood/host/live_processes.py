@@ -8,6 +8,7 @@ it waits while nobody reads.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -31,6 +32,7 @@ from fumehood.host.init_client import InitError
 from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
 from fumehood.models import ProcessInfo, Truncation
+from fumehood_wire.messages import MAX_ARGUMENTS_BYTES
 
 _READ_BYTES = 1 << 16
 _MAX_UNREAD_PTY_BYTES = 1 * MIB
@@ -68,8 +70,13 @@ class LiveProcesses:
 
     async def start(self, spec: ProcessSpec) -> ProcessInfo:
         """Starts a command."""
+        argv = "\0".join(spec.argv).encode()
+
+        if len(argv) > MAX_ARGUMENTS_BYTES:
+            raise CommandStartError(command=spec.argv[0], errno_value=errno.E2BIG)
+
         process = _Process(spec, self._limits)
-        arguments: dict[str, Any] = {"argv": list(spec.argv), "cwd": spec.cwd or _DEFAULT_CWD}
+        arguments: dict[str, Any] = {"cwd": spec.cwd or _DEFAULT_CWD}
         arguments["envs"] = {**self._envs, **spec.envs}
 
         if spec.pty is not None:
@@ -78,7 +85,7 @@ class LiveProcesses:
 
         self._starting += 1
         try:
-            value, _ = await self._ask("start_process", fds=process.guest_fds, **arguments)
+            value, _ = await self._ask("start_process", argv, fds=process.guest_fds, **arguments)
         except InitError as error:
             process.close()
             raise CommandStartError(command=spec.argv[0], errno_value=error.errno_value) from None

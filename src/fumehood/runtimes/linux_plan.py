@@ -52,6 +52,14 @@ _FONTS = """<?xml version="1.0"?>
 
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
+# Programs ask for these by their old names.
+_LINKS = {
+    "/var/tmp": "/tmp",  # noqa: S108
+    "/var/run": "/run",
+    "/etc/ssl/cert.pem": _CA_BUNDLE,
+    "/etc/os-release": "/usr/lib/os-release",
+}
+
 
 def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str, Any]:
     """Returns what `fumehood_jail.mounts.build_root` is to build for an environment, and the files of a template."""
@@ -60,7 +68,7 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
         "directories": list(_DIRECTORIES),
         "binds": [],
         "hide": [],
-        "links": {"/var/tmp": "/tmp", "/var/run": "/run", "/etc/ssl/cert.pem": _CA_BUNDLE},  # noqa: S108
+        "links": dict(_LINKS),
         "copies": _etc_copies(),
         "files": {
             "/etc/passwd": _USERS,

@@ -182,7 +182,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "make_dir": {"path": "/tmp/a"},
     "remove": {"path": "/tmp/a"},
     "rename": {"source": "/tmp/a", "destination": "/tmp/b"},
-    "start_process": {"argv": ["bash", "-c", "ls"], "cwd": "/", "envs": {}, "pty": {"cols": 80, "rows": 24}},
+    "start_process": {"cwd": "/", "envs": {}, "pty": {"cols": 80, "rows": 24}},
     "signal_process": {"pid": 9, "signal": 15},
     "resize": {"pid": 9, "cols": 100, "rows": 30},
     "list_processes": {},

@@ -145,7 +145,7 @@ class TestTables:
 
     def test_a_payload_that_does_not_belong_is_refused(self, sample: Any) -> None:
         """Each payload has its bound, which is nothing where none is expected."""
-        excess = b"x" * (messages.MAX_CHUNK_BYTES + 1)
+        excess = b"x" * (messages.MAX_ARGUMENTS_BYTES + 1)
 
         if sample.name == "execute_request" or sample.name.startswith("comm_"):
             return
