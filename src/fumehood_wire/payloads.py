@@ -12,7 +12,7 @@ from fumehood_wire.frames import Header, ProtocolError, parse_json
 from fumehood_wire.messages import MAX_MATCH_CHARS, MAX_MATCHES
 from fumehood_wire.rules import any_object, items, record, text
 
-__all__ = ["parse_comm", "parse_matches", "split_comm"]
+__all__ = ["parse_arguments", "parse_comm", "parse_matches", "split_comm"]
 
 _MATCHES = items(text(MAX_MATCH_CHARS), MAX_MATCHES)
 _COMM_CONTENT = record({"data": any_object, "metadata": any_object})
@@ -31,6 +31,21 @@ def parse_matches(payload: bytes) -> list[str]:
         raise ProtocolError("payload", f"matches {fault}")
 
     return cast("list[str]", matches)
+
+
+def parse_arguments(payload: bytes) -> dict[str, Any]:
+    """Return the arguments in the payload of a `tool_request` that has passed `check`.
+
+    Raises:
+        ProtocolError: It is not a JSON object.
+    """
+    arguments = parse_json(payload)
+    fault = any_object(arguments)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"arguments: the value {fault}")
+
+    return cast("dict[str, Any]", arguments)
 
 
 def split_comm(header: Header, payload: bytes) -> tuple[bytes, list[bytes]]:

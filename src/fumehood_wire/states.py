@@ -3,7 +3,9 @@
 The host keeps one `Conversation` for each context, and shows it every message that it sends and every
 checked message that it receives. It must never forgive: a message out of order means that something other
 than our guest speaks on the channel. The invariant: a result, an error, a question or an answer belongs to
-the execution that runs now, and an answered execution is never answered again.
+the execution that runs now, and an answered execution is never answered again. A tool is called only by an
+execution that was given it, no more often than it may, under a number higher than the one before, and each
+call is answered once.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ _SENT = {
     (State.IDLE, "is_complete_request"): State.CHECKING,
     (State.IDLE, "shutdown_request"): State.CLOSING,
     (State.ASKING, "input_reply"): State.BUSY,
+    (State.BUSY, "tool_reply"): State.BUSY,
+    (State.ASKING, "tool_reply"): State.ASKING,
 }
 
 # What the guest may send about itself or the current execution, and where that leads.
@@ -63,6 +67,7 @@ _RECEIVED = {
     (State.BUSY, "execute_result"): State.BUSY,
     (State.BUSY, "error"): State.BUSY,
     (State.BUSY, "input_request"): State.ASKING,
+    (State.BUSY, "tool_request"): State.BUSY,
     (State.BUSY, "execute_reply"): State.IDLE,
     # While one thread waits for input others go on. An interrupt ends the wait unanswered, and the code may
     # ask anew.
@@ -76,6 +81,7 @@ _RECEIVED = {
     (State.ASKING, "execute_result"): State.ASKING,
     (State.ASKING, "error"): State.ASKING,
     (State.ASKING, "input_request"): State.ASKING,
+    (State.ASKING, "tool_request"): State.ASKING,
     (State.ASKING, "execute_reply"): State.IDLE,
     (State.COMPLETING, "complete_reply"): State.IDLE,
     (State.INSPECTING, "inspect_reply"): State.IDLE,
@@ -101,7 +107,17 @@ class Conversation:
         name: Different for each conversation and not to be guessed; at most 40 characters.
     """
 
-    __slots__ = ("_count", "_current_id", "_may_ask", "_prefix", "_state")
+    __slots__ = (
+        "_calls_left",
+        "_count",
+        "_current_id",
+        "_last_call",
+        "_may_ask",
+        "_open_calls",
+        "_prefix",
+        "_state",
+        "_tools",
+    )
 
     def __init__(self, name: str) -> None:
         if not 0 < len(name) <= _MAX_NAME_CHARS:
@@ -112,6 +128,7 @@ class Conversation:
         self._count = 0
         self._current_id: str | None = None
         self._may_ask = False
+        self._forget_tools()
 
     @property
     def state(self) -> State:
@@ -139,13 +156,22 @@ class Conversation:
         is_request = self._state is State.IDLE and message_type != "shutdown_request"
         legal_id = self.next_id if is_request else self._current_id
 
-        if state is None or header.get("id") != legal_id:
+        is_unasked = message_type == "tool_reply" and header.get("call") not in self._open_calls
+
+        if state is None or header.get("id") != legal_id or is_unasked:
             raise RuntimeError(f"{message_type} of id {header.get('id')!r} sent while {self._state.value}")
 
         if is_request:
             self._count += 1
             self._current_id = legal_id
             self._may_ask = header.get("allow_stdin", False)
+
+            if "tools" in header:
+                self._tools = frozenset(tool["name"] for tool in header["tools"])
+                self._calls_left = header.get("tool_calls", 0)
+
+        if message_type == "tool_reply":
+            self._open_calls.discard(header["call"])
 
         self._state = state
 
@@ -165,8 +191,14 @@ class Conversation:
         if message_type == "input_request" and not self._may_ask:
             raise ProtocolError("order", "input_request from an execution that may not ask")
 
+        if message_type == "tool_request":
+            self._note_call(header)
+
         if state is State.IDLE:
             self._current_id = None
+
+            if self._tools:
+                self._forget_tools()
 
         self._state = state
 
@@ -174,6 +206,28 @@ class Conversation:
             return Kind.STATUS
 
         return Kind.ANSWER if message_type in _ANSWERS else Kind.CURRENT
+
+    def _note_call(self, header: Header) -> None:
+        if header["name"] not in self._tools:
+            raise ProtocolError(
+                "order", f"tool_request for {header['name']!a}, which the execution was not given"
+            )
+
+        if header["call"] <= self._last_call:
+            raise ProtocolError("order", f"tool_request {header['call']} after {self._last_call}")
+
+        if self._calls_left <= 0:
+            raise ProtocolError("order", "more tool_requests than the execution may make")
+
+        self._calls_left -= 1
+        self._last_call = header["call"]
+        self._open_calls.add(header["call"])
+
+    def _forget_tools(self) -> None:
+        self._tools: frozenset[str] = frozenset()
+        self._open_calls: set[int] = set()
+        self._calls_left = 0
+        self._last_call = 0
 
     def _background(self, message_type: str, message_id: str | None) -> Kind:
         if message_type in _BACKGROUND and message_id is not None and self._has_ended(message_id):

@@ -78,9 +78,23 @@ def _from_host() -> list[Sample]:
         "store_history": True,
         "envs": {"LANG": "C.UTF-8", "EMPTY": ""},
     }
+    tool = {
+        "name": "search",
+        "description": "Looks for words.",
+        "required": ["query"],
+        "optional": ["limit"],
+        "awaited": True,
+    }
     table = messages.HOST_TO_CONTEXT
     return [
         Sample("execute_request", table, request, "print('é')".encode()),
+        Sample(
+            "execute_request-tools",
+            table,
+            {**request, "tools": [tool], "tool_calls": 100},
+            b"search(query='x')",
+        ),
+        Sample("tool_reply", table, {"type": "tool_reply", "id": EXECUTION, "call": 1, "ok": True}, b"[1,2]"),
         Sample("input_reply", table, {"type": "input_reply", "id": EXECUTION}, b"42"),
         Sample("input_reply-eof", table, {"type": "input_reply", "id": EXECUTION, "eof": True}),
         Sample("shutdown_request", table, {"type": "shutdown_request"}),
@@ -145,6 +159,12 @@ def _from_context() -> list[Sample]:
             table,
             {"type": "input_request", "id": EXECUTION, "at": 3, "password": True},
             b"? ",
+        ),
+        Sample(
+            "tool_request",
+            table,
+            {"type": "tool_request", "id": EXECUTION, "at": 3, "call": 7, "name": "search"},
+            b'{"query":"x","limit":3}',
         ),
         Sample("execute_reply", table, reply),
         Sample(

@@ -22,18 +22,21 @@ QUESTIONS = {
     "is_complete_request": ("is_complete_reply", State.CHECKING),
 }
 ANSWERS = {state: {reply} for reply, state in QUESTIONS.values()}
-OF_CURRENT = BACKGROUND | {"execute_result", "error", "execute_reply"}
+OF_CURRENT = BACKGROUND | {"execute_result", "error", "execute_reply", "tool_request"}
+TOOLS = [{"name": "search"}, {"name": "fetch"}]
 
 
-def request(conversation: Conversation, *, allow_stdin: bool = True) -> str:
+def request(conversation: Conversation, *, allow_stdin: bool = True, tool_calls: int = 3) -> str:
     """Send the next execute_request and return its id."""
     execution_id = conversation.next_id
-    conversation.sent({"type": "execute_request", "id": execution_id, "allow_stdin": allow_stdin})
+    tools = {"tools": TOOLS, "tool_calls": tool_calls} if tool_calls else {}
+    conversation.sent({"type": "execute_request", "id": execution_id, "allow_stdin": allow_stdin, **tools})
     return execution_id
 
 
 def message(kind: str, execution_id: str | None = None) -> dict[str, Any]:
-    return {"type": kind} if execution_id is None else {"type": kind, "id": execution_id}
+    header = {"type": kind} if execution_id is None else {"type": kind, "id": execution_id}
+    return {**header, "name": "search", "call": 1} if kind == "tool_request" else header
 
 
 def in_state(state: State) -> Conversation:
@@ -148,6 +151,25 @@ class TestOrdinary:
         assert conversation.received(message("execute_reply", conversation.current_id)) is Kind.CURRENT
         assert conversation.state is State.IDLE
 
+    @pytest.mark.parametrize("state", [State.BUSY, State.ASKING])
+    def test_calls_of_tools_are_answered_once_in_any_order(self, state: State) -> None:
+        """Several may wait at once; who asked for input goes on waiting."""
+        conversation = in_state(state)
+        number = conversation.current_id
+
+        for call, name in ((1, "search"), (2, "fetch"), (9, "search")):
+            asked = {"type": "tool_request", "id": number, "name": name, "call": call}
+            assert conversation.received(asked) is Kind.CURRENT
+            assert conversation.state is state
+
+        for call in (9, 1, 2):
+            reply = {"type": "tool_reply", "id": number, "call": call, "ok": True}
+            conversation.sent(reply)
+            assert conversation.state is state
+
+            with pytest.raises(RuntimeError):
+                conversation.sent(reply)
+
     @pytest.mark.parametrize("state", [State.IDLE, State.BUSY, State.ASKING, State.CLOSING])
     @pytest.mark.parametrize("kind", sorted(BACKGROUND))
     def test_background_output_is_told_apart(self, state: State, kind: str) -> None:
@@ -240,6 +262,26 @@ class TestHostile:
         assert refusal(conversation, message("input_request", execution_id)) == "order"
         assert conversation.received(message("execute_reply", execution_id)) is Kind.CURRENT
 
+    def test_a_call_out_of_line_is_refused(self) -> None:
+        """A tool that was not given, a number that was used, a call too many, a call from the execution before."""
+        conversation = in_state(State.IDLE)
+        earlier = request(conversation)
+        conversation.received(message("execute_reply", earlier))
+        number = request(conversation, tool_calls=2)
+        call = {"type": "tool_request", "id": number, "name": "search"}
+
+        assert refusal(conversation, {**call, "call": 1, "name": "delete"}) == "order"
+        assert refusal(conversation, {**call, "call": 1, "id": earlier}) == "order"
+        assert conversation.received({**call, "call": 5}) is Kind.CURRENT
+        assert refusal(conversation, {**call, "call": 5}) == "order"
+        assert refusal(conversation, {**call, "call": 4}) == "order"
+        assert conversation.received({**call, "call": 6}) is Kind.CURRENT
+        assert refusal(conversation, {**call, "call": 7}) == "order"
+
+        conversation.received(message("execute_reply", number))
+        number = request(conversation, tool_calls=0)
+        assert refusal(conversation, {**call, "call": 1, "id": number}) == "order"
+
     @given(st.lists(st.tuples(st.sampled_from(sorted(CONTEXT_TO_HOST)), st.integers(0, 6)), max_size=60))
     def test_no_sequence_answers_twice(self, said: list[tuple[str, int]]) -> None:
         """Whatever a guest says, each execution gets at most one reply, and results only before it."""
@@ -267,13 +309,18 @@ class TestHost:
     def test_the_host_is_held_to_the_order_too(self) -> None:
         """A mistake of ours shows at once and is not blamed on the guest."""
         for state in State:
-            for kind in ("execute_request", "input_reply", "shutdown_request", "stream", *QUESTIONS, *COMMS):
+            for kind in (
+                *("execute_request", "input_reply", "shutdown_request", "stream", "tool_reply"),
+                *QUESTIONS,
+                *COMMS,
+            ):
                 for execution_id in (None, f"{NAME}-2", f"{NAME}-3", f"{NAME}-4"):
                     legal = {
                         (State.IDLE, "execute_request", f"{NAME}-3"),
                         (State.IDLE, "shutdown_request", None),
                         (State.ASKING, "input_reply", f"{NAME}-3"),
                         *((State.IDLE, request, f"{NAME}-3") for request in (*QUESTIONS, *COMMS)),
+                        # Which tools an execution was given, and which calls wait, says a test of its own.
                     }
                     conversation = in_state(state)
                     header = {**message(kind, execution_id), "allow_stdin": False}
@@ -298,7 +345,7 @@ class TestHost:
     def test_memory_does_not_grow(self) -> None:
         """A conversation that lasts for years is as small as a new one."""
         conversation = in_state(State.IDLE)
-        slots = ("_count", "_current_id", "_may_ask", "_prefix", "_state")
+        slots = Conversation.__slots__
 
         for _ in range(10_000):
             conversation.received(message("execute_reply", request(conversation)))
