@@ -18,6 +18,7 @@ from fumehood import (
     InvalidArgumentError,
     Limits,
     ProtocolViolationError,
+    Result,
     Sandbox,
     SandboxClosedError,
     SandboxNotFoundError,
@@ -30,7 +31,7 @@ from fumehood.llm.images import ImageBounds
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.shaping import Shape, list_files, tell
 from fumehood.llm.tenure import Tenure, require_option, sync_face
-from fumehood.portal import call
+from fumehood.portal import Turn, call
 
 _MAX_FILES = 20
 _MAX_HINTED_FILES = 10
@@ -103,8 +104,15 @@ class AsyncCodeInterpreter:
         """Kill the sandbox if it was made here."""
         await self._tenure.end()
 
-    async def run(self, code: str) -> ToolResult:
-        """Run code as one call of the tool."""
+    async def run(
+        self,
+        code: str,
+        *,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_result: Callable[[Result], object] | None = None,
+    ) -> ToolResult:
+        """Run code as one call of the tool; the callbacks hear what happens as it happens."""
         reason = await reason_to_refuse(self._scan, code)
 
         if reason:
@@ -112,16 +120,18 @@ class AsyncCodeInterpreter:
             return ToolResult(text=text, is_error=True, blocked_by=reason)
 
         async with self._lock:
-            return await self._run(code)
+            return await self._run(
+                code, {"on_stdout": on_stdout, "on_stderr": on_stderr, "on_result": on_result}
+            )
 
-    async def _run(self, code: str) -> ToolResult:
+    async def _run(self, code: str, callbacks: Mapping[str, Any]) -> ToolResult:
         sandbox = await self._tenure.begin()
 
         try:
             if not self._changes.is_begun:
                 await self._changes.look(sandbox)
 
-            execution = await sandbox.run_code(code, **self._run_options)
+            execution = await sandbox.run_code(code, **self._run_options, **callbacks)
             files = await self._changes.look(sandbox)
         except _ENDED as error:
             return await self._after_the_end(error)
@@ -248,15 +258,30 @@ class CodeInterpreter:
         """Kill the sandbox if it was made here."""
         call(self._twin.close)
 
-    def run(self, code: str) -> ToolResult:
+    def run(
+        self,
+        code: str,
+        *,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_result: Callable[[Result], object] | None = None,
+    ) -> ToolResult:
         """Run code as one call of the tool; what it defines is there in the next one.
 
-        Code that fails, or that the scan refuses, and a sandbox that has died give a result with `is_error`.
+        Code that fails, or that the scan refuses, and a sandbox that has died give a result with `is_error`. The
+        callbacks hear what happens as it happens, as those of `Sandbox.run_code` do.
 
         Raises:
             SandboxStartError: No sandbox can be made.
         """
-        return call(self._twin.run, code)
+        turn = Turn()
+        return turn.call(
+            self._twin.run,
+            code,
+            on_stdout=turn.relay(on_stdout),
+            on_stderr=turn.relay(on_stderr),
+            on_result=turn.relay(on_result),
+        )
 
 
 def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
