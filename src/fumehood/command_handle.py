@@ -74,6 +74,7 @@ class AsyncCommandHandle:
                 exit_code=result.exit_code,
                 stdout=result.stdout,
                 stderr=result.stderr,
+                is_truncated=bool(result.truncated),
             )
 
         return result

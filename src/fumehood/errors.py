@@ -322,15 +322,19 @@ class CommandExitError(CommandError):
         stdout: What it wrote, up to `limits.stdout_bytes`.
         stderr: What it wrote, up to `limits.stderr_bytes`.
         exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        is_truncated: Whether it wrote more than is kept.
     """
 
     code = "command_exit"
 
-    def __init__(self, *, command: str, exit_code: int, stdout: str = "", stderr: str = "") -> None:
+    def __init__(
+        self, *, command: str, exit_code: int, stdout: str = "", stderr: str = "", is_truncated: bool = False
+    ) -> None:
         self.command = command
         self.exit_code = exit_code
         self.stdout = stdout
         self.stderr = stderr
+        self.is_truncated = is_truncated
         last = visible_line(stderr.strip().rpartition("\n")[2])
         shown = f": {last}" if last else ""
         super().__init__(

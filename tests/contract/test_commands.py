@@ -107,6 +107,11 @@ def test_output_beyond_the_limit_is_counted(face):
     assert result.stdout == "x" * 100
     assert result.truncated.stdout_bytes == 9900
 
+    with pytest.raises(CommandExitError) as caught:
+        sandbox.commands.run("head -c 10000 /dev/zero | tr '\\0' x; exit 1")
+
+    assert (caught.value.stdout, caught.value.is_truncated) == ("x" * 100, True)
+
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children(sandbox):
     """The time limit ends the whole tree, and the error says so."""
