@@ -39,6 +39,7 @@ _SECTIONS = (
     ("charts", "Charts"),
     ("limits", "Limits and usage"),
     ("models", "Other values"),
+    ("storage", "Files out"),
     ("templates", "Templates"),
     ("errors", "Errors"),
     ("service_errors", "Errors of a server"),

@@ -127,11 +127,15 @@ if TYPE_CHECKING:
         StorageVersionError,
         UnauthenticatedError,
     )
+    from fumehood.storage.artifact_files import PublishedFile
+    from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
     from fumehood.templates.store import TemplateInfo
     from fumehood.templates.template import Template
     from fumehood.templates.verbs import build_template, list_templates, remove_template
 
 __all__ = [
+    "ArtifactStore",
+    "AsyncArtifactStore",
     "AsyncCommandHandle",
     "AsyncCommands",
     "AsyncFilesystem",
@@ -203,6 +207,7 @@ __all__ = [
     "ProtocolViolationError",
     "Pty",
     "PtyHandle",
+    "PublishedFile",
     "QueueTimeoutError",
     "QuotaError",
     "RequestTooLargeError",
@@ -284,6 +289,8 @@ _HOMES = {
         QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError ServiceError
         SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
+    "storage.artifact_files": "PublishedFile",
+    "storage.artifacts": "ArtifactStore AsyncArtifactStore",
     "templates.store": "TemplateInfo",
     "templates.template": "Template",
     "templates.verbs": "build_template list_templates remove_template",

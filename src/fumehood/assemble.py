@@ -109,6 +109,19 @@ def template_store() -> TemplateStore:
     Raises:
         InvalidArgumentError: FUMEHOOD_HOME is no absolute path.
     """
+    return TemplateStore(os.path.join(_home(), "templates"))
+
+
+def artifacts_location() -> str:
+    """Returns where files of sandboxes are published: FUMEHOOD_ARTIFACTS, or a folder beside the templates.
+
+    Raises:
+        InvalidArgumentError: FUMEHOOD_HOME is no absolute path.
+    """
+    return os.environ.get("FUMEHOOD_ARTIFACTS") or os.path.join(_home(), "artifacts")
+
+
+def _home() -> str:
     home = os.environ.get("FUMEHOOD_HOME")
 
     if home is None:
@@ -120,7 +133,7 @@ def template_store() -> TemplateStore:
     if not os.path.isabs(home):
         raise InvalidArgumentError(field="FUMEHOOD_HOME", value=home, allowed="the absolute path of a folder")
 
-    return TemplateStore(os.path.join(home, "templates"))
+    return home
 
 
 _lock = threading.Lock()

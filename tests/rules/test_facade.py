@@ -8,6 +8,7 @@ import typing
 import pytest
 
 from fumehood import aio, command_handle, commands, filesystem, oneshot, pty, sandbox
+from fumehood.storage import artifacts
 
 TWINS = [
     (sandbox.Sandbox, aio.AsyncSandbox),
@@ -17,6 +18,7 @@ TWINS = [
     (command_handle.CommandHandle, command_handle.AsyncCommandHandle),
     (pty.Pty, pty.AsyncPty),
     (pty.PtyHandle, pty.AsyncPtyHandle),
+    (artifacts.ArtifactStore, artifacts.AsyncArtifactStore),
 ]
 # Steps of `run` that only the asynchronous side has, and what is an attribute there and a property here.
 ONE_SIDED = {"feed", "feed_and_wait", "pid", "exit_code"}

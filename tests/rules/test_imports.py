@@ -25,10 +25,15 @@ FLOOR = (
 PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless", "backends.streams")
 # Adapter of an agent framework -> what it imports of others.
 FRAMEWORKS: dict[str, set[str]] = {
+    "ag2": {"ag2"},
+    "autogen": {"autogen_core", "pydantic"},
     "deepagents": {"deepagents"},
     "dspy": {"dspy"},
+    "google_adk": {"google", "pydantic"},
+    "inspect": {"inspect_ai", "pydantic"},
     "langchain": {"langchain_core"},
     "llama_index": {"llama_index"},
+    "openai_agents": {"agents"},
     "pydantic_ai": {"pydantic_ai"},
     "smolagents": {"smolagents"},
 }
@@ -160,6 +165,12 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.service_errors",
         "fumehood.text",
     },
+    # Files out: over the public sandbox, for library and server alike.
+    "fumehood.storage.artifact_files": {"fumehood.text"},
+    "fumehood.storage.artifact_places": {"fumehood.errors", "fumehood.service_errors", "fumehood.storage"},
+    "fumehood.storage.artifacts": _FLOOR
+    | _FACADE
+    | {"fumehood.assemble", "fumehood.storage.artifact_files", "fumehood.storage.artifact_places"},
     # The command line reads settings before it knows whether a server can be had at all.
     "fumehood.server.setting_fields": {"fumehood.errors"},
     "fumehood.server.settings": {"fumehood.errors", "fumehood.limits", "fumehood.server.setting_fields"},
@@ -212,7 +223,13 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood": _FLOOR
     | _PORT
     | _FACADE
-    | {"fumehood.oneshot", "fumehood.templates", "fumehood.templates.verbs"},
+    | {
+        "fumehood.oneshot",
+        "fumehood.storage.artifact_files",
+        "fumehood.storage.artifacts",
+        "fumehood.templates",
+        "fumehood.templates.verbs",
+    },
 }
 
 # Packages of others, for each of ours or a part of it; the rest is the standard library.

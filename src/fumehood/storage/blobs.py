@@ -41,7 +41,12 @@ _LOG = logging.getLogger(__name__)
 _SCHEMES = ("s3://", "az://", "gs://")
 _ALLOWED = "a folder, s3://BUCKET[/PREFIX], az://CONTAINER[/PREFIX] or gs://BUCKET[/PREFIX]"
 _KIND = re.compile(r"[a-z]{1,16}", re.ASCII)
-_NAME = re.compile(r"[a-z]{1,16}/[0-9a-f]{2}/[0-9a-f]{32}", re.ASCII)
+# The second form is that of artifacts, whose last part `artifact_files` has made harmless.
+_NAME = re.compile(
+    r"[a-z]{1,16}/(?:[0-9a-f]{2}/[0-9a-f]{32}|[0-9a-f]{32}/[0-9a-f]{32}/[A-Za-z0-9][A-Za-z0-9._-]{0,99})",
+    re.ASCII,
+)
+_GROUP = re.compile(r"[0-9a-f]{32}", re.ASCII)
 # What S3 wants of a part at least; so much of each transfer is in memory, twice.
 _PART_BYTES = 5 * 1024 * 1024
 _PARTS_AT_ONCE = 2
@@ -145,7 +150,13 @@ class Blobs:
             raise StorageStartError(location=self.location, reason=_said(error)) from error
 
     async def put(
-        self, data: bytes | AsyncIterable[bytes], *, kind: str = "files", max_bytes: int | None = None
+        self,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        kind: str = "files",
+        max_bytes: int | None = None,
+        name: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """Store bytes under a new name.
 
@@ -153,16 +164,18 @@ class Blobs:
             data: All of them, or a stream; an error of the stream passes, and nothing is stored.
             kind: First part of the name: letters.
             max_bytes: A longer stream is refused.
+            name: The name, in place of one that is made here.
+            attributes: Headers with which a remote store gives them out; a folder keeps none.
 
         Raises:
             RequestTooLargeError: There are more than `max_bytes`. Nothing was stored.
         """
-        name = _new_name(kind)
+        name = _new_name(kind) if name is None else _checked(name)
         source = _Source(data, max_bytes)
 
         try:
             with self._failing("storing a file", name):
-                result = await self._put(name, source)
+                result = await self._put(name, source, None if attributes is None else dict(attributes))
         except Exception:
             # A stream that failed for reasons of its own is not the store's failure, whatever its error looks like.
             if source.failure is not None:
@@ -232,27 +245,50 @@ class Blobs:
             for name in names:
                 group.create_task(delete_one(name))
 
-    async def list(self, kind: str) -> AsyncGenerator[BlobInfo, None]:
-        """Yield the blobs of a kind, in no order."""
+    async def signed_url(self, name: str, *, expires_seconds: float) -> str:
+        """Return an address by which anybody reads a blob for so long; remote stores only.
+
+        Raises:
+            StorageError: The credentials of the store cannot sign.
+        """
+        with self._failing("signing an address", _checked(name)):
+            return await obstore.sign_async(
+                self._store, "GET", name, expires_in=timedelta(seconds=expires_seconds)
+            )
+
+    async def list(self, kind: str, *, group: str | None = None) -> AsyncGenerator[BlobInfo, None]:
+        """Yield the blobs of a kind, or of one group of artifacts, in no order."""
         if not _KIND.fullmatch(kind):
             raise InvalidArgumentError(field="kind", value=kind, allowed="1 to 16 letters a to z")
 
+        if group is not None and not _GROUP.fullmatch(group):
+            raise InvalidArgumentError(field="group", value=group, allowed="32 hexadecimal digits")
+
+        prefix = kind if group is None else f"{kind}/{group}"
+
         with self._failing("listing files", kind):
-            async for batch in obstore.list(self._store, prefix=kind):
+            async for batch in obstore.list(self._store, prefix=prefix):
                 for meta in batch:
                     # What others have put beside ours is none of our business.
                     if _NAME.fullmatch(meta["path"]):
                         yield _info(meta)
 
-    async def _put(self, name: str, source: _Source) -> Any:
+    async def _put(self, name: str, source: _Source, attributes: dict[str, str] | None) -> Any:
         first = await source.first_part()
 
         # What fits into one part is one request; an upload of parts is three at least, and cannot be empty.
         if source.is_exhausted:
-            return await obstore.put_async(self._store, name, first, use_multipart=False)
+            return await obstore.put_async(
+                self._store, name, first, attributes=attributes, use_multipart=False
+            )
 
         return await obstore.put_async(
-            self._store, name, source.rest(first), chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+            self._store,
+            name,
+            source.rest(first),
+            attributes=attributes,
+            chunk_size=_PART_BYTES,
+            max_concurrency=_PARTS_AT_ONCE,
         )
 
     async def _read(self, name: str, span: tuple[int, int] | None) -> BlobReading:

@@ -1,0 +1,132 @@
+"""What is told of a published file, and what its name and type may be: pure functions, no input or output.
+
+Used in the host process. Name, ending and content are the guest's, and hostile: a name becomes one harmless part of
+a key, a type is one of our list, and only pictures are ever shown in place; all else is given as an attachment, so
+that no browser runs it under the store's address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote
+
+from fumehood.text import visible_line
+
+# What a browser may show where the link stands; none of these can hold a script.
+_SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_ANY = "application/octet-stream"
+_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "svg": "image/svg+xml",
+    "pdf": "application/pdf",
+    "txt": "text/plain",
+    "log": "text/plain",
+    "py": "text/plain",
+    "md": "text/markdown",
+    "csv": "text/csv",
+    "tsv": "text/tab-separated-values",
+    "html": "text/html",
+    "htm": "text/html",
+    "json": "application/json",
+    "jsonl": "application/x-ndjson",
+    "ndjson": "application/x-ndjson",
+    "ipynb": "application/x-ipynb+json",
+    "xml": "application/xml",
+    "parquet": "application/vnd.apache.parquet",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "zip": "application/zip",
+    "gz": "application/gzip",
+    "tar": "application/x-tar",
+    "mp3": "audio/mpeg",
+    "wav": "audio/wav",
+    "mp4": "video/mp4",
+}
+_KNOWN = frozenset(_TYPES.values())
+# A browser could run what is in these, so the store calls them a run of bytes.
+_ACTIVE = frozenset({"text/html", "image/svg+xml", "application/xml", "application/pdf"})
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+_MAX_STEM_CHARACTERS = 80
+_MAX_ENDING_CHARACTERS = 16
+_MAX_NAME_CHARACTERS = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedFile:
+    """A file of a sandbox that was given out, or left out.
+
+    Attributes:
+        name: What to call it; control characters are spelled out.
+        mime: Its type by its ending, of a list of ours; `application/octet-stream` for all others.
+        size_bytes: Its size.
+        url: Where it is read, or None when it was left out.
+        expires_at: When the address stops working (UTC), or None if it does not.
+        path: Where it lies in the sandbox; empty for a picture that was shown.
+        skipped: Why it was left out; empty if it was not.
+    """
+
+    name: str
+    mime: str
+    size_bytes: int
+    url: str | None = None
+    expires_at: datetime | None = None
+    path: str = ""
+    skipped: str = ""
+
+
+def shown_name(name: str) -> str:
+    """Return a guest's name as one bounded line; slashes stay."""
+    return visible_line(name, max_characters=_MAX_NAME_CHARACTERS) or "file"
+
+
+def mime_of(name: str, given: str | None = None) -> str:
+    """Return the type of a file: the one that is given if it is of our list, else by the ending of its name."""
+    if given is not None:
+        bare = given.partition(";")[0].strip().lower()
+        return bare if bare in _KNOWN else _ANY
+
+    return _TYPES.get(name.rpartition(".")[2].lower(), _ANY)
+
+
+def headers_of(name: str, mime: str) -> dict[str, str]:
+    """Return the headers with which a store gives a file out."""
+    kind = "inline" if mime in _SHOWN else "attachment"
+    plain = key_name(name)
+    full = quote(shown_name(posixpath.basename(name)), safe="")
+    return {
+        "Content-Type": _ANY if mime in _ACTIVE else mime,
+        "Content-Disposition": f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{full}",
+        "Cache-Control": "private",
+    }
+
+
+def key_of(group: str, name: str) -> str:
+    """Return a new key for a file of a group: 128 random bits in it, so that nobody finds it by guessing."""
+    return f"{group_of(group)}/{secrets.token_hex(16)}/{key_name(name)}"
+
+
+def group_of(group: str) -> str:
+    """Return the part of a key that all files of a group share; it does not tell what the group is called."""
+    return hashlib.sha256(group.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def key_name(name: str) -> str:
+    """Return the last part of a guest's name with nothing but ASCII letters, digits and `._-` in it."""
+    last = _UNSAFE.sub("_", name.rpartition("/")[2]).lstrip("._-")
+    stem, point, ending = last.rpartition(".")
+
+    if not point or not stem or len(ending) > _MAX_ENDING_CHARACTERS:
+        return last[:_MAX_STEM_CHARACTERS] or "file"
+
+    return f"{stem[:_MAX_STEM_CHARACTERS]}.{ending}"

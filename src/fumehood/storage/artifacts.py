@@ -1,0 +1,367 @@
+"""Files out: what code leaves in /mnt/data, and its pictures, given to those who have no sandbox to look into.
+
+Runs in the host process, over the public sandbox only; the library and the server use it alike. The guest chose every
+name, size and number: names become harmless keys, sizes and numbers are bounded for each sandbox, and nothing of a
+guest's is read as a path of this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import posixpath
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fumehood.errors import FileError, FileTooLargeError, InvalidArgumentError, PathNotFoundError
+from fumehood.execution import Execution
+from fumehood.filesystem import Readable
+from fumehood.limits import GIB, MIB, check_seconds
+from fumehood.models import FileInfo
+from fumehood.portal import call
+from fumehood.storage.artifact_files import PublishedFile, group_of, headers_of, key_of, mime_of, shown_name
+from fumehood.storage.artifact_places import Place, open_place
+
+if TYPE_CHECKING:
+    from fumehood.aio import AsyncSandbox
+    from fumehood.sandbox import Sandbox
+
+ArtifactContent: TypeAlias = bytes | Readable | AsyncIterable[bytes]
+PublishedFiles: TypeAlias = list[PublishedFile]
+
+ARTIFACTS_FOLDER = "/mnt/data"
+# What S3 and Google sign at most.
+_MAX_EXPIRES_SECONDS = 7 * 86_400
+_MAX_DEPTH = 16
+_CHUNK_BYTES = 1 * MIB
+# Groups whose numbers are remembered; the oldest is forgotten first.
+_MAX_GROUPS = 10_000
+_PICTURES = (("png", "image/png"), ("jpeg", "image/jpeg"), ("pdf", "application/pdf"))
+
+
+@dataclass(slots=True)
+class _Group:
+    """What a group has had published.
+
+    Attributes:
+        count: Files.
+        size_bytes: Their bytes.
+        pictures: Pictures among them, which have no name of their own.
+        versions: Of each path, the time and size at which it was published last.
+    """
+
+    count: int = 0
+    size_bytes: int = 0
+    pictures: int = 0
+    versions: dict[str, tuple[datetime | None, int]] = field(default_factory=dict)
+
+
+class AsyncArtifactStore:
+    """Where files of sandboxes are published; described at `ArtifactStore`."""
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | None = None,
+        *,
+        expires_seconds: float = 3600,
+        max_file_bytes: int = 256 * MIB,
+        max_files: int = 1000,
+        max_total_bytes: int = 2 * GIB,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_seconds("expires_seconds", expires_seconds, high=_MAX_EXPIRES_SECONDS)
+
+        for name, value in {
+            "max_file_bytes": max_file_bytes,
+            "max_files": max_files,
+            "max_total_bytes": max_total_bytes,
+        }.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgumentError(field=name, value=value, allowed="a whole number, 1 or more")
+
+        self._location = None if location is None else os.fspath(location)
+        self._expires_seconds = expires_seconds
+        self._options = options
+        self._max_file_bytes = max_file_bytes
+        self._max_files = max_files
+        self._max_total_bytes = max_total_bytes
+        self._groups: OrderedDict[str, _Group] = OrderedDict()
+        self._place: Place | None = None
+
+        # An address that is wrong is told now; the default is looked up when it is needed.
+        if self._location is not None:
+            self._place = self._open(self._location)
+
+    async def put(
+        self, name: str, content: ArtifactContent, *, mime: str | None = None, group: str = ""
+    ) -> PublishedFile:
+        """Publish bytes."""
+        known = self._group(group)
+        room_bytes = self._room_bytes(known)
+        known.count += 1
+        kind = mime_of(name, mime)
+        key = key_of(group, name)
+
+        try:
+            async with aclosing(_bounded(_pieces(content), name, room_bytes)) as pieces:
+                size_bytes = await self._kept.put(key, pieces, headers_of(name, kind))
+        except BaseException:
+            known.count -= 1
+            raise
+
+        known.size_bytes += size_bytes
+        url, expires_at = await self._kept.address(key)
+        return PublishedFile(
+            name=shown_name(name), mime=kind, size_bytes=size_bytes, url=url, expires_at=expires_at
+        )
+
+    async def publish(
+        self, sandbox: AsyncSandbox, paths: Iterable[str] | None = None, *, execution: Execution | None = None
+    ) -> PublishedFiles:
+        """Publish files of a sandbox, and the pictures of an execution."""
+        group = sandbox.id
+        known = self._group(group)
+        found = await _entries(sandbox, paths)
+        wanted = found if paths is not None else [entry for entry in found if _is_new(entry, known)]
+        done = [await self._picture(*picture, group) for picture in _pictures(execution)]
+
+        for number, entry in enumerate(wanted):
+            if known.count >= self._max_files:
+                done.append(
+                    _left_out(entry, f"{self._max_files} files are the most", len(wanted) - number - 1)
+                )
+                break
+
+            done.append(await self._file(sandbox, entry, group))
+
+        return done
+
+    async def remove(self, group: str) -> None:
+        """Remove what was published of a sandbox."""
+        await self._kept.remove(group_of(group))
+        self._groups.pop(group, None)
+
+    async def _file(self, sandbox: AsyncSandbox, entry: FileInfo, group: str) -> PublishedFile:
+        known = self._group(group)
+        name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
+        room_bytes = min(self._max_file_bytes, self._max_total_bytes - known.size_bytes)
+
+        if entry.size_bytes > room_bytes:
+            return _left_out(entry, f"its {entry.size_bytes} bytes are too many")
+
+        try:
+            async with aclosing(await sandbox.files.read(entry.path, format="stream")) as content:
+                file = await self.put(name if name != entry.path else entry.name, content, group=group)
+        except (FileError, InvalidArgumentError) as error:
+            # The latter of a name that is no text, which no call can say.
+            return _left_out(entry, error.message)
+
+        known.versions[entry.path] = (entry.modified_at, entry.size_bytes)
+        return replace(file, path=entry.path)
+
+    async def _picture(self, content: bytes, mime: str, group: str) -> PublishedFile:
+        known = self._group(group)
+        known.pictures += 1
+        name = f"figure-{known.pictures}.{'jpg' if mime == 'image/jpeg' else mime.partition('/')[2]}"
+
+        try:
+            return await self.put(name, content, mime=mime, group=group)
+        except (FileTooLargeError, InvalidArgumentError) as error:
+            return PublishedFile(name=name, mime=mime, size_bytes=len(content), skipped=error.message)
+
+    @property
+    def _kept(self) -> Place:
+        if self._place is None:
+            # By name and late: settings are read where the parts are put together, at the first use.
+            from fumehood.assemble import artifacts_location
+
+            self._place = self._open(artifacts_location())
+
+        return self._place
+
+    def _open(self, location: str) -> Place:
+        return open_place(location, expires_seconds=self._expires_seconds, options=self._options)
+
+    def _group(self, group: str) -> _Group:
+        known = self._groups.setdefault(group, _Group())
+        self._groups.move_to_end(group)
+
+        while len(self._groups) > _MAX_GROUPS:
+            self._groups.popitem(last=False)
+
+        return known
+
+    def _room_bytes(self, known: _Group) -> int:
+        if known.count >= self._max_files:
+            raise InvalidArgumentError(
+                field="files", value=known.count + 1, allowed=f"at most {self._max_files} of one sandbox"
+            )
+
+        return min(self._max_file_bytes, self._max_total_bytes - known.size_bytes)
+
+
+class ArtifactStore:
+    """Publishes what code leaves behind: a link for each file, for people and models who see no sandbox.
+
+    Use one store for many sandboxes. What it may take of each is bounded, because a guest decides how much there is.
+
+    Attributes:
+        twin: The same store for asyncio.
+
+    Args:
+        location: A folder, or `s3://BUCKET[/PREFIX]`, `az://CONTAINER[/PREFIX]`, `gs://BUCKET[/PREFIX]`, which need
+            `fumehood[blobs]`. None: FUMEHOOD_ARTIFACTS, or `artifacts` in this user's data folder.
+        expires_seconds: How long the signed address of a file in a bucket works, a week at most. Addresses of a
+            folder (`file://`) work on this machine and do not end.
+        max_file_bytes: A larger file is left out.
+        max_files: How many files of one sandbox.
+        max_total_bytes: How many bytes of one sandbox.
+        options: Settings of a bucket as obstore names them; without them its environment variables count.
+
+    Raises:
+        InvalidArgumentError: An argument is refused.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | None = None,
+        *,
+        expires_seconds: float = 3600,
+        max_file_bytes: int = 256 * MIB,
+        max_files: int = 1000,
+        max_total_bytes: int = 2 * GIB,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.twin = AsyncArtifactStore(
+            location,
+            expires_seconds=expires_seconds,
+            max_file_bytes=max_file_bytes,
+            max_files=max_files,
+            max_total_bytes=max_total_bytes,
+            options=options,
+        )
+
+    def put(
+        self, name: str, content: ArtifactContent, *, mime: str | None = None, group: str = ""
+    ) -> PublishedFile:
+        """Publish bytes.
+
+        Args:
+            name: What the file is called; only its ending and its harmless characters reach the store.
+            content: Bytes, an open file, or a stream.
+            mime: Its type, if it is one of our list; otherwise the ending of its name says it.
+            group: With what it is counted and removed, such as the id of a sandbox.
+
+        Raises:
+            FileTooLargeError: There are more bytes than may be; nothing was stored.
+            InvalidArgumentError: The group has as many files as it may.
+            StorageError: The store failed.
+        """
+        return call(self.twin.put, name, content, mime=mime, group=group)
+
+    def publish(
+        self, sandbox: Sandbox, paths: Iterable[str] | None = None, *, execution: Execution | None = None
+    ) -> PublishedFiles:
+        """Publish files of a sandbox, and the pictures of an execution.
+
+        What is too large, too much or gone is in the list with `skipped` set.
+
+        Args:
+            sandbox: Whose.
+            paths: Which files; None: those of /mnt/data that are new or have changed since they were last published
+                here, hidden ones and links left out.
+            execution: Its pictures come first.
+
+        Raises:
+            PathNotFoundError: One of `paths` is not there.
+            StorageError: The store failed.
+        """
+        return call(self.twin.publish, sandbox._twin, paths, execution=execution)
+
+    def remove(self, group: str) -> None:
+        """Remove what was published of a sandbox, named by its id, or of another group."""
+        call(self.twin.remove, group)
+
+
+async def _entries(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list[FileInfo]:
+    if paths is not None:
+        return [await sandbox.files.get_info(path) for path in paths]
+
+    try:
+        entries = await sandbox.files.list(ARTIFACTS_FOLDER, depth=_MAX_DEPTH)
+    except PathNotFoundError:
+        return []
+
+    return [
+        entry
+        for entry in entries
+        if entry.type == "file"
+        and entry.symlink_target is None
+        and "/." not in entry.path.removeprefix(ARTIFACTS_FOLDER)
+    ]
+
+
+def _is_new(entry: FileInfo, known: _Group) -> bool:
+    return known.versions.get(entry.path) != (entry.modified_at, entry.size_bytes)
+
+
+def _pictures(execution: Execution | None) -> list[tuple[bytes, str]]:
+    pictures: list[tuple[bytes, str]] = []
+
+    for result in () if execution is None else execution.results:
+        # The best form of each, and one only.
+        best = next((mime for _, mime in _PICTURES if mime in result.parts), None)
+
+        if best is not None:
+            pictures.append((result.parts[best], best))
+
+    return pictures
+
+
+def _left_out(entry: FileInfo, why: str, others: int = 0) -> PublishedFile:
+    name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
+    return PublishedFile(
+        name=shown_name(name if name != entry.path else posixpath.basename(name)),
+        mime=mime_of(name),
+        size_bytes=entry.size_bytes,
+        path=entry.path,
+        skipped=f"{why}; {others} more were left out" if others else why,
+    )
+
+
+async def _pieces(content: ArtifactContent) -> AsyncGenerator[bytes, None]:
+    if isinstance(content, bytes):
+        yield content
+    elif isinstance(content, AsyncIterable):
+        async for piece in content:
+            yield piece
+    elif callable(getattr(content, "read", None)):
+        while piece := await _read_piece(content):
+            yield piece
+    else:
+        raise InvalidArgumentError(
+            field="content", value=type(content).__name__, allowed="bytes, an open file or a stream"
+        )
+
+
+async def _read_piece(file: Readable) -> bytes:
+    # A file may be slow, and the engine serves others meanwhile.
+    piece: str | bytes = await asyncio.to_thread(lambda: file.read(_CHUNK_BYTES))
+    return piece.encode() if isinstance(piece, str) else piece
+
+
+async def _bounded(pieces: AsyncIterator[bytes], name: str, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    size_bytes = 0
+
+    async for piece in pieces:
+        size_bytes += len(piece)
+
+        if size_bytes > max_bytes:
+            raise FileTooLargeError(path=name, operation="publish", errno_value=errno.EFBIG)
+
+        yield piece
