@@ -220,7 +220,7 @@ def test_hostile_names_stay_in_the_folder(tmp_path):
 
     with Sandbox() as sandbox:
         sandbox.run_code(
-            "for name in ['..\\\\..\\\\x', '\\x1b[2J', 'a\\nb', '-rf', '\"; x', 'ü', '\\udcff']:\n"
+            "for name in ['x..\\\\..\\\\x', '\\x1b[2J', 'a\\nb', '-rf', '\"; x', 'ü', '\\udcff']:\n"
             "    open('/mnt/data/' + name, 'w').write('x')"
         )
         files = store.publish(sandbox)
