@@ -65,11 +65,6 @@ class Channel:
         """Whether the host has sent something that has not been received."""
         return bool(self._inbox) or bool(self._poller.poll(0))
 
-    def wait(self) -> None:
-        """Blocks until something can be received."""
-        if not self._inbox:
-            self._poller.poll()
-
     def receive(self) -> Optional[Tuple[Header, bytes]]:
         """Returns the next frame if it is complete, else None. Leaves the process at the end of the stream.
 

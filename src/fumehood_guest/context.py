@@ -21,10 +21,12 @@ from fumehood_guest.inputs import Inputs
 from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.questions import Answerer, answer, empty_answer
+from fumehood_guest.replies import Replies
 from fumehood_guest.shell import PythonShell
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.standard_input import BorrowedInput
 from fumehood_guest.streams import Streams
+from fumehood_guest.tools import HostTools
 from fumehood_jail.syscalls import flush_c_stdio
 
 _KIB = 1024
@@ -88,7 +90,9 @@ class Context:
         self._streams = Streams(self._outlet)
         self._gate = SignalGate(channel.is_readable)
         self._background = BackgroundLoop(channel.fileno())
-        self._inputs = Inputs(channel, self._outlet, self._streams, self._gate, self._leave)
+        self._replies = Replies(channel, self._gate, self._leave)
+        self._inputs = Inputs(self._outlet, self._streams, self._replies)
+        self._tools = HostTools(self._outlet, self._streams, self._replies, lambda: shell.user_ns)
         self._exit = os._exit
         self._faults = 0
         self._getrusage = resource.getrusage
@@ -180,10 +184,19 @@ class Context:
         borrowed = BorrowedEnvironment(execution.envs)
         # Bash has its own.
         standard_input = BorrowedInput(None if self._speaks_bash else execution.stdin)
+
+        if execution.hears_replies:
+            self._insist(self._replies.begin)
+            self._insist(lambda: self._tools.lend(execution))
+
         error = self._run(work, borrowed, standard_input)
 
         if self._outlet.is_detached:
             self._shell.leave_fork(error)
+
+        if execution.hears_replies:
+            self._insist(self._replies.end)
+            self._insist(self._tools.take_back)
 
         self._insist(self._repairs.apply)
         self._insist(self._streams.flush)
@@ -259,6 +272,7 @@ class Context:
         """Makes a child that user code forks an ordinary program: no channel, plain text on fds 1 and 2."""
         self._outlet.detach()
         self._streams.detach()
+        self._replies.detach()
 
     def _leave(self) -> NoReturn:
         self._exit(0)

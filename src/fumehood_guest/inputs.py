@@ -1,8 +1,7 @@
 """input() and getpass.getpass(), answered by the host, or by the standard input if the host has sent one.
 
-Runs in a context. The question goes out as a frame; the answer comes back on the channel, which nobody else
-reads while a cell runs. A wait can be interrupted; an answer that comes too late is thrown away by whoever
-reads it next.
+Runs in a context. The question goes out as a frame; the answer comes back among the replies to the cell. A
+wait can be interrupted; an answer that comes too late is nobody's.
 """
 
 from __future__ import annotations
@@ -11,36 +10,22 @@ import builtins
 import getpass
 import sys
 import threading
-from typing import Any, Callable, Optional
+from typing import Any
 
-from fumehood_guest.channel import Channel
 from fumehood_guest.outlet import Outlet
-from fumehood_guest.signals import SignalGate
+from fumehood_guest.replies import Replies
 from fumehood_guest.streams import Streams
 
 _NO_INPUT = "{name}() has nobody to ask. Pass stdin=... or on_input=... to run_code() to answer."
 
 
 class Inputs:
-    """Asks the host for lines.
+    """Asks the host for lines."""
 
-    Args:
-        on_shutdown: Called when the host ends the context instead of answering.
-    """
-
-    def __init__(
-        self,
-        channel: Channel,
-        outlet: Outlet,
-        streams: Streams,
-        gate: SignalGate,
-        on_shutdown: Callable[[], None],
-    ) -> None:
-        self._channel = channel
+    def __init__(self, outlet: Outlet, streams: Streams, replies: Replies) -> None:
         self._outlet = outlet
         self._streams = streams
-        self._gate = gate
-        self._on_shutdown = on_shutdown
+        self._replies = replies
         self.is_cell_running = False
 
     def install(self) -> None:
@@ -74,14 +59,14 @@ class Inputs:
             raise EOFError(f"{name}() works in the main thread only")
 
         self._streams.flush()
+        waiter = self._replies.expect(("input_reply", execution.id, None))
         self._outlet.ask(prompt, password=password)
-        answer = None
+        reply = self._replies.wait(waiter)
 
-        while answer is None:
-            self._channel.wait()
-            answer = self._take_answer(execution.id, name)
+        if reply is None or reply[0].get("eof"):
+            raise EOFError(f"{name}() was asked for, and whoever answers had nothing to say")
 
-        return answer
+        return reply[1].decode("utf-8", "replace").rstrip("\n")
 
     def _read(self, prompt: str) -> str:
         """Reads a line of what the host has sent as standard input, as a program does that is started with it."""
@@ -93,23 +78,3 @@ class Inputs:
             raise EOFError("EOF when reading a line")
 
         return line[:-1] if line.endswith("\n") else line
-
-    def _take_answer(self, execution_id: str, name: str) -> Optional[str]:
-        with self._gate.closed():
-            frame = self._channel.receive()
-
-        if frame is None:
-            return None
-
-        header, payload = frame
-
-        if header["type"] == "shutdown_request":
-            self._on_shutdown()
-
-        if header["type"] != "input_reply" or header["id"] != execution_id:
-            return None
-
-        if header.get("eof"):
-            raise EOFError(f"{name}() was asked for, and whoever answers had nothing to say")
-
-        return payload.decode("utf-8", "replace").rstrip("\n")

@@ -45,6 +45,13 @@ class Execution:
         # What the standard input gives; None when nobody has said.
         self.stdin: Optional[bytes] = None
         self._stdin_bytes: Optional[int] = request.get("stdin_bytes")
+        self.tools: List[Dict[str, Any]] = request.get("tools", [])
+        self.tool_calls: int = request.get("tool_calls", 0)
+
+    @property
+    def hears_replies(self) -> bool:
+        """Whether its code may ask the host for something."""
+        return self.allow_stdin or bool(self.tools)
 
     def take_stdin(self, payload: bytes) -> bytes:
         """Cuts the standard input off the payload of its request, and returns the code."""
@@ -222,6 +229,18 @@ class Outlet:
         assert self.execution is not None
         payload = shorten(prompt, _MAX_TRACEBACK_CHARACTERS).encode("utf-8", "backslashreplace")
         header = {"type": "input_request", "id": self.execution.id, "at": self._clock(), "password": password}
+        self._send(header, payload)
+
+    def call_tool(self, number: int, name: str, payload: bytes) -> None:
+        """Asks the host to call a tool."""
+        assert self.execution is not None
+        header = {
+            "type": "tool_request",
+            "id": self.execution.id,
+            "at": self._clock(),
+            "call": number,
+            "name": name,
+        }
         self._send(header, payload)
 
     def reply(self, execution_count: int, usage: Dict[str, Any]) -> None:

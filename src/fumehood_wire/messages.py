@@ -32,12 +32,15 @@ from fumehood_wire.rules import (
 )
 
 __all__ = [
+    "CHECKPOINT_TO_HOST",
     "CONTEXT_TO_HOST",
+    "HOST_TO_CHECKPOINT",
     "HOST_TO_CONTEXT",
     "HOST_TO_INIT",
     "INIT_GREETING",
     "INIT_TO_HOST",
     "MAX_ARGUMENTS_BYTES",
+    "MAX_CHANGED_FILES",
     "MAX_CHUNK_BYTES",
     "MAX_COMM_BUFFERS",
     "MAX_COMM_ID_CHARS",
@@ -46,6 +49,8 @@ __all__ = [
     "MAX_EVALUE_CHARS",
     "MAX_ID_CHARS",
     "MAX_INDENT_CHARS",
+    "MAX_LEFT_BEHIND",
+    "MAX_LEFT_BEHIND_CHARS",
     "MAX_MATCHES",
     "MAX_MATCH_CHARS",
     "MAX_PARTS",
@@ -85,6 +90,10 @@ MAX_MATCH_CHARS = 1_000
 MAX_INDENT_CHARS = 256
 MAX_COMM_ID_CHARS = 255
 MAX_COMM_BUFFERS = 256
+# What a checkpoint cannot keep, in words; the guest names no more than this, and says so.
+MAX_LEFT_BEHIND = 64
+MAX_LEFT_BEHIND_CHARS = 300
+MAX_CHANGED_FILES = 1_000
 # Of one execution: which tools it may call, how often, and what one call may carry in each direction.
 MAX_TOOLS = 64
 MAX_TOOL_NAME_CHARS = 64
@@ -231,7 +240,24 @@ HOST_TO_CONTEXT: Table = {
     "is_complete_request": _question(),
     # The handlers run as an execution does, and end with an execute_reply.
     **_comms(_BOUNDS, _AFTER_INTERRUPT),
+    # One descriptor comes with it: the line to the checkpoint, which the context is to become a fork of itself for.
+    "checkpoint_request": _message({"id": _ID}),
+    # Lets a context go on that has made a checkpoint, or one that was just made from a checkpoint.
+    "proceed": _message({}, {"id": _ID}),
     "shutdown_request": _message({}),
+}
+
+# On the line to a checkpoint: a process that waits, and makes a context of what it holds when it is asked to. With
+# "revive" come the descriptors of the new context: channel, standard output, standard error.
+HOST_TO_CHECKPOINT: Table = {"revive": _message({"number": _COUNT})}
+
+CHECKPOINT_TO_HOST: Table = {
+    "kept": _message(
+        {"pid": _PID, "left_behind": items(text(MAX_LEFT_BEHIND_CHARS), MAX_LEFT_BEHIND)},
+    ),
+    "revived": _message({"number": _COUNT, "pid": _PID}),
+    "failed": _message({"number": _COUNT, "errno": _ERRNO}),
+    "ended": _message({"number": _COUNT, "status": integer(-64, 255)}),
 }
 
 # "id" is the execution that a message belongs to, "at" the guest's monotonic clock in seconds.
@@ -288,6 +314,8 @@ CONTEXT_TO_HOST: Table = {
         }
     ),
     **_comms({"at": _SECONDS}),
+    # The context waits for "proceed" if there is a checkpoint, and goes on if it could not be made.
+    "checkpoint_reply": _message({"id": _ID, "errno": _ERRNO}),
 }
 
 HOST_TO_INIT: Table = {
@@ -295,7 +323,8 @@ HOST_TO_INIT: Table = {
         "verb",
         {
             "signal_context": _request({"pid": _PID, "signal": _SIGNAL}),
-            "kill_context": _request({"pid": _PID}),
+            # With all that it started, but for checkpoints and what was made from them.
+            "kill_context": _request({"pid": _PID}, {"spare": items(_PID, 4096)}),
             "stop_all": _request(),
             "continue_all": _request(),
             "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
@@ -320,6 +349,11 @@ HOST_TO_INIT: Table = {
             "watch": _request({"path": _PATH, "recursive": flag()}),
             "unwatch": _request({"watch_id": _COUNT}),
             "metrics": _request(),
+            # "held" are processes that wait for the host meanwhile; whatever else runs is stopped for that time.
+            "take_snapshot": _request({"held": items(_PID, 4096)}),
+            "restore_snapshot": _request({"snapshot": _COUNT, "held": items(_PID, 4096)}),
+            "compare_snapshot": _request({"snapshot": _COUNT}),
+            "drop_snapshot": _request({"snapshot": _COUNT}),
         },
     ),
 }
@@ -396,6 +430,8 @@ _PROCESS = record(
     }
 )
 
+_CHANGED_FILES = items(record({"path": _GUEST_PATH, "size_bytes": _COUNT}), MAX_CHANGED_FILES)
+
 # What init answers to each verb.
 _VALUES: Mapping[str, Rule] = {
     "signal_context": nothing,
@@ -428,6 +464,20 @@ _VALUES: Mapping[str, Rule] = {
             "inodes_used": _COUNT,
         }
     ),
+    "take_snapshot": record(
+        {
+            "snapshot": _COUNT,
+            "files": _COUNT,
+            "size_bytes": _COUNT,
+            "left_behind": items(text(MAX_LEFT_BEHIND_CHARS), MAX_LEFT_BEHIND),
+        }
+    ),
+    "restore_snapshot": record({"restored": _COUNT, "removed": _COUNT}),
+    # "more" are changes that are in none of the lists, because they are full.
+    "compare_snapshot": record(
+        {"created": _CHANGED_FILES, "modified": _CHANGED_FILES, "deleted": _CHANGED_FILES, "more": _COUNT}
+    ),
+    "drop_snapshot": nothing,
 }
 
 

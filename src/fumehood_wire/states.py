@@ -27,6 +27,8 @@ class State(enum.Enum):
     COMPLETING = "completing"  # the host has asked what could stand at a cursor
     INSPECTING = "inspecting"  # the host has asked what a cursor is on
     CHECKING = "checking"  # the host has asked whether code is complete
+    FORKING = "forking"  # the host has asked for a checkpoint
+    HELD = "held"  # there is a checkpoint, and the context waits until the host lets it go on
     CLOSING = "closing"  # the context has been told to end
 
 
@@ -48,7 +50,10 @@ _SENT = {
     (State.IDLE, "complete_request"): State.COMPLETING,
     (State.IDLE, "inspect_request"): State.INSPECTING,
     (State.IDLE, "is_complete_request"): State.CHECKING,
+    (State.IDLE, "checkpoint_request"): State.FORKING,
     (State.IDLE, "shutdown_request"): State.CLOSING,
+    (State.STARTING, "proceed"): State.STARTING,
+    (State.HELD, "proceed"): State.IDLE,
     (State.ASKING, "input_reply"): State.BUSY,
     (State.BUSY, "tool_reply"): State.BUSY,
     (State.ASKING, "tool_reply"): State.ASKING,
@@ -86,13 +91,14 @@ _RECEIVED = {
     (State.COMPLETING, "complete_reply"): State.IDLE,
     (State.INSPECTING, "inspect_reply"): State.IDLE,
     (State.CHECKING, "is_complete_reply"): State.IDLE,
+    (State.FORKING, "checkpoint_reply"): State.HELD,
 }
 
 # What the guest may send about an earlier execution, whatever the state.
 _BACKGROUND = frozenset(
     {"stream", "display_data", "update_display_data", "clear_output", "comm_open", "comm_msg", "comm_close"}
 )
-_ANSWERS = frozenset({"complete_reply", "inspect_reply", "is_complete_reply"})
+_ANSWERS = frozenset({"complete_reply", "inspect_reply", "is_complete_reply", "checkpoint_reply"})
 
 _MAX_NAME_CHARS = 40
 
@@ -105,6 +111,7 @@ class Conversation:
 
     Args:
         name: Different for each conversation and not to be guessed; at most 40 characters.
+        count: How many requests went before, where a conversation goes on with a process made from a checkpoint.
     """
 
     __slots__ = (
@@ -119,16 +126,19 @@ class Conversation:
         "_tools",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, count: int = 0) -> None:
         if not 0 < len(name) <= _MAX_NAME_CHARS:
             raise ValueError(f"name of {len(name)} characters, not 1 to {_MAX_NAME_CHARS}")
 
         self._prefix = f"{name}-"
         self._state = State.STARTING
-        self._count = 0
+        self._count = count
         self._current_id: str | None = None
         self._may_ask = False
-        self._forget_tools()
+        self._tools: frozenset[str] = frozenset()
+        self._open_calls: set[int] = set()
+        self._calls_left = 0
+        self._last_call = 0
 
     @property
     def state(self) -> State:
@@ -139,6 +149,11 @@ class Conversation:
     def current_id(self) -> str | None:
         """The id of the request that is open now, or None."""
         return self._current_id
+
+    @property
+    def count(self) -> int:
+        """How many requests there have been."""
+        return self._count
 
     @property
     def next_id(self) -> str:
@@ -153,7 +168,7 @@ class Conversation:
         """
         message_type = header["type"]
         state = _SENT.get((self._state, message_type))
-        is_request = self._state is State.IDLE and message_type != "shutdown_request"
+        is_request = self._state is State.IDLE and message_type not in ("shutdown_request", "proceed")
         legal_id = self.next_id if is_request else self._current_id
 
         is_unasked = message_type == "tool_reply" and header.get("call") not in self._open_calls
@@ -172,6 +187,9 @@ class Conversation:
 
         if message_type == "tool_reply":
             self._open_calls.discard(header["call"])
+
+        if message_type == "proceed":
+            self._current_id = None
 
         self._state = state
 
@@ -193,6 +211,9 @@ class Conversation:
 
         if message_type == "tool_request":
             self._note_call(header)
+
+        if message_type == "checkpoint_reply" and header["errno"]:
+            state = State.IDLE
 
         if state is State.IDLE:
             self._current_id = None
@@ -224,8 +245,8 @@ class Conversation:
         self._open_calls.add(header["call"])
 
     def _forget_tools(self) -> None:
-        self._tools: frozenset[str] = frozenset()
-        self._open_calls: set[int] = set()
+        self._tools = frozenset()
+        self._open_calls = set()
         self._calls_left = 0
         self._last_call = 0
 

@@ -254,6 +254,14 @@ class Context:
         self._conversation.sent(header)
         self._sock.sendall(encode(header, text.encode()))
 
+    def answer_tool(self, call: int, value: Any, *, ok: bool = True) -> None:
+        """Answers a call of a tool."""
+        header = {"type": "tool_reply", "id": self._conversation.current_id, "call": call, "ok": ok}
+        payload = json.dumps(value).encode()
+        messages.check(messages.HOST_TO_CONTEXT, header, payload)
+        self._conversation.sent(header)
+        self._sock.sendall(encode(header, payload))
+
     def interrupt(self) -> None:
         """What init does: SIGINT to the group; and once more when the cell goes on, as a host does.
 
