@@ -35,6 +35,7 @@ VALUES = {
     "context_id": "c1",
     "command": "false",
     "exit_code": 3,
+    "is_truncated": True,
     "stdout": "out",
     "stderr": "err",
     "timeout_seconds": 1.5,

@@ -31,7 +31,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "dspy": {"dspy"},
     "google_adk": {"google", "pydantic"},
     "inspect": {"inspect_ai", "pydantic"},
-    "langchain": {"langchain_core"},
+    "langchain": {"langchain_core", "pydantic"},
     "llama_index": {"llama_index"},
     "openai_agents": {"agents"},
     "pydantic_ai": {"pydantic_ai"},
@@ -203,7 +203,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.__main__": {"fumehood.cli"},
     # Adapters of agent frameworks see what every user sees, and never each other.
     "fumehood.frameworks": set(),
-    **{f"fumehood.frameworks.{name}": {"fumehood"} for name in FRAMEWORKS},
+    **{f"fumehood.frameworks.{name}": {"fumehood", "fumehood.llm"} for name in FRAMEWORKS},
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
     "fumehood.compat.e2b": _FLOOR
