@@ -133,6 +133,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.artifacts",
         "fumehood.cli.doctor",
         "fumehood.cli.host",
+        "fumehood.cli.mcp",
         "fumehood.cli.serve",
         "fumehood.cli.template",
         "fumehood.oneshot",
@@ -145,6 +146,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.server.setting_fields",
         "fumehood.server.settings",
     },
+    "fumehood.cli.mcp": {"fumehood.cli", "fumehood.mcp", "fumehood.server", "fumehood.server.settings"},
     "fumehood.cli.host": {
         "fumehood.cli",
         "fumehood.daemon",
@@ -215,10 +217,14 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.compat.fusion": _FLOOR | _PORT | {"fumehood.server"},
     "fumehood.compat.librechat": _FLOOR | _PORT | {"fumehood.server", "fumehood.storage"},
     "fumehood.compat.replit": _FLOOR | _PORT | {"fumehood.server"},
+    # This dialect is a package of its own, which the server brings callers to.
+    "fumehood.compat.mcp": {"fumehood.mcp", "fumehood.server", "fumehood.service_errors"},
     # What its users import: a client that needs nothing of ours.
     "fumehood.compat.replit.client": set(),
     # The tool for models stands on what every user has: the facade, and the thread that its synchronous face shares.
     "fumehood.llm": {"fumehood", "fumehood.portal", "fumehood.text"},
+    # The tools over the Model Context Protocol: what every user has, and the words in which models are told of it.
+    "fumehood.mcp": {"fumehood", "fumehood.llm", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.
     "fumehood": _FLOOR
     | _PORT
@@ -261,6 +267,8 @@ FOREIGN = {
     "fumehood.compat.e2b": {"python_multipart", "starlette"},
     # The extras of the frameworks.
     **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
+    # The extra `mcp`, and what the SDK stands on.
+    "fumehood.mcp": {"anyio", "mcp", "pydantic", "starlette"},
     # The extra `client`.
     "fumehood.backends.http_connection": {"httpx2", "websockets"},
 }

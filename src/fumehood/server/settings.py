@@ -16,7 +16,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
 
-DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit")
+DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "mcp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

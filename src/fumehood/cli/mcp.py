@@ -1,0 +1,67 @@
+"""`fumehood mcp`: sandboxes for a host of models, over standard input and output or over HTTP.
+
+Runs in the user's terminal, or is started by the host. It only turns flags into calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from fumehood.cli.extras import require_extra
+from fumehood.server.settings import load_settings
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "mcp",
+        help="sandboxes as tools of a host that speaks MCP",
+        description="Serve sandboxes over the Model Context Protocol: on standard input and output, for a host that "
+        "starts this command, or over HTTP with --http. A running `fumehood serve` has the same tools at /mcp.",
+    )
+    parser.add_argument("--http", action="store_true", help="listen at http://HOST:PORT/mcp instead")
+    parser.add_argument(
+        "--host", metavar="ADDRESS", help="with --http: address to listen on (default: 127.0.0.1)"
+    )
+    parser.add_argument("--port", metavar="PORT", help="with --http: port to listen on (default: 8765)")
+    parser.add_argument(
+        "--print-config", metavar="HOST", help="print what stands in the configuration of a host, and end"
+    )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        default="",
+        help="with --print-config: a server's /mcp that the host should use",
+    )
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve, and return the exit code."""
+    if options.print_config:
+        from fumehood.mcp.hosts import Launch, config_for
+
+        launch = Launch(argv=(sys.executable, "-m", "fumehood", "mcp"), url=options.url)
+        print(config_for(options.print_config, launch))
+        return 0
+
+    require_extra("mcp", "mcp")
+
+    if not options.http:
+        # Late: only this way needs the SDK.
+        from fumehood.mcp.stdio import serve_stdio
+
+        return serve_stdio()
+
+    require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore")
+    from fumehood.server.run import serve
+
+    flags = {"host": options.host, "port": options.port, "dialects": ("mcp",)}
+    settings, _ = load_settings(flags, environ=os.environ)
+    return serve(settings)

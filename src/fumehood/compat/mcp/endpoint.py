@@ -1,0 +1,92 @@
+"""What answers at the route: it makes sure who asks and how much, and hands the rest to the SDK.
+
+Runs in the server process. A caller is known before a byte of the body is read; what the SDK gets is bounded in bytes
+and in values, because a small body can become a large one in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from fumehood.server.auth import principal_of
+from fumehood.server.json_bodies import check_values
+from fumehood.server.services import Services
+from fumehood.service_errors import RequestTooLargeError
+
+if TYPE_CHECKING:
+    from fumehood.mcp.http import HttpTransport
+
+# A file of eight million characters, escaped, and the message around it.
+_MAX_BODY_BYTES = 16 << 20
+
+
+class Endpoint:
+    """An app for one path.
+
+    Args:
+        services: What handlers may use.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._max_bytes = min(_MAX_BODY_BYTES, services.settings.max_body_bytes)
+        self._loading: asyncio.Task[HttpTransport] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request.
+
+        Raises:
+            FumehoodError: It is refused before the protocol begins; the app makes an answer of it.
+        """
+        request = Request(scope, receive)
+        principal = await principal_of(request)
+        principal.require("sandboxes")
+        body = await self._body(request)
+        check_values(body)
+        transport = await self._transport()
+        backend = self._services.backend_for(principal)
+        await transport.answer(scope, _once_more(body, receive), send, backend)
+
+    async def _transport(self) -> HttpTransport:
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(_load, self._max_bytes))
+
+        return await asyncio.shield(self._loading)
+
+    async def _body(self, request: Request) -> bytes:
+        body = bytearray()
+
+        async for piece in request.stream():
+            body += piece
+
+            if len(body) > self._max_bytes:
+                raise RequestTooLargeError(what="message", maximum=self._max_bytes)
+
+        return bytes(body)
+
+
+def _load(max_body_bytes: int) -> HttpTransport:
+    """The SDK takes half a second and 30 MB, so it is loaded when somebody speaks to it, and beside the loop."""
+    from fumehood.mcp.http import HttpTransport
+
+    return HttpTransport(max_body_bytes)
+
+
+def _once_more(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, to be read again; after it comes what the client does."""
+    is_given = False
+
+    async def give() -> Message:
+        nonlocal is_given
+
+        if is_given:
+            return await receive()
+
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return give

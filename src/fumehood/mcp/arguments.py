@@ -1,0 +1,36 @@
+"""Arguments that several tools take, each with its bounds and the words in which a model reads of it.
+
+Runs in the process of the MCP server. What is out of bounds never reaches a tool: the SDK tells the model which
+argument it was.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+_ID_CHARS = 64
+_PATH_CHARS = 4096
+
+SandboxId = Annotated[
+    str,
+    Field(min_length=1, max_length=_ID_CHARS, description="A sandbox, as create_sandbox or run_code gave it"),
+]
+SomeSandbox = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=_ID_CHARS,
+        description="Where to run; leave it out only to begin with a new sandbox",
+    ),
+]
+Path = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_PATH_CHARS,
+        description="A path inside the sandbox; relative ones start at /home/user",
+    ),
+]
+Seconds = Annotated[float, Field(ge=0.1, le=3600, description="Seconds after which it is stopped")]

@@ -1,0 +1,175 @@
+"""For whom a tool works: where the caller's sandboxes live, and which of them this server has to end.
+
+Runs in the process of the MCP server, on its loop. The protocol is stateless, so nothing here knows a client's
+session: a sandbox is known by its id alone. Over stdio there is one caller, the host that has started us; over HTTP
+each request brings its own, whom the server in front has made sure of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
+from mcp.server.mcpserver import Context
+
+from fumehood import (
+    AsyncSandbox,
+    Backend,
+    CapacityError,
+    FumehoodError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxInfo,
+    SandboxNotFoundError,
+)
+
+CallContext: TypeAlias = Context[Any, Any]
+
+# Where the server in front leaves the caller of a request.
+CALLER_STATE = "mcp_caller"
+LABEL = {"made_by": "mcp"}
+# Nobody says goodbye over a stateless protocol: what is not used for so long is ended.
+IDLE_SECONDS = 1800.0
+LONGEST_SECONDS = 86_400.0
+_MAX_KEPT = 32
+_KILL_SECONDS = 10.0
+_GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
+_T = TypeVar("_T")
+
+
+@dataclass(kw_only=True)
+class Caller:
+    """For whom a tool works.
+
+    Attributes:
+        backend: Where the caller's sandboxes live; None: where `Sandbox()` would make them.
+        keeps: Whether what the caller makes ends with this server.
+        made: Sandboxes that were made here and must end with it, by id.
+    """
+
+    backend: Backend | None = None
+    keeps: bool = False
+    made: dict[str, AsyncSandbox] = field(default_factory=dict)
+
+    async def create(
+        self,
+        *,
+        template: str = "default",
+        envs: Mapping[str, str] | None = None,
+        idle_timeout_seconds: float = IDLE_SECONDS,
+        **given: Any,
+    ) -> AsyncSandbox:
+        """Make a sandbox for the caller.
+
+        Args:
+            template: What it starts from.
+            envs: Its environment.
+            idle_timeout_seconds: After how long without a call it ends.
+            given: What else `AsyncSandbox.create` takes.
+
+        Raises:
+            CapacityError: The caller keeps as many as one host may.
+            FumehoodError: It could not be made.
+        """
+        if self.keeps and len(self.made) >= _MAX_KEPT:
+            await self._forget_ended()
+
+        if self.keeps and len(self.made) >= _MAX_KEPT:
+            raise CapacityError(resource="sandboxes", used=len(self.made), maximum=_MAX_KEPT)
+
+        sandbox = await AsyncSandbox.create(
+            template,
+            envs=envs,
+            metadata=LABEL,
+            timeout=LONGEST_SECONDS,
+            idle_timeout=idle_timeout_seconds,
+            backend=self.backend,
+            **given,
+        )
+        self.keep(sandbox)
+        return sandbox
+
+    def keep(self, sandbox: AsyncSandbox) -> None:
+        """Note a sandbox that was made for the caller."""
+        if self.keeps:
+            self.made[sandbox.id] = sandbox
+
+    async def sandbox(self, sandbox_id: str) -> AsyncSandbox:
+        """Take hold of a sandbox of the caller.
+
+        Raises:
+            SandboxNotFoundError: The caller has none of this id.
+            SandboxClosedError: It has ended.
+        """
+        return self.made.get(sandbox_id) or await AsyncSandbox.connect(sandbox_id, backend=self.backend)
+
+    async def list(self) -> list[SandboxInfo]:
+        """Describe the caller's sandboxes."""
+        return await AsyncSandbox.list(backend=self.backend)
+
+    async def kill(self, sandbox_id: str) -> bool:
+        """End a sandbox; False: none of this id lives."""
+        try:
+            sandbox = self.made.pop(sandbox_id, None) or await self.sandbox(sandbox_id)
+        except _GONE:
+            return False
+
+        return await sandbox.kill()
+
+    async def kill_all(self) -> None:
+        """End all that was made here; what does not hear of it within ten seconds is left to its time-outs."""
+        sandboxes = list(self.made.values())
+        self.made.clear()
+
+        with anyio.move_on_after(_KILL_SECONDS, shield=True):
+            await asyncio.gather(*(_kill_quietly(sandbox) for sandbox in sandboxes))
+
+    async def _forget_ended(self) -> None:
+        living = {info.id for info in await self.list()}
+
+        for sandbox_id in self.made.keys() - living:
+            await _kill_quietly(self.made.pop(sandbox_id))
+
+
+def caller_of(context: CallContext) -> Caller:
+    """Return for whom this call is."""
+    call = context.request_context
+    caller = call.lifespan_context if call.request is None else call.request.scope["state"][CALLER_STATE]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+async def in_order(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Do work that a cancelled call ends once and then waits for.
+
+    The SDK's cancellation strikes again at each `await` of what is cancelled, also where that tidies up.
+    """
+
+    async def run() -> _T:
+        return await work()
+
+    task = asyncio.create_task(run())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
+
+        if not task.cancelled():
+            # Read it once, or the loop would report it as never retrieved.
+            task.exception()
+
+        raise
+
+
+async def _kill_quietly(sandbox: AsyncSandbox) -> None:
+    try:
+        await sandbox.kill()
+    except FumehoodError:
+        # It ended by itself, or its server is gone: it is not ours to end any more.
+        return

@@ -1,0 +1,160 @@
+"""What stands in the configuration of the common hosts so that they find us: for a program they start, or a server.
+
+Pure text, made in the user's terminal. Hosts with a window do not see the user's PATH, so a program is named by its
+whole path. A key is never written out where a host can read it from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood import InvalidArgumentError
+
+NAME = "fumehood"
+KEY_VARIABLE = "FUMEHOOD_API_KEY"
+_URL_VARIABLE = "FUMEHOOD_URL"
+_YOUR_KEY = "YOUR_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a host reaches us.
+
+    Attributes:
+        argv: The program and its arguments, for a host that starts it.
+        url: A server's `/mcp`; empty: the host starts the program.
+    """
+
+    argv: tuple[str, ...]
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A host that speaks MCP.
+
+    Attributes:
+        title: Its name.
+        file: Where its configuration lies.
+        write: Makes the snippet.
+    """
+
+    title: str
+    file: str
+    write: Callable[[Launch], str]
+
+
+def config_for(host: str, launch: Launch) -> str:
+    """Return the snippet for a host; where it belongs stands above it.
+
+    Raises:
+        InvalidArgumentError: We do not know this host.
+    """
+    known = HOSTS.get(host)
+
+    if known is None:
+        raise InvalidArgumentError(field="host", value=host, allowed=", ".join(HOSTS))
+
+    return known.write(launch)
+
+
+def _program(launch: Launch) -> dict[str, Any]:
+    return {"command": launch.argv[0], "args": [*launch.argv[1:]]}
+
+
+def _bearer(value: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {value}"}
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def _claude_desktop(launch: Launch) -> str:
+    entry = _program(launch)
+
+    if launch.url:
+        # Its file knows programs only; ours speaks to the server in the host's place.
+        address = launch.url.removesuffix("/mcp")
+        entry["env"] = {_URL_VARIABLE: address, KEY_VARIABLE: _YOUR_KEY}
+
+    return _json({"mcpServers": {NAME: entry}})
+
+
+def _claude_code(launch: Launch) -> str:
+    entry = {"type": "stdio", **_program(launch)}
+
+    if launch.url:
+        entry = {"type": "http", "url": launch.url, "headers": _bearer(f"${{{KEY_VARIABLE}}}")}
+
+    return _json({"mcpServers": {NAME: entry}})
+
+
+def _cursor(launch: Launch) -> str:
+    entry = _program(launch)
+
+    if launch.url:
+        entry = {"url": launch.url, "headers": _bearer(f"${{env:{KEY_VARIABLE}}}")}
+
+    return _json({"mcpServers": {NAME: entry}})
+
+
+def _vs_code(launch: Launch) -> str:
+    if not launch.url:
+        return _json({"servers": {NAME: {"type": "stdio", **_program(launch)}}})
+
+    asked = {"type": "promptString", "id": "fumehood-key", "description": "Key of fumehood", "password": True}
+    entry = {"type": "http", "url": launch.url, "headers": _bearer("${input:fumehood-key}")}
+    return _json({"inputs": [asked], "servers": {NAME: entry}})
+
+
+def _zed(launch: Launch) -> str:
+    entry = {**_program(launch), "env": {}}
+
+    if launch.url:
+        entry = {"url": launch.url, "headers": _bearer(_YOUR_KEY)}
+
+    return _json({"context_servers": {NAME: entry}})
+
+
+def _codex(launch: Launch) -> str:
+    # A string of JSON is one of TOML as well, and so is a list of them.
+    lines = {name: json.dumps(value) for name, value in _program(launch).items()}
+
+    if launch.url:
+        lines = {"url": json.dumps(launch.url), "bearer_token_env_var": json.dumps(KEY_VARIABLE)}
+
+    return "\n".join([f"[mcp_servers.{NAME}]", *(f"{name} = {value}" for name, value in lines.items())])
+
+
+def _gemini(launch: Launch) -> str:
+    entry = _program(launch)
+
+    if launch.url:
+        entry = {"httpUrl": launch.url, "headers": _bearer(f"${KEY_VARIABLE}")}
+
+    return _json({"mcpServers": {NAME: entry}})
+
+
+def _lm_studio(launch: Launch) -> str:
+    entry = _program(launch)
+
+    if launch.url:
+        entry = {"url": launch.url, "headers": _bearer(_YOUR_KEY)}
+
+    return _json({"mcpServers": {NAME: entry}})
+
+
+HOSTS: Mapping[str, Host] = {
+    "claude-desktop": Host(title="Claude Desktop", file="claude_desktop_config.json", write=_claude_desktop),
+    "claude-code": Host(title="Claude Code", file=".mcp.json", write=_claude_code),
+    "cursor": Host(title="Cursor", file="~/.cursor/mcp.json", write=_cursor),
+    "vscode": Host(title="VS Code", file=".vscode/mcp.json", write=_vs_code),
+    "zed": Host(title="Zed", file="~/.config/zed/settings.json", write=_zed),
+    "codex": Host(title="Codex CLI", file="~/.codex/config.toml", write=_codex),
+    "gemini": Host(title="Gemini CLI", file="~/.gemini/settings.json", write=_gemini),
+    "lm-studio": Host(title="LM Studio", file="mcp.json", write=_lm_studio),
+}

@@ -1,0 +1,39 @@
+"""The server over streamable HTTP, without sessions: every request stands for itself.
+
+Runs in the process of a server that has looked at the request before: its Host, its origin, its size and who sends it.
+Each request gets a transport of its own that ends with it, so that nothing of a client outlives what it asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
+
+from fumehood import Backend
+from fumehood.mcp.caller import CALLER_STATE, Caller
+from fumehood.mcp.server import make_server
+
+
+class HttpTransport:
+    """Answers requests to the server.
+
+    Args:
+        max_body_bytes: The largest body that is read.
+    """
+
+    def __init__(self, max_body_bytes: int) -> None:
+        self._server: Server[Any] = make_server()
+        self._max_body_bytes = max_body_bytes
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send, backend: Backend) -> None:
+        """Answer one request of a caller, whose sandboxes are those of this backend."""
+        scope.setdefault("state", {})[CALLER_STATE] = Caller(backend=backend)
+        exchange = StreamableHTTPSessionManager(
+            self._server, stateless=True, max_request_body_size=self._max_body_bytes
+        )
+
+        async with exchange.run():
+            await exchange.handle_request(scope, receive, send)

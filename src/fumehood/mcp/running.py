@@ -1,0 +1,72 @@
+"""The tool that matters most: code, in a sandbox that remembers.
+
+Runs in the process of the MCP server. A call without a sandbox makes one, and ends it again if the call never comes to
+an answer: nobody would know its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import anyio
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from fumehood import AsyncSandbox
+from fumehood.mcp.arguments import Seconds, SomeSandbox
+from fumehood.mcp.caller import CallContext, Caller, caller_of, in_order
+from fumehood.mcp.network import has_network
+from fumehood.mcp.progress import reporting
+from fumehood.mcp.shapes import RunOutcome
+from fumehood.mcp.telling import tell_execution
+
+_MAX_CODE_CHARS = 1_000_000
+DEFAULT_SECONDS = 30.0
+
+Code = Annotated[
+    str,
+    Field(
+        max_length=_MAX_CODE_CHARS,
+        description="Python as in a notebook cell: the value of the last expression is shown, figures appear by "
+        "themselves, `!` runs a command. Variables, imports and files stay for the next call with the same sandbox_id.",
+    ),
+]
+
+
+async def run_code(
+    context: CallContext, code: Code, sandbox_id: SomeSandbox = None, timeout: Seconds = DEFAULT_SECONDS
+) -> Annotated[CallToolResult, RunOutcome]:
+    """Run Python code in an isolated sandbox and return its output, the value of the last expression and its figures.
+
+    Without sandbox_id a new sandbox is made and its id returned: give that id to every later call, or nothing of this
+    one is remembered. A sandbox ends by itself after 30 minutes without a call. Code that runs out of time is
+    interrupted, and its variables are kept.
+    """
+    async with _place(caller_of(context), sandbox_id) as sandbox, reporting(context, timeout) as note:
+        execution = await in_order(
+            lambda: sandbox.run_code(code, timeout=timeout, on_stdout=note, on_stderr=note)
+        )
+
+    return tell_execution(
+        execution, code, sandbox.id, is_new=sandbox_id is None, has_network=has_network(sandbox)
+    )
+
+
+@asynccontextmanager
+async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[AsyncSandbox, None]:
+    """The sandbox of this id, or a new one that outlives the block only if that succeeds."""
+    if sandbox_id is not None:
+        yield await caller.sandbox(sandbox_id)
+        return
+
+    sandbox = await in_order(caller.create)
+
+    try:
+        yield sandbox
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await caller.kill(sandbox.id)
+
+        raise

@@ -1,0 +1,75 @@
+"""Tools that make, list and end sandboxes.
+
+Runs in the process of the MCP server. Each caller sees only its own; what a caller may have is decided where the
+sandboxes live.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from fumehood.mcp.arguments import SandboxId
+from fumehood.mcp.caller import IDLE_SECONDS, CallContext, caller_of, in_order
+from fumehood.mcp.shapes import Ended, SandboxDescription, SandboxList
+from fumehood.mcp.telling import answer, describe, describe_in_words
+
+_MAX_LISTED = 50
+_MAX_ENVS = 100
+
+Template = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="What it starts from: packages and files; `default` has the usual",
+    ),
+]
+Envs = Annotated[
+    dict[str, Annotated[str, Field(max_length=32_768)]] | None,
+    Field(max_length=_MAX_ENVS, description="Environment variables of everything in it"),
+]
+IdleSeconds = Annotated[
+    float, Field(ge=1, le=86_400, description="After how many seconds without a call it ends by itself")
+]
+
+
+async def create_sandbox(
+    context: CallContext,
+    template: Template = "default",
+    envs: Envs = None,
+    idle_timeout: IdleSeconds = IDLE_SECONDS,
+) -> Annotated[CallToolResult, SandboxDescription]:
+    """Make an isolated sandbox with a live Python, and return its id.
+
+    It keeps variables and files until it is killed or has not been used for idle_timeout seconds. run_code makes one by
+    itself when it gets no sandbox_id; this is for one that should differ.
+    """
+    caller = caller_of(context)
+    sandbox = await in_order(
+        lambda: caller.create(template=template, envs=envs, idle_timeout_seconds=idle_timeout)
+    )
+    info = await sandbox.get_info()
+    return answer(f"made sandbox {describe_in_words(info)}", describe(info))
+
+
+async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, SandboxList]:
+    """List the sandboxes that live, the newest first."""
+    infos = sorted(await caller_of(context).list(), key=lambda info: info.started_at, reverse=True)
+    shown, more = infos[:_MAX_LISTED], max(0, len(infos) - _MAX_LISTED)
+    lines = [describe_in_words(info) for info in shown] or ["no sandbox lives; run_code makes one"]
+
+    if more:
+        lines.append(f"... and {more} more")
+
+    return answer("\n".join(lines), SandboxList(sandboxes=[describe(info) for info in shown], more=more))
+
+
+async def kill_sandbox(context: CallContext, sandbox_id: SandboxId) -> Annotated[CallToolResult, Ended]:
+    """End a sandbox: everything in it stops, and its variables and files are gone."""
+    caller = caller_of(context)
+    was_alive = await caller.kill(sandbox_id)
+    text = f"sandbox {sandbox_id} has ended" if was_alive else f"no living sandbox has the id {sandbox_id}"
+    return answer(text, Ended(sandbox_id=sandbox_id, was_alive=was_alive))

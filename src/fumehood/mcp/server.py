@@ -1,0 +1,129 @@
+"""The MCP server itself: tools, resources, and what a host tells its model about them.
+
+Runs in the process that `fumehood mcp` is, or in that of `fumehood serve`. It knows no transport and holds no state of
+a client; for whom it works, each call tells (`caller.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from typing import Any, TypeAlias
+
+from mcp.server import MCPServer, Server
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.helper_types import ReadResourceContents
+from mcp.server.mcpserver import Context
+from mcp.types import CallToolResult, ResourceTemplate, TextContent
+from pydantic import AnyUrl
+
+from fumehood.mcp.caller import Caller
+from fumehood.mcp.refusals import refusing
+from fumehood.mcp.resources import TEMPLATE, read_file_at
+from fumehood.mcp.toolbox import TOOLS
+from fumehood.text import visible_line
+
+NAME = "fumehood"
+_INSTRUCTIONS = """\
+Runs Python in isolated sandboxes that remember: variables, imports and files stay from call to call.
+Begin with run_code without sandbox_id; it makes a sandbox and returns its id. Give that id to every later call: \
+another sandbox knows nothing of this one.
+Look before you compute: list_files shows the files, and printing a head or a shape costs little. Show figures by \
+drawing them with matplotlib; they come back as pictures.
+Code that fails keeps what was defined before it: correct it and go on. There is no network unless a sandbox was \
+made with one."""
+
+_Lifespan: TypeAlias = Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]]
+_Call: TypeAlias = ServerRequestContext[Any, Any]
+
+
+class SandboxServer(MCPServer[Any]):
+    """An MCP server whose resources are files of sandboxes."""
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Return the address under which files are read."""
+        return [TEMPLATE]
+
+    async def read_resource(
+        self, uri: AnyUrl | str, context: Context[Any, Any] | None = None
+    ) -> Iterable[ReadResourceContents]:
+        """Return the file at an address, with its own type."""
+        assert context is not None
+        return [await read_file_at(str(uri), context)]
+
+
+def make_server(keeper: Caller | None = None) -> Server[Any]:
+    """Make the server, without a transport.
+
+    Args:
+        keeper: For whom it works when requests do not say; what this caller makes ends with the server.
+    """
+    # What tools are called with, and what they refuse, is the business of who called.
+    logging.getLogger("mcp").setLevel(logging.WARNING)
+    server = SandboxServer(
+        NAME,
+        title="Fumehood",
+        description="Isolated Python sandboxes with live state.",
+        instructions=_INSTRUCTIONS,
+        version=version("fumehood"),
+        log_level="WARNING",
+        lifespan=_keeping(keeper),
+        subscriptions=False,
+        middleware=[_refuse_unknown_arguments],
+    )
+
+    for tool in TOOLS:
+        server.add_tool(refusing(tool.function), tool.name, tool.title, annotations=tool.annotations)
+
+    # The SDK hands out what its transports are made of only by way of one of them.
+    server.streamable_http_app(stateless_http=True)
+    return server.session_manager.app
+
+
+def _keeping(keeper: Caller | None) -> _Lifespan:
+    @asynccontextmanager
+    async def lifespan(server: MCPServer[Any]) -> AsyncIterator[Caller | None]:
+        try:
+            yield keeper
+        finally:
+            if keeper is not None:
+                await keeper.kill_all()
+
+    return lifespan
+
+
+_ARGUMENTS: dict[str, frozenset[str]] = {}
+
+
+async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerResult:
+    """Tell a model of an argument that does not exist: a misspelt `sandbox_id` would make a new sandbox."""
+    params = ctx.params or {}
+    name, given = params.get("name"), params.get("arguments")
+
+    if (
+        ctx.method != "tools/call"
+        or not isinstance(given, dict)
+        or not isinstance(name, str)
+        or name not in _known_arguments()
+    ):
+        return await call_next(ctx)
+
+    known = _known_arguments()[name]
+    unknown = sorted(visible_line(str(key), max_characters=50) for key in given if key not in known)
+
+    if not unknown:
+        return await call_next(ctx)
+
+    text = f"{name} has no argument {', '.join(unknown[:5])}; it takes {', '.join(sorted(known))}"
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def _known_arguments() -> dict[str, frozenset[str]]:
+    if not _ARGUMENTS:
+        for tool in TOOLS:
+            names = tool.function.__code__.co_varnames[: tool.function.__code__.co_argcount]
+            _ARGUMENTS[tool.name] = frozenset(names) - {"context"}
+
+    return _ARGUMENTS

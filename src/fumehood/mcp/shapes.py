@@ -1,0 +1,121 @@
+"""What the tools return as data: the output schemas that clients see, bounded like the text beside them.
+
+Runs in the process of the MCP server. Hosts give a model either the text or this, so each says all that matters; names
+and units are those of the library. Text of a guest in it is made readable and shortened before it comes here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class CodeError(BaseModel):
+    """Why code did not come to its ordinary end."""
+
+    kind: str = Field(
+        description="exception, time_limit, cpu_limit, interrupted, out_of_memory or context_died"
+    )
+    name: str
+    message: str
+    traceback: str
+
+
+class RunOutcome(BaseModel):
+    """What a piece of code did."""
+
+    sandbox_id: str = Field(description="Where it ran; give it to the next call to go on with the same state")
+    is_new_sandbox: bool = Field(description="Whether the sandbox was made by this call")
+    value: str | None = Field(description="The value of the last expression as text")
+    stdout: str
+    stderr: str
+    error: CodeError | None
+    images: int = Field(description="How many pictures are in the content")
+    state_lost: bool = Field(description="Whether the variables of earlier calls are gone; files are kept")
+    is_shortened: bool = Field(description="Whether text was left out, because it was too long")
+    execution_count: int | None
+    seconds: float
+    isolation: str = Field(description="What stood between the code and the host")
+
+
+class SandboxDescription(BaseModel):
+    """A living sandbox."""
+
+    sandbox_id: str
+    template: str
+    state: str = Field(description="running, paused or ending")
+    started_at: str
+    ends_at: str | None
+    idle_timeout_seconds: float | None = Field(description="After how long without a call it ends")
+    memory_bytes: int
+    isolation: str
+
+
+class SandboxList(BaseModel):
+    """Living sandboxes."""
+
+    sandboxes: list[SandboxDescription]
+    more: int = Field(description="How many more there are that are not listed")
+
+
+class Ended(BaseModel):
+    """The end of a sandbox."""
+
+    sandbox_id: str
+    was_alive: bool
+
+
+class CommandOutcome(BaseModel):
+    """What a command did."""
+
+    sandbox_id: str
+    exit_code: int | None = Field(
+        description="128 plus the signal's number when one ended it; null: out of time"
+    )
+    stdout: str
+    stderr: str
+    timed_out: bool
+    is_shortened: bool
+
+
+class FileEntry(BaseModel):
+    """A file or directory."""
+
+    path: str
+    type: str = Field(description="file, dir, symlink or other")
+    size_bytes: int
+    modified_at: str | None
+
+
+class FileList(BaseModel):
+    """What is in a directory."""
+
+    sandbox_id: str
+    path: str
+    files: list[FileEntry]
+    more: int = Field(description="How many more there are that are not listed")
+
+
+class FileContent(BaseModel):
+    """A part of a file."""
+
+    sandbox_id: str
+    path: str
+    size_bytes: int
+    mime_type: str
+    text: str | None = Field(description="The lines asked for; null when the file is no text")
+    first_line: int
+    next_line: int | None = Field(description="Where to go on reading; null when the end was reached")
+
+
+class WrittenFile(BaseModel):
+    """A file that was written."""
+
+    sandbox_id: str
+    path: str
+    size_bytes: int
+    uri: str = Field(description="By which the file can be read as a resource")
+
+
+Encoding = Literal["text", "base64"]

@@ -1,0 +1,134 @@
+"""The two forms of each answer: content for a model, and the same as data.
+
+Runs in the process of the MCP server; pure. Everything is bounded here: a model pays for each character, and a host may
+hand on either form.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
+from pydantic import BaseModel
+
+from fumehood import Execution, SandboxInfo
+from fumehood.llm.hints import Surroundings
+from fumehood.llm.images import ImageBounds
+from fumehood.llm.result import ToolImage
+from fumehood.llm.shaping import Shape, tell
+from fumehood.llm.wording import in_bytes, readable, shorten
+from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
+
+MAX_TEXT_CHARS = 20_000
+MAX_IMAGES = 4
+# In base64 a third more; hosts refuse answers much larger than a megabyte.
+MAX_IMAGE_BYTES = 768 * 1024
+_SHAPE = Shape(max_text_chars=MAX_TEXT_CHARS, images=ImageBounds(MAX_IMAGES, MAX_IMAGE_BYTES))
+_STDERR_CHARS = 8_000
+_VALUE_CHARS = 8_000
+_MESSAGE_CHARS = 2_000
+
+
+def answer(
+    text: str, data: BaseModel, *, more: Iterable[ContentBlock] = (), is_error: bool = False
+) -> CallToolResult:
+    """Return an answer in both forms."""
+    return CallToolResult(
+        content=[TextContent(text=text), *more],
+        structured_content=data.model_dump(mode="json"),
+        is_error=is_error,
+    )
+
+
+def tell_execution(
+    execution: Execution, code: str, sandbox_id: str, *, is_new: bool, has_network: bool
+) -> CallToolResult:
+    """Return what an execution did.
+
+    Args:
+        execution: What happened.
+        code: What was run.
+        sandbox_id: Where.
+        is_new: Whether the sandbox was made for it.
+        has_network: Whether hints may speak of the network.
+    """
+    # The id stands last, where a model that goes on finds it.
+    notes = (
+        [f"[sandbox_id: {sandbox_id}; give it to the next call to go on with this state]"] if is_new else []
+    )
+    told = tell(execution, code, _SHAPE, Surroundings(has_network=has_network), notes)
+    outcome = _outcome(execution, sandbox_id, is_new=is_new, images=len(told.images))
+    return answer(told.text, outcome, more=as_content(told.images), is_error=execution.error is not None)
+
+
+def as_content(images: Sequence[ToolImage]) -> list[ImageContent]:
+    """Return pictures as content."""
+    return [
+        ImageContent(data=base64.b64encode(image.data).decode("ascii"), mime_type=image.mime)
+        for image in images
+    ]
+
+
+def describe(info: SandboxInfo) -> SandboxDescription:
+    """Return a sandbox as data."""
+    return SandboxDescription(
+        sandbox_id=info.id,
+        template=info.template,
+        state=info.state,
+        started_at=info.started_at.isoformat(timespec="seconds"),
+        ends_at=time_of(info.ends_at),
+        idle_timeout_seconds=info.idle_timeout_seconds,
+        memory_bytes=info.limits.memory_bytes,
+        isolation=info.isolation.level,
+    )
+
+
+def describe_in_words(info: SandboxInfo) -> str:
+    """Return a sandbox as a line of text."""
+    idle = f", ends after {info.idle_timeout_seconds:g} s without a call" if info.idle_timeout_seconds else ""
+    ends = f", at the latest {time_of(info.ends_at)}" if info.ends_at else ""
+    memory = in_bytes(info.limits.memory_bytes)
+    return f"{info.id}: {info.state}, template {info.template}, {memory} of memory{idle}{ends}"
+
+
+def time_of(when: datetime | None) -> str | None:
+    """Return a time as text."""
+    return None if when is None else when.isoformat(timespec="seconds")
+
+
+def _outcome(execution: Execution, sandbox_id: str, *, is_new: bool, images: int) -> RunOutcome:
+    stdout, stderr = "".join(execution.logs.stdout), "".join(execution.logs.stderr)
+    out = shorten(readable(stdout), MAX_TEXT_CHARS)
+    err = shorten(readable(stderr), _STDERR_CHARS)
+    value = None if execution.text is None else readable(execution.text)
+    is_shortened = len(out) < len(stdout) or len(err) < len(stderr) or len(value or "") > _VALUE_CHARS
+    return RunOutcome(
+        sandbox_id=sandbox_id,
+        is_new_sandbox=is_new,
+        value=None if value is None else shorten(value, _VALUE_CHARS),
+        stdout=out,
+        stderr=err,
+        error=_error(execution),
+        images=images,
+        state_lost=execution.state_lost,
+        is_shortened=is_shortened or bool(execution.truncated),
+        execution_count=execution.execution_count,
+        seconds=round(execution.usage.wall_seconds, 3),
+        isolation=execution.isolation,
+    )
+
+
+def _error(execution: Execution) -> CodeError | None:
+    error = execution.error
+
+    if error is None:
+        return None
+
+    return CodeError(
+        kind=error.kind,
+        name=readable(error.name)[:200],
+        message=shorten(readable(error.value), _MESSAGE_CHARS),
+        traceback=shorten(readable(error.traceback), _STDERR_CHARS),
+    )

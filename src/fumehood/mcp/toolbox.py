@@ -1,0 +1,68 @@
+"""The tools there are: each with its name, and what a host should know before it lets a model use it.
+
+Runs in the process of the MCP server; data. Nothing that a tool does reaches outside a sandbox, which is why most of
+them are neither destructive nor open to the world in the protocol's sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from mcp.types import CallToolResult, ToolAnnotations
+
+from fumehood.mcp.commands import run_command
+from fumehood.mcp.files import list_files, read_file, write_file
+from fumehood.mcp.running import run_code
+from fumehood.mcp.sandboxes import create_sandbox, kill_sandbox, list_sandboxes
+
+ToolFunction = Callable[..., Awaitable[CallToolResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        function: What it does; its docstring and its arguments are what a model reads.
+        title: Its name for people.
+        is_read_only: It changes nothing.
+        is_destructive: It can take something away that was there.
+        is_idempotent: Twice is as good as once.
+        is_open_world: It can reach outside.
+    """
+
+    function: ToolFunction
+    title: str
+    is_read_only: bool = False
+    is_destructive: bool = False
+    is_idempotent: bool = False
+    is_open_world: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name for models."""
+        return self.function.__name__
+
+    @property
+    def annotations(self) -> ToolAnnotations:
+        """What hosts are told of it."""
+        return ToolAnnotations(
+            title=self.title,
+            read_only_hint=self.is_read_only,
+            destructive_hint=self.is_destructive,
+            idempotent_hint=self.is_idempotent or self.is_read_only,
+            open_world_hint=self.is_open_world,
+        )
+
+
+TOOLS = (
+    Tool(function=run_code, title="Run Python code"),
+    Tool(function=run_command, title="Run a command"),
+    Tool(function=create_sandbox, title="Make a sandbox"),
+    Tool(function=list_sandboxes, title="List sandboxes", is_read_only=True),
+    Tool(function=kill_sandbox, title="End a sandbox", is_destructive=True, is_idempotent=True),
+    Tool(function=read_file, title="Read a file", is_read_only=True),
+    Tool(function=write_file, title="Write a file", is_destructive=True, is_idempotent=True),
+    Tool(function=list_files, title="List files", is_read_only=True),
+)
