@@ -69,7 +69,13 @@ def test_the_environment_is_read_in_one_place(modules):
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and _is_os(node.value)
     }
-    assert users <= {"fumehood.assemble", "fumehood.cli.host", "fumehood.cli.serve", "fumehood.server.run"}
+    assert users <= {
+        "fumehood.assemble",
+        "fumehood.cli.host",
+        "fumehood.cli.mcp",
+        "fumehood.cli.serve",
+        "fumehood.server.run",
+    }
 
 
 @pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX", "HACK"])

@@ -75,7 +75,9 @@ def make_server(keeper: Caller | None = None) -> Server[Any]:
     )
 
     for tool in TOOLS:
-        server.add_tool(refusing(tool.function), tool.name, tool.title, annotations=tool.annotations)
+        server.add_tool(
+            refusing(tool.function), tool.name, tool.title, tool.description, annotations=tool.annotations
+        )
 
     # The SDK hands out what its transports are made of only by way of one of them.
     server.streamable_http_app(stateless_http=True)

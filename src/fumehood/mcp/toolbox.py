@@ -6,6 +6,7 @@ them are neither destructive nor open to the world in the protocol's sense.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -43,6 +44,11 @@ class Tool:
     def name(self) -> str:
         """Its name for models."""
         return self.function.__name__
+
+    @property
+    def description(self) -> str:
+        """What models read of it."""
+        return inspect.getdoc(self.function) or ""
 
     @property
     def annotations(self) -> ToolAnnotations:
