@@ -40,6 +40,8 @@ _LOST = (
 )
 _CELL = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})")
 _FRAMES_CHARS = 4_000
+# What IPython draws above a traceback.
+_RULE = re.compile(r"\A-{20,}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def describe_error(execution: Execution, code: str, around: Surroundings) -> str
     if error is None:
         return ""
 
-    parts = [shorten(str(error).rstrip(), _FRAMES_CHARS)]
+    parts = [shorten(condense_frames(str(error).rstrip()), _FRAMES_CHARS)]
     line = _failing_line(error, execution.execution_count, code)
 
     if line:
@@ -79,6 +81,28 @@ def describe_error(execution: Execution, code: str, around: Surroundings) -> str
         parts.append(f"Hint: {hint}")
 
     return "\n".join(parts)
+
+
+def condense_frames(traceback: str) -> str:
+    """Return a traceback without the frames inside libraries, but for the innermost; they are counted."""
+    blocks = traceback.split("\n\n")
+    kept: list[str] = []
+    skipped = 0
+
+    for place, block in enumerate(blocks):
+        is_innermost = place + 1 == len(blocks) or not blocks[place + 1].startswith("File ")
+
+        if block.startswith("File ") and not is_innermost:
+            skipped += 1
+            continue
+
+        if skipped:
+            kept.append(f"... {skipped} frames inside libraries ...")
+            skipped = 0
+
+        kept.append(_RULE.sub("", block))
+
+    return "\n\n".join(kept)
 
 
 def hint_for(error: ExecutionError, around: Surroundings) -> str:
@@ -121,7 +145,7 @@ def _stopped(error: ExecutionError, around: Surroundings) -> str:
             )
         case "out_of_memory":
             within = f" within {around.memory}" if around.memory else ""
-            return f"Work on less at a time{within}: read in chunks, take only the columns you need, del the rest. {_LOST}"
+            return f"Work on less at a time{within}: read in chunks, take only the columns you need. {_LOST}"
         case "context_died":
             return f"Do not end the process (exit(), os._exit(), os.kill). {_LOST}"
         case _:

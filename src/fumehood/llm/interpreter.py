@@ -1,41 +1,41 @@
 """`AsyncCodeInterpreter` and `CodeInterpreter`: one live sandbox as a tool that a model can call.
 
-Runs in the host process, over the public sandbox. Calls are answered one after the other, each with text that a model
-can act on: code that fails, a sandbox that has died and arguments that are none are results and no exceptions. The
+Runs in the host process, over the public sandbox. It puts the parts together: the workbench carries out, the formats
+translate. Code that fails, a sandbox that has died and arguments that are none are results and no exceptions. The
 synchronous class is one line a verb over the asynchronous one.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from fumehood import (
-    AsyncSandbox,
-    Execution,
-    InvalidArgumentError,
-    Limits,
-    ProtocolViolationError,
-    Result,
-    Sandbox,
-    SandboxClosedError,
-    SandboxNotFoundError,
-    Template,
-)
-from fumehood.llm.file_changes import FileChanges
-from fumehood.llm.hints import Surroundings
-from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
+from fumehood import ArtifactStore, AsyncSandbox, InvalidArgumentError, Limits, Result, Sandbox, Template
+from fumehood.llm.answering import answer_call
+from fumehood.llm.formats.anthropic import anthropic_tools
+from fumehood.llm.formats.calls import Item, ToolCall
+from fumehood.llm.formats.chat import chat_tools
+from fumehood.llm.formats.code_execution import run_code_execution
+from fumehood.llm.formats.code_interpreter_call import code_interpreter_call, container_id_of
+from fumehood.llm.formats.exchange import read_calls, write_answers
+from fumehood.llm.formats.functions import functions
+from fumehood.llm.formats.responses import response_tools
+from fumehood.llm.formats.tool_words import ToolWords, describe_tool
+from fumehood.llm.hooks import Scan, WrapOutput
 from fumehood.llm.images import ImageBounds
-from fumehood.llm.result import ToolFile, ToolResult
-from fumehood.llm.shaping import Shape, list_files, tell
+from fumehood.llm.publishing import Publisher, publisher_of
+from fumehood.llm.result import ToolResult
+from fumehood.llm.shaping import Shape
+from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.tenure import Tenure, require_option, sync_face
+from fumehood.llm.workbench import Rules, Workbench
 from fumehood.portal import Turn, call
 
-_MAX_FILES = 20
-_MAX_HINTED_FILES = 10
-_ENDED = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
+OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
+Items: TypeAlias = list[Item]
+FileContent: TypeAlias = str | bytes
+Tools: TypeAlias = Mapping[str, Callable[..., Any]]
 
 
 class AsyncCodeInterpreter:
@@ -52,39 +52,38 @@ class AsyncCodeInterpreter:
         url: str | None = None,
         api_key: str | None = None,
         timeout: float | None = None,
-        tools: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Tools | None = None,
         approve: Callable[..., Any] | None = None,
+        tool_name: str = "run_python",
         max_text_chars: int = 20_000,
         max_images: int = 4,
         max_image_bytes: int = 1 << 20,
         transactional: bool = False,
         scan: Scan | None = None,
         wrap_output: WrapOutput | None = None,
-        publish: Any = None,
+        publish: Publisher | ArtifactStore | None = None,
     ) -> None:
-        self._tenure = Tenure(
-            sandbox,
-            {
-                "template": template,
-                "limits": limits,
-                "envs": envs,
-                "network": network,
-                "url": url,
-                "api_key": api_key,
-            },
+        made_with = {"template": template, "limits": limits, "envs": envs, "network": network}
+        self._tenure = Tenure(sandbox, {**made_with, "url": url, "api_key": api_key})
+        options = {
+            "timeout": timeout,
+            "tools": tools,
+            "approve": approve,
+            "transactional": transactional or None,
+        }
+        image_bounds = ImageBounds(
+            _at_least("max_images", max_images, 0), _at_least("max_image_bytes", max_image_bytes, 0)
         )
-        self._run_options = _run_options(
-            {"timeout": timeout, "tools": tools, "approve": approve, "transactional": transactional or None}
+        self._rules = Rules(
+            shape=Shape(_at_least("max_text_chars", max_text_chars, 500), image_bounds),
+            options=_run_options(options),
+            scan=scan,
+            wrap_output=wrap_output,
+            publisher=publisher_of(publish),
         )
-        self._shape = Shape(
-            _at_least("max_text_chars", max_text_chars, 500),
-            ImageBounds(
-                _at_least("max_images", max_images, 0), _at_least("max_image_bytes", max_image_bytes, 0)
-            ),
-        )
-        self._scan, self._wrap_output, self._publish = scan, wrap_output, publish
-        self._changes = FileChanges()
-        self._lock = asyncio.Lock()
+        self._bench = Workbench(self._tenure, self._rules)
+        self._words = ToolWords(_tool_name(tool_name), describe_tool(is_transactional=transactional))
+        self._inside: tuple[str, Inside] | None = None
 
     @property
     def sandbox(self) -> AsyncSandbox:
@@ -113,67 +112,75 @@ class AsyncCodeInterpreter:
         on_result: Callable[[Result], object] | None = None,
     ) -> ToolResult:
         """Run code as one call of the tool; the callbacks hear what happens as it happens."""
-        reason = await reason_to_refuse(self._scan, code)
+        callbacks = {"on_stdout": on_stdout, "on_stderr": on_stderr, "on_result": on_result}
+        return await self._bench.run_python(code, callbacks)
 
-        if reason:
-            text = f"The code was not run: {reason}.\nHint: solve the task in another way, without what was refused."
-            return ToolResult(text=text, is_error=True, blocked_by=reason)
+    async def upload(self, path: str, content: FileContent) -> str:
+        """Write a file of the user."""
+        return await self._bench.upload(_in_data(path), content)
 
-        async with self._lock:
-            return await self._run(
-                code, {"on_stdout": on_stdout, "on_stderr": on_stderr, "on_result": on_result}
-            )
-
-    async def _run(self, code: str, callbacks: Mapping[str, Any]) -> ToolResult:
+    async def system_prompt(self) -> str:
+        """Tell what the tool can do."""
         sandbox = await self._tenure.begin()
 
-        try:
-            if not self._changes.is_begun:
-                await self._changes.look(sandbox)
+        if self._inside is None or self._inside[0] != sandbox.id:
+            self._inside = (sandbox.id, await look_inside(sandbox))
 
-            execution = await sandbox.run_code(code, **self._run_options, **callbacks)
-            files = await self._changes.look(sandbox)
-        except _ENDED as error:
-            return await self._after_the_end(error)
-
-        listed = await self._published(sandbox, files[:_MAX_FILES])
-        return await self._result(execution, code, listed, len(files) - len(listed))
-
-    async def _result(
-        self, execution: Execution, code: str, files: list[ToolFile], more_files: int
-    ) -> ToolResult:
-        told = tell(execution, code, self._shape, self._surroundings(), list_files(files, more_files))
-        return ToolResult(
-            text=await wrapped(self._wrap_output, told.text),
-            images=told.images,
-            files=tuple(files),
-            is_error=execution.error is not None,
-            execution=execution,
-            state_lost=execution.state_lost,
+        options = self._rules.options
+        return await write_prompt(
+            sandbox,
+            self._inside[1],
+            tool_name=self._words.name,
+            timeout=options.get("timeout"),
+            tools=options.get("tools", {}),
+            is_transactional="transactional" in options,
         )
 
-    async def _after_the_end(self, error: Exception) -> ToolResult:
-        """What a model is told when the sandbox has ended: nothing is left, and how it goes on."""
-        self._changes = FileChanges()
-        text = f"{getattr(error, 'message', error)}. All variables and files are lost"
+    def openai_tools(self, *, api: OpenAIApi = "chat", custom: bool = False) -> Items:
+        """Return the tool in OpenAI's words."""
+        match api:
+            case "chat":
+                return chat_tools(self._words, custom=custom)
+            case "responses":
+                return response_tools(self._words, custom=custom)
+            case "functions":
+                return functions(self._words)
+            case _:
+                raise InvalidArgumentError(field="api", value=api, allowed="chat, responses or functions")
 
-        if await self._tenure.replace():
-            text += (
-                ", and this code may not have been run to its end.\nHint: a fresh sandbox is ready for the next call. "
-                "Import, load and define again what you need; uploaded files have to be uploaded again."
-            )
-        else:
-            text += (
-                ".\nHint: tell the user that the sandbox is gone; further calls will fail in the same way."
-            )
+    def anthropic_tools(self, *, bash: bool = False, text_editor: bool = False) -> Items:
+        """Return the tool in Anthropic's words."""
+        return anthropic_tools(self._words, bash=bash, text_editor=text_editor)
 
-        return ToolResult(text=text, is_error=True, state_lost=True)
+    async def handle(
+        self, message: object, *, chat_images: bool = False, skip_unknown: bool = False
+    ) -> Items:
+        """Carry out the calls in a model's message."""
+        calls = read_calls(message)
 
-    async def _published(self, sandbox: AsyncSandbox, files: list[ToolFile]) -> list[ToolFile]:
-        return files
+        if skip_unknown:
+            calls = [call for call in calls if call.name in self._tool_names]
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(files=self._changes.paths[:_MAX_HINTED_FILES])
+        answered = [(call, await self.answer(call)) for call in calls]
+        return write_answers(answered, with_images=chat_images)
+
+    async def answer(self, call: ToolCall) -> ToolResult:
+        """Carry out one call of a tool."""
+        return await answer_call(self._bench, call, self._words.name)
+
+    async def as_code_interpreter_call(self, code: str) -> Item:
+        """Run code, told as OpenAI's own code interpreter tells it."""
+        result = await self.run(code)
+        sandbox_id = self._tenure.current.id if self._tenure.is_begun else "lost"
+        return code_interpreter_call(result, code, container_id_of(sandbox_id))
+
+    async def as_code_execution(self, block: object) -> Item:
+        """Carry out a `server_tool_use` block, told as Anthropic's own code execution tells it."""
+        return await run_code_execution(self._bench, block)
+
+    @property
+    def _tool_names(self) -> tuple[str, ...]:
+        return (self._words.name, "bash", "str_replace_based_edit_tool")
 
 
 class CodeInterpreter:
@@ -181,7 +188,8 @@ class CodeInterpreter:
 
     Args:
         sandbox: One of yours, which stays yours; without it one is made at first use and killed by `close()`.
-        template: What a sandbox that is made here starts from; so for `limits`, `envs`, `network`, `url` and `api_key`.
+        template: What a sandbox that is made here starts from; `limits`, `envs`, `network`, `url` and `api_key` are
+            for such a one too.
         limits: What it may use.
         envs: Environment of everything that runs in it.
         network: What of the network it may reach.
@@ -190,13 +198,15 @@ class CodeInterpreter:
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
         tools: Functions of yours that the code may call, by name.
         approve: Asked before each call of one of them.
+        tool_name: By which models call the interpreter.
         max_text_chars: Characters of the text of one call.
         max_images: Pictures of one call.
         max_image_bytes: Bytes of one picture.
         transactional: Undo what a call did when it fails.
-        scan: Looks at the code before it runs; what it blocks, or fails at, is not run.
+        scan: Looks at code before it runs and returns a verdict with `blocks` and `reason`. What it blocks is not
+            run, nor what it fails at.
         wrap_output: Makes the last change to the text of a call.
-        publish: Makes new files available to the user.
+        publish: Gives new files out to the user.
     """
 
     def __init__(
@@ -210,15 +220,16 @@ class CodeInterpreter:
         url: str | None = None,
         api_key: str | None = None,
         timeout: float | None = None,
-        tools: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Tools | None = None,
         approve: Callable[..., Any] | None = None,
+        tool_name: str = "run_python",
         max_text_chars: int = 20_000,
         max_images: int = 4,
         max_image_bytes: int = 1 << 20,
         transactional: bool = False,
         scan: Scan | None = None,
         wrap_output: WrapOutput | None = None,
-        publish: Any = None,
+        publish: Publisher | ArtifactStore | None = None,
     ) -> None:
         self._twin = AsyncCodeInterpreter(
             sandbox,
@@ -231,6 +242,7 @@ class CodeInterpreter:
             timeout=timeout,
             tools=tools,
             approve=approve,
+            tool_name=tool_name,
             max_text_chars=max_text_chars,
             max_images=max_images,
             max_image_bytes=max_image_bytes,
@@ -283,6 +295,61 @@ class CodeInterpreter:
             on_result=turn.relay(on_result),
         )
 
+    def upload(self, path: str, content: FileContent) -> str:
+        """Write a file that the user has brought, and return its path; a relative one is below /mnt/data.
+
+        It is not told as a new file in the next call.
+        """
+        return call(self._twin.upload, path, content)
+
+    def system_prompt(self) -> str:
+        """Tell what the tool can do: asked of the sandbox itself, true at this moment."""
+        return call(self._twin.system_prompt)
+
+    def openai_tools(self, *, api: OpenAIApi = "chat", custom: bool = False) -> Items:
+        """Return the tool as OpenAI's APIs take it.
+
+        Args:
+            api: chat (Chat Completions, `tools`), responses (`tools`), or functions (`functions` of before).
+            custom: A tool that takes the code as plain text and not as JSON.
+        """
+        return self._twin.openai_tools(api=api, custom=custom)
+
+    def anthropic_tools(self, *, bash: bool = False, text_editor: bool = False) -> Items:
+        """Return the tool as Anthropic's Messages take it, with Anthropic's bash and text editor tools if wanted."""
+        return self._twin.anthropic_tools(bash=bash, text_editor=text_editor)
+
+    def handle(self, message: object, *, chat_images: bool = False, skip_unknown: bool = False) -> Items:
+        """Carry out the calls in a model's message, in order; return what to append to the conversation.
+
+        Each call is answered, also one with broken arguments. A message without calls gives an empty list.
+
+        Args:
+            message: A message or response of OpenAI or Anthropic, as dicts or as the SDK's own objects.
+            chat_images: Let pictures follow in a message of the user's role where tool messages take text alone.
+            skip_unknown: Leave calls of other tools to you; otherwise they are answered as mistakes.
+
+        Raises:
+            InvalidArgumentError: It is nothing that a provider sends.
+        """
+        return call(self._twin.handle, message, chat_images=chat_images, skip_unknown=skip_unknown)
+
+    def answer(self, call_: ToolCall) -> ToolResult:
+        """Carry out one call of a tool, such as `read_calls` gives them."""
+        return call(self._twin.answer, call_)
+
+    def as_code_interpreter_call(self, code: str) -> Item:
+        """Run code and return the `code_interpreter_call` item that OpenAI's own tool would have given."""
+        return call(self._twin.as_code_interpreter_call, code)
+
+    def as_code_execution(self, block: object) -> Item:
+        """Carry out a `server_tool_use` block and return the result block of Anthropic's own code execution.
+
+        Args:
+            block: A use of `code_execution`, `bash_code_execution` or `text_editor_code_execution`.
+        """
+        return call(self._twin.as_code_execution, block)
+
 
 def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
@@ -291,6 +358,20 @@ def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
         require_option(AsyncSandbox.run_code, name, value)
 
     return given
+
+
+def _tool_name(name: str) -> str:
+    # What both OpenAI and Anthropic allow.
+    if not (0 < len(name) <= 64 and name.isascii() and name.replace("_", "").replace("-", "").isalnum()):
+        raise InvalidArgumentError(
+            field="tool_name", value=name, allowed="1 to 64 letters, digits, hyphens and underscores"
+        )
+
+    return name
+
+
+def _in_data(path: str) -> str:
+    return path if path.startswith("/") else f"/mnt/data/{path}"
 
 
 def _at_least(field: str, value: object, low: int) -> int:

@@ -1,0 +1,88 @@
+"""A model's call of a tool, carried out: the right tool with checked arguments, or an answer that says what to do.
+
+Runs in the host process. Whatever a model sends is answered: an unknown tool, arguments that are none, a sandbox that
+cannot be had. Only a mistake of the program around it is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fumehood import FumehoodError, SandboxNotStartedError, WrongProcessError
+from fumehood.llm.formats.anthropic import BASH, TEXT_EDITOR
+from fumehood.llm.formats.calls import ToolCall, quoted
+from fumehood.llm.formats.tool_words import CODE
+from fumehood.llm.result import ToolResult
+from fumehood.llm.workbench import Workbench
+
+_FENCED = re.compile(r"\A\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_MISTAKES = (SandboxNotStartedError, WrongProcessError)
+
+
+async def answer_call(bench: Workbench, call: ToolCall, tool_name: str) -> ToolResult:
+    """Carry out a call; never raises for what a model has done."""
+    if call.name not in (tool_name, BASH, TEXT_EDITOR):
+        return _refused(
+            f"there is no tool {quoted(call.name)}", f"call {quoted(tool_name)} with the argument `{CODE}`"
+        )
+
+    if call.problem:
+        return _refused(call.problem, f"send the arguments as one JSON object, such as {_example(call.name)}")
+
+    try:
+        return await _carry_out(bench, call, tool_name)
+    except _MISTAKES:
+        raise
+    except FumehoodError as error:
+        return ToolResult(
+            text=f"The tool cannot be used now: {error.message}.\nHint: try once more, then go on without it.",
+            is_error=True,
+        )
+
+
+async def _carry_out(bench: Workbench, call: ToolCall, tool_name: str) -> ToolResult:
+    if call.name == tool_name:
+        return await _python(bench, call.arguments)
+
+    if call.name == BASH:
+        return await _bash(bench, call.arguments)
+
+    return (await bench.edit(call.arguments))[1]
+
+
+async def _python(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:
+    code = arguments.get(CODE)
+
+    if not isinstance(code, str) or not code.strip():
+        return _refused(f"the argument `{CODE}` must be a text with Python code", f"send {_example('')}")
+
+    # Some models write code as they do in a message.
+    fenced = _FENCED.match(code)
+    return await bench.run_python(fenced[1] if fenced else code)
+
+
+async def _bash(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:
+    if arguments.get("restart") is True:
+        return await bench.restart_bash()
+
+    command = arguments.get("command")
+
+    if not isinstance(command, str) or not command.strip():
+        return _refused("the argument `command` must be a text with a command", f"send {_example(BASH)}")
+
+    return await bench.run_bash(command)
+
+
+def _refused(problem: str, way_out: str) -> ToolResult:
+    return ToolResult(text=f"Nothing was run: {problem}.\nHint: {way_out}.", is_error=True)
+
+
+def _example(tool: str) -> str:
+    match tool:
+        case "bash":
+            return '{"command": "ls /mnt/data"}'
+        case "str_replace_based_edit_tool":
+            return '{"command": "view", "path": "/mnt/data"}'
+        case _:
+            return '{"code": "print(1 + 1)"}'

@@ -1,0 +1,122 @@
+"""A call of a tool as a model has made it, whatever the provider's words for it were.
+
+Plain values of the host process. Arguments are a model's text: read within bounds, never trusted to have a shape; what
+is wrong with them is written down as a sentence for the model, not raised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from fumehood import InvalidArgumentError
+from fumehood.text import visible_line
+
+# In whose words a call was made, and is answered.
+Form: TypeAlias = Literal["chat", "function", "response", "custom", "anthropic"]
+
+Item: TypeAlias = dict[str, object]
+"""A message, an item or a block as providers write it."""
+
+_MAX_ARGUMENT_CHARS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool.
+
+    Attributes:
+        id: The provider's name of the call; empty where it has none.
+        name: The tool that is called.
+        form: In whose words the call was made.
+        arguments: What it was given, by name.
+        problem: What is wrong with the arguments, for the model; empty if nothing is.
+        caller: What made the call when it was no model, to be handed back.
+    """
+
+    id: str
+    name: str
+    form: Form
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    problem: str = ""
+    caller: object = None
+
+
+def read_arguments(text: object) -> tuple[Mapping[str, object], str]:
+    """Return the arguments in a model's JSON and what is wrong with it."""
+    if isinstance(text, Mapping):
+        return text, ""
+
+    if not isinstance(text, str) or not text.strip():
+        return {}, "the arguments are empty"
+
+    if len(text) > _MAX_ARGUMENT_CHARS:
+        return {}, f"the arguments have {len(text):,} characters, and {_MAX_ARGUMENT_CHARS:,} are allowed"
+
+    try:
+        # Models forget to escape the ends of lines; what is meant is clear.
+        value: object = json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        return {}, f"the arguments are no JSON: {error.msg} at character {error.pos}"
+    except RecursionError:
+        return {}, "the arguments are nested too deeply"
+
+    if not isinstance(value, dict):
+        return {}, f"the arguments are a JSON {_kind(value)}, not an object"
+
+    return value, ""
+
+
+def plain(value: object) -> object:
+    """Return dicts and lists in place of an SDK's own objects, which know how to give them.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    dump = getattr(value, "model_dump", None)
+
+    if callable(dump):
+        return dump(mode="json", exclude_none=True)
+
+    if isinstance(value, Mapping):
+        return dict(value)
+
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+
+    raise InvalidArgumentError(
+        field="message",
+        value=value,
+        allowed="a message or response of a provider: a dict, a list, or an SDK's object",
+    )
+
+
+def as_items(value: object) -> list[Item]:
+    """Return the dicts among the members of a list; nothing for anything else."""
+    members = value if isinstance(value, (list, tuple)) else ()
+    return [plain_dict(item) for item in members if isinstance(item, Mapping) or hasattr(item, "model_dump")]
+
+
+def plain_dict(value: object) -> Item:
+    """Return a value as a dict; an empty one if it is none."""
+    made = plain(value) if isinstance(value, Mapping) or hasattr(value, "model_dump") else {}
+    return made if isinstance(made, dict) else {}
+
+
+def text_of(item: Mapping[str, object], name: str) -> str:
+    """Return a text among the members of an item; an empty one if there is none."""
+    value = item.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def quoted(name: str) -> str:
+    """Return a name of a model's making as it may stand in a sentence."""
+    return f"`{visible_line(name, max_characters=80)}`"
+
+
+def _kind(value: object) -> str:
+    return {list: "array", str: "string", bool: "boolean", int: "number", float: "number"}.get(
+        type(value), "null"
+    )

@@ -1,0 +1,35 @@
+"""OpenAI's functions of before: `functions`, `function_call`, and messages of the role `function`.
+
+Runs in the host process; pure translation. Some servers that speak OpenAI's words know only these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fumehood.llm.formats.calls import Item, ToolCall, plain_dict, read_arguments, text_of
+from fumehood.llm.formats.tool_words import ToolWords
+from fumehood.llm.result import ToolResult
+
+
+def functions(words: ToolWords) -> list[Item]:
+    """Return the tool for `functions`."""
+    return [{"name": words.name, "description": words.description, "parameters": words.schema()}]
+
+
+def function_calls(message: Mapping[str, object]) -> list[ToolCall]:
+    """Return the call in an assistant's message; there is one at most."""
+    called = plain_dict(message.get("function_call"))
+
+    if not called:
+        return []
+
+    arguments, problem = read_arguments(called.get("arguments"))
+    return [
+        ToolCall(id="", name=text_of(called, "name"), form="function", arguments=arguments, problem=problem)
+    ]
+
+
+def function_answers(answered: Sequence[tuple[ToolCall, ToolResult]]) -> list[Item]:
+    """Return the message that answers the call."""
+    return [{"role": "function", "name": call.name, "content": result.text} for call, result in answered]

@@ -1,0 +1,22 @@
+"""Pictures as providers take them: as base64 inside a message.
+
+Runs in the host process; pure functions over pictures that have been checked and bounded before.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from fumehood.llm.formats.calls import Item
+from fumehood.llm.result import ToolImage
+
+
+def data_url(image: ToolImage) -> str:
+    """Return the picture as an address that holds it."""
+    return f"data:{image.mime};base64,{base64.b64encode(image.data).decode('ascii')}"
+
+
+def anthropic_image(image: ToolImage) -> Item:
+    """Return the picture as a block of Anthropic's messages."""
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": data}}

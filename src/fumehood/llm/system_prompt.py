@@ -1,0 +1,242 @@
+"""What a model is told of its tool before the first call: only what holds, asked of the sandbox itself.
+
+Runs in the host process. Version and packages come from a piece of Python in a context of its own, so they are a
+guest's words: checked name by name, bounded, and shown as plain words. Limits and network come from the host.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood import AsyncSandbox, FileError, FumehoodError, SandboxInfo
+from fumehood.llm.wording import in_bytes
+from fumehood.text import visible_line
+
+_ASK = """
+import importlib.metadata, json, platform
+found = {}
+for distribution in importlib.metadata.distributions():
+    try:
+        found.setdefault(distribution.name, distribution.version)
+    except Exception:
+        pass
+    if len(found) == 2000:
+        break
+print(json.dumps({"python": platform.python_version(), "packages": found}))
+"""
+_ASK_SECONDS = 20.0
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
+# What people ask for by name; the rest follows in the order of the alphabet.
+_WELL_KNOWN = (
+    "numpy",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "scikit-learn",
+    "seaborn",
+    "plotly",
+    "statsmodels",
+    "sympy",
+    "networkx",
+    "pillow",
+    "openpyxl",
+    "xlsxwriter",
+    "python-docx",
+    "python-pptx",
+    "pypdf",
+    "reportlab",
+    "pyarrow",
+    "polars",
+    "duckdb",
+    "sqlalchemy",
+    "requests",
+    "httpx",
+    "beautifulsoup4",
+    "lxml",
+    "nltk",
+    "spacy",
+    "torch",
+    "tensorflow",
+    "xgboost",
+    "lightgbm",
+    "opencv-python",
+    "geopandas",
+    "shapely",
+)
+_MAX_PACKAGES = 60
+_MAX_FILES = 50
+_MAX_TOOLS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a sandbox says of itself.
+
+    Attributes:
+        python: The version of Python.
+        packages: Versions by name.
+    """
+
+    python: str = ""
+    packages: tuple[tuple[str, str], ...] = ()
+
+
+async def look_inside(sandbox: AsyncSandbox) -> Inside:
+    """Ask a sandbox for its Python and its packages; what it does not say is left out."""
+    try:
+        context = await sandbox.create_code_context()
+
+        try:
+            execution = await sandbox.run_code(_ASK, context=context, timeout=_ASK_SECONDS)
+        finally:
+            await sandbox.remove_code_context(context)
+
+        said: object = json.loads("".join(execution.logs.stdout))
+    except (FumehoodError, ValueError, RecursionError):
+        return Inside()
+
+    return _checked(said)
+
+
+async def write_prompt(
+    sandbox: AsyncSandbox,
+    inside: Inside,
+    *,
+    tool_name: str,
+    timeout: float | None,
+    tools: Mapping[str, Callable[..., Any]],
+    is_transactional: bool,
+) -> str:
+    """Write the system prompt for a sandbox as it is now."""
+    info = await sandbox.get_info()
+    parts = [
+        f"You can run Python code with the tool `{tool_name}`. It is a live interpreter in an isolated sandbox: "
+        "variables, imports and files are kept between calls.",
+        _rules(is_transactional),
+        _limits(info, timeout),
+        _network(info),
+        _python(inside),
+        await _files(sandbox),
+        _host_tools(tools),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _rules(is_transactional: bool) -> str:
+    lines = [
+        "Print what you need to know, or end the code with an expression: nothing else is shown to you.",
+        "Figures of matplotlib are shown without saving them.",
+        "Long output is shortened in its middle; print what matters and not whole tables.",
+        "input() has nothing to read. When code fails, read the error, correct the code, and run it again.",
+    ]
+
+    if is_transactional:
+        lines.append("A call that fails is undone as a whole: neither its variables nor its files stay.")
+
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _limits(info: SandboxInfo, timeout: float | None) -> str:
+    limits = info.limits
+    seconds = limits.wall_seconds if timeout is None else timeout
+    return (
+        f"Limits: {seconds:g} s for each call, {in_bytes(limits.memory_bytes)} of memory, "
+        f"{in_bytes(limits.disk_bytes)} of disk, {limits.processes} processes and threads."
+    )
+
+
+def _network(info: SandboxInfo) -> str:
+    if not has_network(info):
+        return "There is no network: nothing can be downloaded, and no package can be installed."
+
+    described = visible_line(str(getattr(info, "network", "")), max_characters=1_000)
+    return f"Network: only what this policy allows can be reached: {described}"
+
+
+def has_network(info: SandboxInfo) -> bool:
+    """Tell whether a sandbox reaches anything outside."""
+    return bool(getattr(info, "network", None))
+
+
+def _python(inside: Inside) -> str:
+    if not inside.python:
+        return ""
+
+    known = {name: place for place, name in enumerate(_WELL_KNOWN)}
+    ordered = sorted(inside.packages, key=lambda package: (known.get(package[0], len(known)), package[0]))
+    shown = ", ".join(f"{name} {version}" for name, version in ordered[:_MAX_PACKAGES])
+    more = len(ordered) - _MAX_PACKAGES
+    end = f", and {more:,} more (importlib.metadata.distributions() lists them)" if more > 0 else ""
+    return f"Python {inside.python}. Installed packages: {shown or 'none'}{end}."
+
+
+async def _files(sandbox: AsyncSandbox) -> str:
+    try:
+        entries = await sandbox.files.list("/mnt/data", depth=2)
+    except FileError:
+        entries = []
+
+    head = (
+        "Data files are in /mnt/data; save files for the user there. Relative paths begin in /home/user. "
+        "The rest of the system is read-only or lost at the end."
+    )
+    files = [entry for entry in entries if entry.type == "file" and entry.symlink_target is None]
+
+    if not files:
+        return f"{head} There are no files in /mnt/data yet."
+
+    lines = [
+        f"- {visible_line(entry.path, max_characters=300)} ({in_bytes(entry.size_bytes)})"
+        for entry in files[:_MAX_FILES]
+    ]
+    more = [f"- and {len(files) - _MAX_FILES:,} more"] if len(files) > _MAX_FILES else []
+    return "\n".join([head, "Files that are there now:", *lines, *more])
+
+
+def _host_tools(tools: Mapping[str, Callable[..., Any]]) -> str:
+    if not tools:
+        return ""
+
+    lines = [f"- {describe_function(name, function)}" for name, function in list(tools.items())[:_MAX_TOOLS]]
+    return "\n".join(
+        ["These functions are defined in the code that you run; call them with keyword arguments:", *lines]
+    )
+
+
+def describe_function(name: str, function: Callable[..., Any]) -> str:
+    """Return a host tool as code would call it, with the first line of its docstring."""
+    try:
+        signature = str(inspect.signature(function))
+    except (TypeError, ValueError):
+        signature = "(...)"
+
+    head = f"{'await ' if inspect.iscoroutinefunction(function) else ''}{name}{signature}"
+    said = (inspect.getdoc(function) or "").partition("\n")[0]
+    return f"{head}: {said}" if said else head
+
+
+def _checked(said: object) -> Inside:
+    if not isinstance(said, dict):
+        return Inside()
+
+    python, packages = said.get("python"), said.get("packages")
+
+    if not isinstance(python, str) or not _VERSION.fullmatch(python) or not isinstance(packages, dict):
+        return Inside()
+
+    return Inside(python, tuple(_names(packages)))
+
+
+def _names(packages: Mapping[str, object]) -> Sequence[tuple[str, str]]:
+    found = {
+        re.sub(r"[-_.]+", "-", name).lower(): version
+        for name, version in packages.items()
+        if _NAME.fullmatch(name) and isinstance(version, str) and _VERSION.fullmatch(version)
+    }
+    return sorted(found.items())

@@ -1,0 +1,223 @@
+"""Where calls are carried out: one sandbox at a time, what was seen of its files, and the hooks before and after.
+
+Runs in the host process. Calls go one after the other, because they share a state that the model believes in. When the
+sandbox has ended, the answer says so and the next call has a fresh one, if the sandbox was made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from fumehood import (
+    AsyncSandbox,
+    Execution,
+    FumehoodError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+)
+from fumehood.llm.editing import Edited, edit
+from fumehood.llm.file_changes import FileChanges
+from fumehood.llm.hints import Surroundings
+from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
+from fumehood.llm.publishing import Publisher
+from fumehood.llm.result import ToolFile, ToolResult
+from fumehood.llm.shaping import Shape, list_files, tell
+from fumehood.llm.tenure import Tenure
+
+_T = TypeVar("_T")
+
+_MAX_FILES = 20
+_MAX_HINTED_FILES = 10
+_ENDED = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
+_NO_CALLBACKS: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for each call.
+
+    Attributes:
+        shape: How the text is made.
+        options: Further arguments of `run_code` for Python.
+        scan: Looks at code before it runs.
+        wrap_output: Makes the last change to the text.
+        publisher: Gives files out.
+        has_network: Whether the sandbox reaches anything outside.
+    """
+
+    shape: Shape
+    options: Mapping[str, Any]
+    scan: Scan | None = None
+    wrap_output: WrapOutput | None = None
+    publisher: Publisher | None = None
+    has_network: bool = False
+
+
+class Workbench:
+    """Carries out calls in the sandbox of one interpreter."""
+
+    def __init__(self, tenure: Tenure, rules: Rules) -> None:
+        self.tenure = tenure
+        self._rules = rules
+        self._changes = FileChanges()
+        self._bash_context: str | None = None
+        self._lock = asyncio.Lock()
+
+    async def run_python(self, code: str, callbacks: Mapping[str, Any] = _NO_CALLBACKS) -> ToolResult:
+        """Run Python code."""
+        return await self._run(code, {**self._rules.options, **callbacks})
+
+    async def run_bash(self, command: str) -> ToolResult:
+        """Run a command in a shell that keeps its state."""
+        timeout = self._rules.options.get("timeout")
+        return await self._run(command, {"language": "bash", "timeout": timeout})
+
+    async def restart_bash(self) -> ToolResult:
+        """Give the shell a fresh state."""
+
+        async def restart(sandbox: AsyncSandbox) -> ToolResult:
+            if self._bash_context is not None:
+                await sandbox.restart_code_context(self._bash_context)
+
+            return ToolResult(text="The shell was restarted.")
+
+        async with self._lock:
+            return await self._in_sandbox(restart)
+
+    async def edit(self, arguments: Mapping[str, object]) -> tuple[Edited | None, ToolResult]:
+        """Carry out a command of the text editor; without a sandbox there is no `Edited`."""
+        made: list[Edited] = []
+
+        async def carry_out(sandbox: AsyncSandbox) -> ToolResult:
+            if not self._changes.is_begun:
+                await self._changes.look(sandbox)
+
+            edited = await edit(sandbox, arguments, max_chars=self._rules.shape.max_text_chars)
+            made.append(edited)
+            files: list[ToolFile] = []
+            notes: list[str] = []
+
+            if edited.is_write:
+                found = await self._changes.look(sandbox)
+                files, notes = await self._published(sandbox, found[:_MAX_FILES])
+
+            text = await self.wrap("\n".join([edited.text, *notes]))
+            return ToolResult(text=text, files=tuple(files), is_error=bool(edited.error))
+
+        async with self._lock:
+            result = await self._in_sandbox(carry_out)
+
+        return (made[0] if made else None), result
+
+    async def wrap(self, text: str) -> str:
+        """Let a text pass the caller's wrapper."""
+        return await wrapped(self._rules.wrap_output, text)
+
+    async def upload(self, path: str, content: Any) -> str:
+        """Write a file that the user has brought; it is not told as a new one. Returns its path."""
+        async with self._lock:
+            sandbox = await self.tenure.begin()
+            info = await sandbox.files.write(path, content)
+            self._changes.know(info)
+            return info.path
+
+    async def _run(self, code: str, options: Mapping[str, Any]) -> ToolResult:
+        reason = await reason_to_refuse(self._rules.scan, code)
+
+        if reason:
+            text = f"The code was not run: {reason}.\nHint: solve the task in another way, without what was refused."
+            return ToolResult(text=text, is_error=True, blocked_by=reason)
+
+        async def run(sandbox: AsyncSandbox) -> ToolResult:
+            if not self._changes.is_begun:
+                await self._changes.look(sandbox)
+
+            context = await self._shell(sandbox) if options.get("language") == "bash" else None
+            execution = await sandbox.run_code(code, context=context, **options)
+            return await self._told(sandbox, execution, code)
+
+        async with self._lock:
+            return await self._in_sandbox(run)
+
+    async def _in_sandbox(self, act: Callable[[AsyncSandbox], Awaitable[ToolResult]]) -> ToolResult:
+        was_there = self.tenure.is_begun
+        sandbox = await self.tenure.begin()
+
+        try:
+            return await act(sandbox)
+        except _ENDED as error:
+            self._changes = FileChanges()
+            self._bash_context = None
+            return _after_the_end(
+                error,
+                is_replaced=await self.tenure.replace(),
+                is_unsure=error.outcome_unknown or not was_there,
+            )
+
+    async def _shell(self, sandbox: AsyncSandbox) -> str:
+        if self._bash_context is None:
+            self._bash_context = (await sandbox.create_code_context(language="bash")).id
+
+        return self._bash_context
+
+    async def _told(self, sandbox: AsyncSandbox, execution: Execution, code: str) -> ToolResult:
+        """Make the result; a sandbox that ended right after the code keeps what the code has shown."""
+        try:
+            found = await self._changes.look(sandbox)
+        except _ENDED:
+            found = []
+
+        files, notes = await self._published(sandbox, found[:_MAX_FILES])
+        notes = [*list_files(files, len(found) - len(files)), *notes]
+        told = tell(execution, code, self._rules.shape, self._surroundings(), notes)
+        return ToolResult(
+            text=await self.wrap(told.text),
+            images=told.images,
+            files=tuple(files),
+            is_error=execution.error is not None,
+            execution=execution,
+            state_lost=execution.state_lost,
+        )
+
+    async def _published(
+        self, sandbox: AsyncSandbox, files: list[ToolFile]
+    ) -> tuple[list[ToolFile], list[str]]:
+        publisher = self._rules.publisher
+
+        if publisher is None or not files:
+            return files, []
+
+        try:
+            published = await publisher.publish(sandbox, [file.path for file in files])
+        except FumehoodError as error:
+            return files, [f"[the files were not published: {error.message}]"]
+
+        urls = {file.path: file.url for file in published}
+        skipped = [f"[not published: {file.name}, {file.skipped}]" for file in published if file.skipped]
+        return [replace(file, url=urls.get(file.path)) for file in files], skipped
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            has_network=self._rules.has_network, files=self._changes.paths[:_MAX_HINTED_FILES]
+        )
+
+
+def _after_the_end(error: FumehoodError, *, is_replaced: bool, is_unsure: bool) -> ToolResult:
+    """What a model is told when the sandbox has ended: nothing is left, and how it goes on."""
+    ran = (
+        "It is not known how much of this call was carried out."
+        if is_unsure
+        else "This call was not carried out."
+    )
+    goes_on = (
+        "a fresh sandbox is ready for the next call. Import, load and define again what you need; files that were "
+        "uploaded have to be uploaded again."
+        if is_replaced
+        else "tell the user that the sandbox is gone; further calls will fail in the same way."
+    )
+    text = f"{error.message}. All variables and files are lost. {ran}\nHint: {goes_on}"
+    return ToolResult(text=text, is_error=True, state_lost=True)
