@@ -92,6 +92,24 @@ class InputRequestEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallEvent:
+    """The code calls a tool, and waits for its answer.
+
+    Attributes:
+        execution_id: Who calls.
+        request_id: Name of this call; the answer repeats it.
+        name: The tool.
+        arguments: What it is given, by name; the guest's.
+    """
+
+    execution_id: str
+    request_id: str
+    name: str
+    arguments: Mapping[str, JsonValue]
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommEvent:
     """The code has said something on a comm, the channel of Jupyter's widgets.
 
@@ -128,6 +146,7 @@ Event: TypeAlias = (
     | ClearOutputEvent
     | ErrorEvent
     | InputRequestEvent
+    | ToolCallEvent
     | CommEvent
     | ExecutionFinished
 )

@@ -82,6 +82,21 @@ class ExecutionError:
         return self.traceback or f"{self.name}: {self.value}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcome:
+    """What came of one call of a tool.
+
+    Attributes:
+        name: The tool.
+        ok: Whether it gave a value; otherwise the code got a ToolError, or ended before.
+        seconds: How long it took, from the call to the answer.
+    """
+
+    name: str
+    ok: bool
+    seconds: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """What one execution did.
@@ -99,6 +114,7 @@ class Execution:
         state_lost: True when the context had to be replaced: its variables are gone, the files stay.
         isolation: The level that it ran under.
         started_at: When it began (UTC), or None if it was never started.
+        tool_calls: The calls of tools that it made, in the order in which they ended.
     """
 
     id: str
@@ -112,6 +128,7 @@ class Execution:
     state_lost: bool = False
     isolation: str = ""
     started_at: datetime | None = None
+    tool_calls: tuple[ToolOutcome, ...] = ()
 
     @property
     def text(self) -> str | None:

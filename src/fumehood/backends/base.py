@@ -35,6 +35,7 @@ from fumehood.backends.requests import (
 )
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import FumehoodError, SandboxClosedError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
@@ -48,6 +49,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.record import Record
 
 
 class Backend(ABC):
@@ -136,6 +138,10 @@ class Backend(ABC):
         """Answer an InputRequestEvent; an answer that nobody waits for any more is dropped."""
 
     @abstractmethod
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a ToolCallEvent; an answer that nobody waits for any more is dropped."""
+
+    @abstractmethod
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context (None: the default one); False if nothing ran.
 
@@ -151,6 +157,17 @@ class Backend(ABC):
 
         Raises:
             ContextNotFoundError: The call names a context that does not live.
+        """
+
+    @abstractmethod
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context (None: the default one): what ran in it, and what came of it.
+
+        Silent executions and comm messages are not in it. The records of a sandbox take 16 MiB at most: the oldest
+        outputs are dropped first, then the oldest cells, and both are counted.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
         """
 
     @abstractmethod

@@ -62,6 +62,7 @@ from fumehood.backends.requests import (
 )
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError, TemplateError
 from fumehood.events import Event
@@ -76,6 +77,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.record import Record
 from fumehood.serialise import as_data
 from fumehood.service_errors import HostUnavailableError
 
@@ -172,7 +174,7 @@ class HttpBackend(LoopBound, Backend):
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
-        if request.allow_input:
+        if request.allow_input or request.tools:
             # Questions come in a stream only.
             return await super().run(sandbox_id, request)
 
@@ -183,6 +185,12 @@ class HttpBackend(LoopBound, Backend):
         """Answer a question of running code; see the port."""
         path = _path(sandbox_id, "executions", answer.execution_id, "input")
         await self._ask("POST", path, json={"request_id": answer.request_id, "text": answer.text})
+
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a call of running code; see the port."""
+        path = _path(sandbox_id, "executions", answer.execution_id, "tools")
+        body = {"request_id": answer.request_id, "value": answer.value, "error": answer.error}
+        await self._ask("POST", path, json=body)
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""
@@ -206,6 +214,11 @@ class HttpBackend(LoopBound, Backend):
             case RemoveContext(context_id=context_id):
                 await self._ask("DELETE", f"{place}/{_quoted(context_id)}")
                 return ()
+
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context; see the port."""
+        path = _path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")
+        return self._read(Record, await self._ask("GET", path))
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
         """Ask a context about code; see the port."""

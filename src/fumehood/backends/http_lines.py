@@ -22,6 +22,7 @@ from fumehood.events import (
     ResultEvent,
     StderrEvent,
     StdoutEvent,
+    ToolCallEvent,
 )
 
 _EVENTS: dict[str, type[Event]] = {
@@ -32,6 +33,7 @@ _EVENTS: dict[str, type[Event]] = {
     "clear_output": ClearOutputEvent,
     "error": ErrorEvent,
     "input_request": InputRequestEvent,
+    "tool_call": ToolCallEvent,
     "comm": CommEvent,
     "finished": ExecutionFinished,
 }

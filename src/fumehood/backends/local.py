@@ -30,6 +30,7 @@ from fumehood.backends.requests import (
 )
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host.live_sandbox import LiveSandbox
@@ -44,6 +45,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.record import Record
 from fumehood.service_errors import OverloadedError
 
 _P = ParamSpec("_P")
@@ -140,6 +142,10 @@ class LocalBackend(LoopBound, Backend):
         """Answer a question of running code; see the port."""
         await self._with(sandbox_id, lambda sandbox: sandbox.answer_input(answer))
 
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a call of running code; see the port."""
+        await self._with(sandbox_id, lambda sandbox: sandbox.answer_tool(answer))
+
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.interrupt(context_id))
@@ -147,6 +153,10 @@ class LocalBackend(LoopBound, Backend):
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Create, list, restart or remove contexts; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.context_call(call))
+
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.record(context_id))
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         """Read a file in pieces; see the port."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from fumehood.backends.tool_requests import DEFAULT_TOOL_CALLS, ToolSpec, check_tools
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Limits, check_seconds
 from fumehood.models import PtySize, TimeoutAction, Truncation
@@ -93,6 +94,8 @@ class ExecuteRequest:
         silent: True to leave the history and the execution count alone.
         stdin: What `input()` and the standard input get, up to its end; None: the standard input is empty, and
             `allow_input` says what `input()` does.
+        tools: What the code may call on the caller's side while it runs; Python only. Somebody follows the events
+            and answers each ToolCallEvent.
     """
 
     code: str
@@ -103,6 +106,7 @@ class ExecuteRequest:
     allow_input: bool = False
     silent: bool = False
     stdin: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
 
     def __post_init__(self) -> None:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
@@ -122,6 +126,16 @@ class ExecuteRequest:
             raise InvalidArgumentError(
                 field="stdin", value=self.stdin, allowed="None where somebody answers `input()`"
             )
+
+        check_tools(self.tools)
+
+        if self.tools and self.language != "python":
+            raise InvalidArgumentError(field="tools", value=self.language, allowed="code in Python")
+
+    @property
+    def max_tool_calls(self) -> int:
+        """How often the code may call tools, all together: 100 times, or what the most generous tool allows."""
+        return max([DEFAULT_TOOL_CALLS, *(tool.max_calls for tool in self.tools)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

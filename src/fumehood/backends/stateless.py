@@ -68,6 +68,13 @@ class StatelessRequest:
                 field="allow_input", value=True, allowed="False here, where nobody can answer: give `stdin`"
             )
 
+        if self.code.tools:
+            raise InvalidArgumentError(
+                field="tools",
+                value=[tool.name for tool in self.code.tools],
+                allowed="() here, where nobody can answer a call",
+            )
+
         # The bounds of the input are those of the code that gets it.
         self.whole_code()
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.backends.questions import Answer, Question
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.events import (
     ClearOutputEvent,
     ErrorEvent,
@@ -35,6 +36,7 @@ from fumehood.host.comms import KINDS as COMM_KINDS
 from fumehood.host.comms import comm_event
 from fumehood.host.pipes import open_pipe
 from fumehood.host.sockets import open_pair
+from fumehood.host.tool_calls import ToolCalls
 from fumehood.results import Result
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
@@ -60,6 +62,7 @@ class Running:
     reply: asyncio.Future[Header | None]
     input_number: int = 0
     bytes_out: int = 0
+    tools: ToolCalls | None = None
 
 
 @dataclass(slots=True)
@@ -194,6 +197,23 @@ class ContextLink:
 
         self._channel.send(header, (text or "").encode())
 
+    def answer_tool(self, answer: ToolAnswer) -> None:
+        """Answers a call of the running execution; one that nobody waits for is dropped."""
+        running = self._running
+
+        if running is not None and running.tools is not None and running.id == answer.execution_id:
+            running.tools.answer(answer)
+
+    def reply_to_tool(self, execution_id: str, header: Header, payload: bytes) -> None:
+        """Sends what came of a call; an execution that has ended does not wait for it."""
+        reply = {**header, "id": execution_id}
+        try:
+            self._conversation.sent(reply)
+        except RuntimeError:
+            return
+
+        self._channel.send(reply, payload)
+
     def early_output(self) -> str:
         """What was written before the first execution: the reason, when a context does not become ready."""
         self._drain_pipes()
@@ -253,7 +273,22 @@ class ContextLink:
             self._finish(header)
             return
 
+        if message_type == "tool_request":
+            self._call_tool(header, payload)
+            return
+
         self._emit(self._event(message_type, header, payload), len(payload))
+
+    def _call_tool(self, header: Header, payload: bytes) -> None:
+        running = self._running
+
+        if running is None or running.tools is None:
+            raise ProtocolError("order", "tool_request while nothing runs that has tools")
+
+        event = running.tools.asked(header, payload, self._since_start(header["at"]))
+
+        if event is not None:
+            self._emit(event, len(payload))
 
     def _event(self, message_type: str, header: Header, payload: bytes) -> Event:
         at_seconds = self._since_start(header["at"])
@@ -306,6 +341,9 @@ class ContextLink:
 
     def _finish(self, header: Header) -> None:
         running, self._running = self._running, None
+
+        if running is not None and running.tools is not None:
+            running.tools.over()
 
         if running is not None and not running.reply.done():
             running.reply.set_result(header)
@@ -392,6 +430,9 @@ class ContextLink:
 
     def _fail_running(self) -> None:
         running, self._running = self._running, None
+
+        if running is not None and running.tools is not None:
+            running.tools.over()
 
         if running is not None and not running.reply.done():
             running.reply.set_result(None)

@@ -10,21 +10,27 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import ExecuteRequest
+from fumehood.backends.tool_requests import ToolAnswer, ToolSpec
+from fumehood.errors import InvalidArgumentError
 from fumehood.events import ErrorEvent, Event, ExecutionStarted
-from fumehood.execution import Execution
+from fumehood.execution import Execution, ExecutionError
 from fumehood.host.asking import empty_answer
 from fumehood.host.comms import comm_request
 from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.context_process import ContextHost, ContextProcess, Exit, keep, new_link
 from fumehood.host.measuring import Reading
 from fumehood.host.stopping import Stop, why_stopped
-from fumehood.limits import Limits
+from fumehood.host.tool_calls import ToolCalls
+from fumehood.limits import Limits, Usage
 from fumehood.models import ContextInfo, Truncation
+from fumehood.record import RecordedCell
 from fumehood.runtimes.base import GuestContext
 from fumehood.transcript import Transcript
 
@@ -33,6 +39,9 @@ _EXIT_SECONDS = 1.0
 _CPU_LOOK_SECONDS = 0.02
 # A front end does not wait longer for a completion; code that a name leads to may never answer.
 _ANSWER_SECONDS = 5.0
+_GIVEN_UP = ExecutionError(
+    kind="interrupted", name="Interrupted", value="it was interrupted because its caller gave up waiting"
+)
 
 _T = TypeVar("_T")
 
@@ -49,6 +58,8 @@ class LiveContext:
         self._stop: Stop | None = None
         self._was_interrupted = False
         self._farewell: asyncio.Task[None] | None = None
+        # The process that the last recorded cell ran in: another one has no state of the cells before.
+        self._recorded: ContextProcess | None = None
         self._closed = False
 
     @property
@@ -79,11 +90,20 @@ class LiveContext:
 
         With a comm message it is the handlers of that message that run, as the request says.
         """
+        if request.tools and self.info.language != "python":
+            raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
+
         fields, payload = _wire_request(request, comm, self._host.limits)
 
         async with self._turn:
             await self._at_rest()
-            return await self._run(await self._living_process(), request, (fields, payload), emit)
+            process = await self._living_process()
+            execution = await self._run(process, request, (fields, payload), emit)
+
+            if not request.silent:
+                self._record(process, request, execution)
+
+            return execution
 
     async def answer(self, question: Question) -> Answer:
         """Asks the process after what was asked before; without an answer in time it is the empty one."""
@@ -108,6 +128,11 @@ class LiveContext:
         """Answers a question of the running execution."""
         if self._process is not None:
             self._process.link.answer_input(execution_id, request_id, text)
+
+    def answer_tool(self, answer: ToolAnswer) -> None:
+        """Answers a call of a tool that the running execution makes."""
+        if self._process is not None:
+            self._process.link.answer_tool(answer)
 
     async def replace(self) -> None:
         """Kills the process and starts a fresh one; what ran is told that its context died."""
@@ -184,9 +209,22 @@ class LiveContext:
 
         emit(ExecutionStarted(execution_id=running.id, context_id=self.info.id))
         link.report_background(record)
+
+        if request.tools:
+            reply_to = partial(link.reply_to_tool, running.id)
+            running.tools = ToolCalls(running.id, request.tools, reply_to, host.clock)
+
         wall_seconds = request.wall_seconds or limits.wall_seconds
         stop = Stop(process, limits.grace_seconds, host.clock)
-        reply = await self._reply(process, running, reading, stop, wall_seconds)
+        try:
+            reply = await self._reply(process, running, reading, stop, wall_seconds)
+        except asyncio.CancelledError:
+            # Its caller has gone, and still it ran: the record says so.
+            if not request.silent:
+                self._record(process, request, transcript.finish(usage=Usage(), error=_GIVEN_UP))
+
+            raise
+
         stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits)
         execution = transcript.finish(
             usage=host.meter.end(reading, running, request, reply),
@@ -196,6 +234,9 @@ class LiveContext:
             dropped_by_guest=_dropped(reply),
         )
 
+        if running.tools is not None:
+            execution = replace(execution, tool_calls=running.tools.over())
+
         if stopped is not None:
             emit(ErrorEvent(error=stopped, at_seconds=execution.usage.wall_seconds))
 
@@ -204,6 +245,11 @@ class LiveContext:
             self._start()
 
         return execution
+
+    def _record(self, process: ContextProcess, request: ExecuteRequest, execution: Execution) -> None:
+        is_fresh, self._recorded = process is not self._recorded, process
+        cell = RecordedCell(code=request.code, execution=execution, stdin=request.stdin, is_fresh=is_fresh)
+        self._host.recorder.note(self.info.id, cell)
 
     async def _reply(
         self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float
@@ -294,11 +340,25 @@ def _wire_request(
     }
     code = request.code.encode("utf-8", "surrogatepass")
 
+    if request.tools:
+        tools = [_wire_tool(tool) for tool in request.tools]
+        header = {**header, "tools": tools, "tool_calls": request.max_tool_calls}
+
     if request.stdin is None:
         return header, code
 
     stdin = request.stdin.encode("utf-8", "surrogatepass")
     return {**header, "stdin_bytes": len(stdin)}, code + stdin
+
+
+def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "required": list(tool.required),
+        "optional": list(tool.optional),
+        "awaited": tool.awaited,
+    }
 
 
 def _dropped(reply: dict[str, Any] | None) -> Truncation:

@@ -20,6 +20,7 @@ from fumehood.backends.requests import (
     InputAnswer,
     StatFile,
 )
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import (
     EndReason,
     FileError,
@@ -40,8 +41,10 @@ from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
+from fumehood.host.recording import Recorder
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, FileChange, Metrics
+from fumehood.record import Record
 from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
 from fumehood_wire.frames import ProtocolError
 
@@ -113,6 +116,7 @@ class LiveSandbox:
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
+        self.recorder = Recorder()
         self.contexts = LiveContexts(self, self._directory)
         self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
@@ -215,6 +219,13 @@ class LiveSandbox:
         for context in self.contexts:
             context.answer_input(answer.execution_id, answer.request_id, answer.text)
 
+    async def answer_tool(self, answer: ToolAnswer) -> None:
+        """Answers a call of a tool; see the port."""
+        self._check_alive()
+
+        for context in self.contexts:
+            context.answer_tool(answer)
+
     async def interrupt(self, context_id: str | None) -> bool:
         """Interrupts what runs; see the port."""
         self._check_alive()
@@ -226,6 +237,11 @@ class LiveSandbox:
         self.touch()
 
         return await self._guarded(self.contexts.call(call))
+
+    async def record(self, context_id: str | None) -> Record:
+        """Gives the record of a context; see the port."""
+        self._check_alive()
+        return self.recorder.read(self.id, self.contexts.named(context_id).info)
 
     async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; see the port."""

@@ -30,6 +30,7 @@ from fumehood.events import (
     ResultEvent,
     StderrEvent,
     StdoutEvent,
+    ToolCallEvent,
 )
 from fumehood.limits import MIB
 from fumehood.serialise import as_data
@@ -59,6 +60,7 @@ _NAMES: Mapping[type, str] = {
     ClearOutputEvent: "clear_output",
     ErrorEvent: "error",
     InputRequestEvent: "input_request",
+    ToolCallEvent: "tool_call",
     CommEvent: "comm",
     ExecutionFinished: "finished",
 }
@@ -395,6 +397,8 @@ def _size_of(event: Event) -> int:
             return _EVENT_BYTES + len(event.text)
         case ResultEvent():
             return _EVENT_BYTES + event.result.size_bytes
+        case ToolCallEvent():
+            return _EVENT_BYTES + len(repr(event.arguments))
         case CommEvent():
             return _EVENT_BYTES + len(repr(event.data)) + sum(map(len, event.buffers))
         case _:

@@ -26,6 +26,7 @@ from fumehood.backends.requests import (
 )
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import SandboxNotFoundError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
@@ -39,6 +40,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.record import Record
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 
@@ -143,6 +145,11 @@ class TenantBackend(Backend):
         await self._check(sandbox_id)
         return await self._inner.metrics(sandbox_id)
 
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.record(sandbox_id, context_id)
+
     async def capacity(self) -> Capacity:
         """Tell what the host has left; see the port."""
         return await self._inner.capacity()
@@ -199,6 +206,11 @@ class TenantBackend(Backend):
         """Answer a question of running code; see the port."""
         await self._check(sandbox_id)
         await self._inner.answer_input(sandbox_id, answer)
+
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a call of running code; see the port."""
+        await self._check(sandbox_id)
+        await self._inner.answer_tool(sandbox_id, answer)
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""

@@ -126,6 +126,9 @@ class ScriptedBackend(Backend):
     async def answer_input(self, sandbox_id, answer):
         self.asked.append(answer)
 
+    async def answer_tool(self, sandbox_id, answer):
+        self.asked.append(answer)
+
     async def interrupt(self, sandbox_id, context_id):
         self.asked.append(context_id)
         return True

@@ -13,6 +13,7 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from fumehood.backends.requests import InputAnswer
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import InvalidArgumentError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
@@ -21,7 +22,7 @@ from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
-from fumehood.server.schemas.executions import ExecutionAnswer, NewExecution, NewInput
+from fumehood.server.schemas.executions import ExecutionAnswer, NewExecution, NewInput, NewToolAnswer
 from fumehood.server.schemas.problem import problems
 from fumehood.server.streaming import is_stream_wanted, stream_events, unless_gone
 
@@ -68,6 +69,13 @@ async def execute(
             allowed="requests with `Accept: application/x-ndjson`; or give `stdin`",
         )
 
+    if wanted.tools:
+        raise InvalidArgumentError(
+            field="tools",
+            value=[tool.name for tool in wanted.tools],
+            allowed="requests with `Accept: application/x-ndjson`",
+        )
+
     async def run() -> Response:
         return await _answered(request, backend.run(sandbox_id, wanted))
 
@@ -87,6 +95,24 @@ async def answer_input(
     """Answers an `input_request` of a stream; an answer that nobody waits for any more is dropped."""
     given = InputAnswer(execution_id=execution_id, request_id=body.request_id, text=body.text)
     await backend.answer_input(sandbox_id, given)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/executions/{execution_id}/tools",
+    summary="Answer a call of a tool",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS | problems(400, 413),
+)
+async def answer_tool(
+    sandbox_id: SandboxId, execution_id: ExecutionId, body: NewToolAnswer, backend: CallersBackend
+) -> Response:
+    """Answers a `tool_call` of a stream; an answer that nobody waits for any more is dropped."""
+    given = ToolAnswer(
+        execution_id=execution_id, request_id=body.request_id, value=body.value, error=body.error
+    )
+    await backend.answer_tool(sandbox_id, given)
     return Response(status_code=204)
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from fumehood.backends.requests import ExecuteRequest
+from fumehood.backends.tool_requests import ToolSpec
 from fumehood.events import (
     ClearOutputEvent,
     CommEvent,
@@ -20,6 +21,7 @@ from fumehood.events import (
     ResultEvent,
     StderrEvent,
     StdoutEvent,
+    ToolCallEvent,
 )
 from fumehood.execution import Execution, Logs
 from fumehood.server.schemas.describe import Base64, model_of
@@ -28,6 +30,30 @@ from fumehood.server.schemas.problem import Problem
 
 _STDIN_CHARACTERS = 4 << 20
 _ANSWER_CHARACTERS = 1 << 20
+
+
+class NewTool(Body):
+    """A function of the client's that the code may call."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", description="What it is called inside.")
+    description: str = Field("", max_length=4096, description="What `help()` says of it.")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="Its arguments: a JSON Schema whose type is object."
+    )
+    awaited: bool = Field(False, description="Whether the code awaits it; otherwise a call blocks.")
+    timeout_seconds: ExecutionSeconds = Field(30, description="How long one call may take.")
+    max_calls: int = Field(100, ge=1, le=10_000, description="How often this execution may call it.")
+
+    def spec(self) -> ToolSpec:
+        """Returns the tool of the port."""
+        return ToolSpec(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            awaited=self.awaited,
+            timeout_seconds=self.timeout_seconds,
+            max_calls=self.max_calls,
+        )
 
 
 class NewExecution(Body):
@@ -51,6 +77,12 @@ class NewExecution(Body):
         max_length=_STDIN_CHARACTERS,
         description="What `input()` and the standard input get, up to its end. Not with `allow_input`.",
     )
+    tools: list[NewTool] = Field(
+        default_factory=list,
+        max_length=64,
+        description="What the code may call while it runs. The calls come in the stream, so a streamed answer has to "
+        "be asked for. All together it may make 100 calls, or as many as the most generous tool allows.",
+    )
 
     def request(self) -> ExecuteRequest:
         """Returns the request of the port."""
@@ -63,6 +95,7 @@ class NewExecution(Body):
             allow_input=self.allow_input,
             silent=self.silent,
             stdin=self.stdin,
+            tools=tuple(tool.spec() for tool in self.tools),
         )
 
 
@@ -74,6 +107,22 @@ class NewInput(Body):
         max_length=_ANSWER_CHARACTERS,
         description="The line, without its end; null: there is no input, and the code gets EOFError.",
     )
+
+
+class NewToolAnswer(Body):
+    """The answer to a `tool_call` of a stream."""
+
+    request_id: Name = Field(description="The call's name, from the line of the stream.")
+    value: Any = Field(None, description="What the tool gave: any JSON value of at most 4 MiB.")
+    error: str | None = Field(
+        None, max_length=16_000, description="What the code gets as a ToolError instead of a value."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_kind_of_number(cls, given: object) -> object:
+        """Nothing: a number is the tool's, and stays what it is."""
+        return given
 
 
 class ResultAnswer(BaseModel):
@@ -129,6 +178,7 @@ EXECUTION_LINES: tuple[type[BaseModel], ...] = (
     model_of(ClearOutputEvent, kind="clear_output"),
     model_of(ErrorEvent, kind="error"),
     model_of(InputRequestEvent, kind="input_request"),
+    model_of(ToolCallEvent, kind="tool_call", other={"arguments": _JSON}),
     model_of(CommEvent, kind="comm", other={"data": _JSON, "metadata": _JSON}),
     model_of(ExecutionFinished, kind="finished", other={"execution": ExecutionAnswer}),
     ProblemLine,
