@@ -20,6 +20,7 @@ FLOOR = (
     "results",
     "execution",
     "events",
+    "record",
     "templates.template",
 )
 PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless", "backends.streams")
@@ -35,6 +36,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "llama_index": {"llama_index"},
     "openai_agents": {"agents"},
     "pydantic_ai": {"pydantic_ai"},
+    "pydantic_ai_toolset": {"pydantic_ai"},
     "smolagents": {"smolagents"},
 }
 FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
@@ -57,6 +59,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
     "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
     "fumehood.events": {"fumehood.charts", "fumehood.execution", "fumehood.results"},
+    "fumehood.record": {"fumehood.execution"},
     "fumehood.templates.template": {"fumehood.errors"},
     "fumehood.transcript": _FLOOR,
     "fumehood.serialise": _FLOOR,

@@ -1,0 +1,54 @@
+"""A live Python interpreter for LlamaIndex: tools of an agent, or what executes the code of a `CodeActAgent`.
+
+Runs in the agent's process, on its loop. What the model reads comes back as a text block, pictures as image blocks.
+Code that fails is an answer to the model, never an exception.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, ClassVar
+
+from llama_index.core.base.llms.types import ImageBlock, TextBlock
+from llama_index.core.tools.tool_spec.base import BaseToolSpec
+
+from fumehood.llm import AsyncCodeInterpreter
+
+
+class FumehoodToolSpec(BaseToolSpec):
+    """The tool `run_python`, by `to_tool_list()`; its function is a `code_execute_fn` as well.
+
+    Args:
+        interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
+        options: What `fumehood.llm.AsyncCodeInterpreter` takes, such as *sandbox*, *template*, *limits* and *tools*:
+            functions of yours that the code may call, of which a `CodeActAgent` tells its model.
+    """
+
+    spec_functions: ClassVar[list[str]] = ["run_python"]
+
+    def __init__(self, interpreter: AsyncCodeInterpreter | None = None, **options: Any) -> None:
+        self.interpreter = AsyncCodeInterpreter(**options) if interpreter is None else interpreter
+        self._is_owner = interpreter is None
+
+    async def run_python(self, code: str) -> list[Any]:
+        """Run Python code in an isolated, live interpreter.
+
+        Returns what it printed, the value of its last expression, its figures, and the names of new files. Variables,
+        imports and files are kept between calls. Data files are in /mnt/data; save files for the user there.
+        """
+        result = await self.interpreter.run(code)
+        pictures = [ImageBlock(image=image.data, image_mimetype=image.mime) for image in result.images]
+        return [TextBlock(text=result.text), *pictures]
+
+    async def close(self) -> None:
+        """Kill the sandbox, if it was made here."""
+        if self._is_owner:
+            await self.interpreter.close()
+
+    async def __aenter__(self) -> FumehoodToolSpec:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
