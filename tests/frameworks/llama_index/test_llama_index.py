@@ -7,7 +7,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+from llama_index.core.agent.workflow import CodeActAgent, FunctionAgent, ToolCallResult
 from llama_index.core.base.llms.types import (
     ChatMessage,
     CompletionResponse,
