@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
 from inspect_ai.util import (
     ExecResult,
@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from fumehood import (
     AsyncSandbox,
     CommandExitError,
+    CommandResult,
     CommandStartError,
     FileTooLargeError,
     Limits,
@@ -88,8 +89,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     ) -> dict[str, SandboxEnvironment]:
         """Make the sandbox of a sample; a `config` that is text names a template."""
         chosen = _read_config(config)
-        # One byte more than Inspect takes, so that what is too long is known to be.
-        kept = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE + 1
+        kept = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         limits = Limits(**{"stdout_bytes": kept, "stderr_bytes": kept, **chosen.limits})
         sandbox = await AsyncSandbox.create(
             chosen.template, limits=limits, envs=chosen.envs, metadata={_LABEL: task_name}, url=chosen.url
@@ -139,16 +139,16 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
                 timeout=_LONGEST_SECONDS if timeout is None else timeout,
             )
         except CommandExitError as failed:
-            return _result(failed.exit_code, failed.stdout, failed.stderr)
+            return _result(failed, is_cut=failed.is_truncated)
         except CommandStartError as failed:
             if failed.errno == errno.EACCES:
                 raise PermissionError(errno.EACCES, failed.message) from failed
 
-            return _result(_NOT_FOUND, "", failed.message)
+            return ExecResult(False, _NOT_FOUND, "", failed.message)
         except SandboxClosedError as gone:
             raise SandboxUnavailableError(gone.message) from gone
 
-        return _result(0, result.stdout, result.stderr)
+        return _result(result, is_cut=bool(result.truncated))
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Write a file, unless one is there that its owner may not write."""
@@ -196,9 +196,9 @@ def _read_config(config: BaseModel | str | None) -> FumehoodSandboxConfig:
     return FumehoodSandboxConfig.model_validate(given)
 
 
-def _result(returncode: int, stdout: str, stderr: str) -> ExecResult[str]:
-    for text in (stdout, stderr):
-        if len(text.encode()) > SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE:
-            raise OutputLimitExceededError(cast(str, SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR), text)
+def _result(ended: CommandResult | CommandExitError, *, is_cut: bool) -> ExecResult[str]:
+    if is_cut:
+        shown = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR
+        raise OutputLimitExceededError(shown, truncated_output=ended.stdout)
 
-    return ExecResult(returncode == 0, returncode, stdout, stderr)
+    return ExecResult(ended.exit_code == 0, ended.exit_code, ended.stdout, ended.stderr)

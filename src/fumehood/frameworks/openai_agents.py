@@ -1,0 +1,54 @@
+"""A code interpreter for an agent of the OpenAI Agents SDK: a function tool over one live sandbox.
+
+Runs in the user's process, on the loop of the run. What the model reads is what `fumehood.llm` makes for models, and
+its figures go to it as pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from agents import FunctionTool, ToolOutputImage, ToolOutputText, function_tool
+
+from fumehood.llm import AsyncCodeInterpreter
+
+_DESCRIPTION = (
+    "Run Python code in a live, isolated sandbox. Variables, imports and files stay from call to call. Returned are "
+    "what the code prints, the value of its last expression, its figures, and its error if it fails."
+)
+
+
+def run_python_tool(
+    interpreter: AsyncCodeInterpreter,
+    *,
+    name: str = "run_python",
+    description: str = _DESCRIPTION,
+    **options: Any,
+) -> FunctionTool:
+    """Return a tool with one argument, `code`, that runs it with `interpreter`.
+
+    Code that fails is an answer that the model can act on, and no failure of the tool. A run that is cancelled, or a
+    *timeout* of the tool that is over, interrupts the code; its variables stay.
+
+    Args:
+        interpreter: Holds the sandbox; whoever made it closes it. Agents that share it share variables and files.
+        name: What the model calls it by.
+        description: What the model is told of it.
+        options: What `agents.function_tool` takes besides, such as *needs_approval*, *timeout* and guardrails.
+    """
+
+    async def run_python(code: str) -> Any:
+        result = await interpreter.run(code)
+
+        if not result.images:
+            return result.text
+
+        pictures = [ToolOutputImage(image_url=_data_url(image.mime, image.data)) for image in result.images]
+        return [ToolOutputText(text=result.text), *pictures]
+
+    return function_tool(run_python, name_override=name, description_override=description, **options)
+
+
+def _data_url(mime: str, data: bytes) -> str:
+    return f"data:{mime};base64,{base64.b64encode(data).decode('ascii')}"
