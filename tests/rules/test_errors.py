@@ -9,6 +9,7 @@ import pytest
 
 from fumehood import errors, service_errors
 from fumehood.errors import FumehoodError
+from fumehood.llm import model_errors
 
 VALUES = {
     "key_id": "abc",
@@ -51,12 +52,15 @@ VALUES = {
     "what": "body",
     "key": "k",
     "host": "localhost",
+    "provider": "openai",
+    "model": "m",
+    "status": 400,
 }
-ABSTRACT = {"FumehoodError", "SandboxError", "CommandError", "ServiceError"}
+ABSTRACT = {"FumehoodError", "SandboxError", "CommandError", "ServiceError", "ModelError"}
 
 CLASSES = [
     value
-    for value in {**vars(errors), **vars(service_errors)}.values()
+    for value in {**vars(errors), **vars(service_errors), **vars(model_errors)}.values()
     if isinstance(value, type) and issubclass(value, FumehoodError)
 ]
 LEAVES = [kind for kind in CLASSES if kind.__name__ not in ABSTRACT]

@@ -219,6 +219,7 @@ CONTRACT: dict[str, set[str]] = {
     | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},
     "fumehood.compat.fusion": _FLOOR | _PORT | {"fumehood.server"},
     "fumehood.compat.librechat": _FLOOR | _PORT | {"fumehood.server", "fumehood.storage"},
+    "fumehood.compat.openai": _FLOOR | _PORT | {"fumehood.server"},
     "fumehood.compat.replit": _FLOOR | _PORT | {"fumehood.server"},
     # This dialect is a package of its own, which the server brings callers to.
     "fumehood.compat.mcp": {"fumehood.mcp", "fumehood.server", "fumehood.service_errors"},
@@ -272,6 +273,10 @@ FOREIGN = {
     **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
     # The extra `mcp`, and what the SDK stands on.
     "fumehood.mcp": {"anyio", "mcp", "pydantic", "starlette"},
+    # The extras `openai` and `anthropic`, and the reader of JSON that both bring.
+    "fumehood.llm.providers": {"anthropic", "jiter", "openai"},
+    # The extra `chat`.
+    "fumehood.llm.terminal": {"rich"},
     # The extra `client`.
     "fumehood.backends.http_connection": {"httpx2", "websockets"},
 }

@@ -9,20 +9,95 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fumehood.llm.agent import Agent, AsyncAgent
+    from fumehood.llm.answer import Answer, Cell
+    from fumehood.llm.ask import aask, ask
+    from fumehood.llm.costs import AgentUsage, Price, TokenUsage
+    from fumehood.llm.events import (
+        AgentEvent,
+        CellFinished,
+        CellStarted,
+        CodeWritten,
+        FileUploaded,
+        OutputWritten,
+        ResultShown,
+        TextWritten,
+        TurnFinished,
+    )
     from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
+    from fumehood.llm.model_errors import (
+        ModelAnswerError,
+        ModelAuthenticationError,
+        ModelConnectionError,
+        ModelContextLengthError,
+        ModelError,
+        ModelOverloadedError,
+        ModelRateLimitError,
+        ModelRequestError,
+    )
+    from fumehood.llm.providers.anthropic_messages import AnthropicMessages
+    from fumehood.llm.providers.base import Provider
+    from fumehood.llm.providers.openai_chat import OpenAIChat
+    from fumehood.llm.providers.openai_responses import OpenAIResponses
     from fumehood.llm.result import ToolFile, ToolImage, ToolResult
 
 __all__ = [
+    "Agent",
+    "AgentEvent",
+    "AgentUsage",
+    "Answer",
+    "AnthropicMessages",
+    "AsyncAgent",
     "AsyncCodeInterpreter",
+    "Cell",
+    "CellFinished",
+    "CellStarted",
     "CodeInterpreter",
+    "CodeWritten",
+    "FileUploaded",
+    "ModelAnswerError",
+    "ModelAuthenticationError",
+    "ModelConnectionError",
+    "ModelContextLengthError",
+    "ModelError",
+    "ModelOverloadedError",
+    "ModelRateLimitError",
+    "ModelRequestError",
+    "OpenAIChat",
+    "OpenAIResponses",
+    "OutputWritten",
+    "Price",
+    "Provider",
+    "ResultShown",
+    "TextWritten",
+    "TokenUsage",
     "ToolFile",
     "ToolImage",
     "ToolResult",
+    "TurnFinished",
+    "aask",
+    "ask",
 ]
 
 # The public names by the module that defines them.
 _HOMES = {
+    "agent": "Agent AsyncAgent",
+    "answer": "Answer Cell",
+    "ask": "aask ask",
+    "costs": "AgentUsage Price TokenUsage",
+    "events": """
+        AgentEvent CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten
+        TurnFinished
+    """,
     "interpreter": "AsyncCodeInterpreter CodeInterpreter",
+    "model_errors": """
+        ModelAnswerError ModelAuthenticationError ModelConnectionError ModelContextLengthError ModelError
+        ModelOverloadedError ModelRateLimitError ModelRequestError
+    """,
+    "providers.anthropic_messages": "AnthropicMessages",
+    "providers.base": "Provider",
+    "providers.openai_chat": "OpenAIChat",
+    "providers.openai_responses": "OpenAIResponses",
     "result": "ToolFile ToolImage ToolResult",
 }
 

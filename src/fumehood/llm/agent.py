@@ -1,0 +1,344 @@
+"""`AsyncAgent` and `Agent`: a model with a code interpreter, and a conversation with both.
+
+Runs in the host process, over the interpreter and a provider. Each turn runs in a task of its own; what happens in it
+comes out as events, and leaving the stream ends the request to the model and interrupts the code. The synchronous
+class is one line a verb over the asynchronous one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from os import PathLike
+from types import TracebackType
+from typing import Any
+
+from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
+from fumehood.llm.answer import Answer, StopReason
+from fumehood.llm.costs import AgentUsage, Meter, Price
+from fumehood.llm.event_line import EventLine
+from fumehood.llm.events import AgentEvent, TurnFinished
+from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
+from fumehood.llm.loop import Bounds, Setting, TurnLoop
+from fumehood.llm.providers.base import Message, Provider
+from fumehood.llm.providers.choose import choose_provider
+from fumehood.llm.result import ToolFile
+from fumehood.llm.uploads import check_uploads, describe_uploads, upload
+from fumehood.portal import Turn, call, shared_portal
+
+HostPath = str | PathLike[str]
+
+
+class AsyncAgent:
+    """A model with a code interpreter, for asyncio; described at `Agent`."""
+
+    def __init__(
+        self,
+        model: str | Provider,
+        *,
+        sandbox: AsyncSandbox | Sandbox | None = None,
+        interpreter: AsyncCodeInterpreter | CodeInterpreter | None = None,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        instructions: str = "",
+        system_prompt: str | None = None,
+        max_repairs: int = 3,
+        max_steps: int = 20,
+        prices: Mapping[str, Price] | None = None,
+        fenced: bool = False,
+        images: bool = True,
+        base_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        bounds = Bounds(max_steps=max_steps, max_repairs=max_repairs)
+        self._owns_provider = isinstance(model, str)
+        provider = choose_provider(model, base_url=base_url, api_key=api_key, images=images, fenced=fenced)
+        self._owns_interpreter = interpreter is None
+        self._setting = Setting(
+            provider=provider,
+            interpreter=_interpreter(interpreter, sandbox, tools),
+            bounds=bounds,
+            system_prompt=system_prompt,
+            instructions=instructions,
+        )
+        self._prices = dict(prices or {})
+        self._total = Meter(provider.model, self._prices)
+        self._history: list[Message] = []
+        self._files: dict[str, ToolFile] = {}
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[StopReason] | None = None
+        self.last_answer: Answer | None = None
+
+    @property
+    def interpreter(self) -> AsyncCodeInterpreter:
+        """Where the code runs."""
+        return self._setting.interpreter
+
+    @property
+    def model(self) -> str:
+        """The model's name, without the dialect."""
+        return self._setting.provider.model
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The conversation so far, oldest first."""
+        return tuple(self._history)
+
+    @property
+    def files(self) -> tuple[ToolFile, ...]:
+        """Files that the code of this conversation made or changed, as they were last."""
+        return tuple(self._files[path] for path in sorted(self._files))
+
+    @property
+    def usage(self) -> AgentUsage:
+        """What the whole conversation has used."""
+        return self._total.usage
+
+    async def __aenter__(self) -> AsyncAgent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End what is under way, and what was made here: the interpreter with its sandbox, connections."""
+        self.cancel()
+
+        async with self._lock:
+            if self._owns_interpreter:
+                await self._setting.interpreter.close()
+
+            if self._owns_provider:
+                await self._setting.provider.close()
+
+    def reset(self) -> None:
+        """Forget the conversation; variables and files of the sandbox stay."""
+        if self._task is not None:
+            raise InvalidArgumentError(field="reset", value="now", allowed="the time between two turns")
+
+        self._history.clear()
+
+    def cancel(self) -> bool:
+        """Stop the turn that is under way; its stream ends with an answer that says so."""
+        return self._task is not None and self._task.cancel()
+
+    async def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
+        """Ask, and wait for the answer."""
+        async with aclosing(self.stream(prompt, files=files)) as events:
+            async for event in events:
+                if isinstance(event, TurnFinished):
+                    return event.answer
+
+        raise AssertionError("a stream ends with TurnFinished, or raises")
+
+    async def stream(
+        self, prompt: str, *, files: Iterable[HostPath] = ()
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Ask, and give what happens as it happens."""
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise InvalidArgumentError(field="prompt", value=prompt, allowed="some text")
+
+        uploads = check_uploads(files)
+
+        async with self._lock:
+            line = EventLine()
+            meter = Meter(self.model, self._prices)
+            turn = TurnLoop(self._setting, self._history, meter, line.tell, self.files)
+
+            async def work() -> StopReason:
+                described = prompt
+
+                if uploads:
+                    uploaded = await upload(self._setting.interpreter, uploads)
+                    described = describe_uploads(prompt, uploaded)
+
+                    for event in uploaded:
+                        await line.tell(event)
+
+                return await turn.run(described)
+
+            self._task = task = asyncio.create_task(line.feeding(work()))
+
+            try:
+                async for event in line.events():
+                    yield event
+
+                await asyncio.wait({task})
+                stopped = "cancelled" if task.cancelled() else task.result()
+                yield TurnFinished(answer=self._finish(turn, meter, stopped))
+            finally:
+                await self._end(task)
+
+                # The caller has left before the end, or the turn has failed.
+                if self._task is not None:
+                    self._finish(turn, meter, "cancelled")
+
+    async def _end(self, task: asyncio.Task[StopReason]) -> None:
+        """Let the turn clean up behind itself, also when the caller is in a hurry."""
+        task.cancel()
+
+        while not task.done():
+            await asyncio.wait({task})
+
+        # It is looked at, so that nobody warns that nobody has.
+        _ = task.cancelled() or task.exception()
+
+    def _finish(self, turn: TurnLoop, meter: Meter, stopped: StopReason) -> Answer:
+        self._task = None
+        self._files |= {file.path: file for file in turn.files}
+        self._total.add(meter)
+        self.last_answer = turn.answer(stopped)
+        return self.last_answer
+
+
+class Agent:
+    """A model with a code interpreter: it writes code, the code runs, it reads what came out and goes on.
+
+    Attributes:
+        last_answer: What the last turn gave, also when it was cancelled; None before the first.
+
+    Args:
+        model: `"openai:NAME"` (Responses), `"openai-chat:NAME"` (Chat Completions), `"anthropic:NAME"` (Messages), or
+            an object with the `Provider` protocol.
+        sandbox: One of yours, which stays yours; without it one is made at first use and killed by `close()`.
+        interpreter: One of yours, with options of its own, in place of `sandbox` and `tools`.
+        tools: Functions of yours that the code may call, by name.
+        instructions: What you add to the system prompt.
+        system_prompt: What takes the place of the system prompt that is computed from the sandbox.
+        max_repairs: How many pieces of code may fail in a row before the turn stops.
+        max_steps: How often the model is asked in one turn.
+        prices: What models cost, by name; without it a cost is None.
+        fenced: For a model without tool calls: it writes its code between ```python and ```.
+        images: Whether the model can see; False sends it none.
+        base_url: Address of the server; None: the provider's own.
+        api_key: What opens it; None: OPENAI_API_KEY or ANTHROPIC_API_KEY.
+
+    Raises:
+        InvalidArgumentError: An argument is refused, or the SDK that it needs is not installed.
+    """
+
+    def __init__(
+        self,
+        model: str | Provider,
+        *,
+        sandbox: AsyncSandbox | Sandbox | None = None,
+        interpreter: AsyncCodeInterpreter | CodeInterpreter | None = None,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        instructions: str = "",
+        system_prompt: str | None = None,
+        max_repairs: int = 3,
+        max_steps: int = 20,
+        prices: Mapping[str, Price] | None = None,
+        fenced: bool = False,
+        images: bool = True,
+        base_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        self._twin = AsyncAgent(
+            model,
+            sandbox=sandbox,
+            interpreter=interpreter,
+            tools=tools,
+            instructions=instructions,
+            system_prompt=system_prompt,
+            max_repairs=max_repairs,
+            max_steps=max_steps,
+            prices=prices,
+            fenced=fenced,
+            images=images,
+            base_url=base_url,
+            api_key=api_key,
+        )
+
+    @property
+    def interpreter(self) -> AsyncCodeInterpreter:
+        """Where the code runs."""
+        return self._twin.interpreter
+
+    @property
+    def model(self) -> str:
+        """The model's name, without the dialect."""
+        return self._twin.model
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The conversation so far, oldest first."""
+        return self._twin.history
+
+    @property
+    def files(self) -> tuple[ToolFile, ...]:
+        """Files that the code of this conversation made or changed, as they were last."""
+        return self._twin.files
+
+    @property
+    def usage(self) -> AgentUsage:
+        """What the whole conversation has used."""
+        return self._twin.usage
+
+    @property
+    def last_answer(self) -> Answer | None:
+        """What the last turn gave, also when it was cancelled."""
+        return self._twin.last_answer
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what is under way, and what was made here: the interpreter with its sandbox, connections."""
+        call(self._twin.close)
+
+    def reset(self) -> None:
+        """Forget the conversation; variables and files of the sandbox stay."""
+        self._twin.reset()
+
+    def cancel(self) -> None:
+        """Stop the turn that is under way, from another thread or a signal handler.
+
+        The request to the model ends, running code is interrupted, and the stream ends with an answer whose `stopped`
+        is cancelled.
+        """
+        shared_portal().loop.call_soon_threadsafe(self._twin.cancel)
+
+    def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
+        """Ask, and wait for the answer.
+
+        Args:
+            prompt: What the user says.
+            files: Paths of this machine, uploaded to `/mnt/data` first; the model is told.
+
+        Raises:
+            ModelError: The model could not be asked; its class says why. The conversation stays usable.
+            SandboxStartError: No sandbox can be made.
+        """
+        return call(self._twin.ask, prompt, files=files)
+
+    def stream(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Iterator[AgentEvent]:
+        """Ask, and give what happens as it happens; the last event is `TurnFinished`.
+
+        Leaving the loop early ends the request to the model and interrupts the code; what was said and run until then
+        stays in the conversation. The arguments are those of `ask`.
+        """
+        return Turn().iterate(self._twin.stream(prompt, files=files))
+
+
+def _interpreter(
+    given: AsyncCodeInterpreter | CodeInterpreter | None,
+    sandbox: AsyncSandbox | Sandbox | None,
+    tools: Mapping[str, Callable[..., Any]] | None,
+) -> AsyncCodeInterpreter:
+    if given is None:
+        return AsyncCodeInterpreter(sandbox, tools=tools)
+
+    if sandbox is not None or tools is not None:
+        raise InvalidArgumentError(
+            field="interpreter", value=given, allowed="nothing beside it: it has its own sandbox and tools"
+        )
+
+    return given._twin if isinstance(given, CodeInterpreter) else given

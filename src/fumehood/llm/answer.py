@@ -1,0 +1,54 @@
+"""What a turn with an agent gave: the answer, the code that was run for it, and why it stopped.
+
+Plain values of the host process. Text comes from a model and from a guest: show it through `fumehood.text.visible`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fumehood.llm.costs import AgentUsage
+from fumehood.llm.result import ToolFile, ToolResult
+
+# answered: the model has said what it wanted. max_repairs: so many cells have failed in a row. max_steps: it was asked
+# as often as was allowed. cancelled: the caller stopped it. refused: the model would not, or was not let. length: its
+# message grew too long.
+StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refused", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A piece of the model's code, and what came of it.
+
+    Attributes:
+        call_id: The model's name for it.
+        code: What was run; empty when the call could not be read.
+        result: What the model was told, and the whole execution.
+    """
+
+    call_id: str
+    code: str
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one turn gave.
+
+    Attributes:
+        text: The last words of the model; the whole answer when `stopped` is answered.
+        stopped: answered, max_repairs, max_steps, cancelled, refused or length.
+        cells: The code that was run, in order.
+        files: Files that the code made or changed, as they were last.
+        usage: Requests and tokens of this turn, and their cost.
+    """
+
+    text: str
+    stopped: StopReason
+    cells: tuple[Cell, ...] = ()
+    files: tuple[ToolFile, ...] = ()
+    usage: AgentUsage = field(default_factory=AgentUsage)
+
+    def __str__(self) -> str:
+        return self.text

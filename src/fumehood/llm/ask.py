@@ -1,0 +1,92 @@
+"""`ask`: one question, one answer, with code run in between in a sandbox that is killed afterwards.
+
+Runs in the host process, over the agent. Nothing is shared between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fumehood import AsyncSandbox, Sandbox
+from fumehood.llm.agent import AsyncAgent, HostPath
+from fumehood.llm.answer import Answer
+from fumehood.llm.costs import Price
+from fumehood.llm.providers.base import Provider
+from fumehood.portal import call
+
+
+async def aask(
+    prompt: str,
+    *,
+    model: str | Provider,
+    files: Iterable[HostPath] = (),
+    sandbox: AsyncSandbox | Sandbox | None = None,
+    tools: Mapping[str, Callable[..., Any]] | None = None,
+    instructions: str = "",
+    max_repairs: int = 3,
+    max_steps: int = 20,
+    prices: Mapping[str, Price] | None = None,
+    fenced: bool = False,
+    images: bool = True,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> Answer:
+    """Ask one question; described at `ask`."""
+    agent = AsyncAgent(
+        model,
+        sandbox=sandbox,
+        tools=tools,
+        instructions=instructions,
+        max_repairs=max_repairs,
+        max_steps=max_steps,
+        prices=prices,
+        fenced=fenced,
+        images=images,
+        base_url=base_url,
+        api_key=api_key,
+    )
+
+    async with agent:
+        return await agent.ask(prompt, files=files)
+
+
+def ask(
+    prompt: str,
+    *,
+    model: str | Provider,
+    files: Iterable[HostPath] = (),
+    sandbox: AsyncSandbox | Sandbox | None = None,
+    tools: Mapping[str, Callable[..., Any]] | None = None,
+    instructions: str = "",
+    max_repairs: int = 3,
+    max_steps: int = 20,
+    prices: Mapping[str, Price] | None = None,
+    fenced: bool = False,
+    images: bool = True,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> Answer:
+    """Ask a model one question; it may run code in a sandbox of its own, which is killed afterwards.
+
+    The arguments are those of `Agent` and of `Agent.ask`.
+
+    Raises:
+        ModelError: The model could not be asked; its class says why.
+    """
+    return call(
+        aask,
+        prompt,
+        model=model,
+        files=files,
+        sandbox=sandbox,
+        tools=tools,
+        instructions=instructions,
+        max_repairs=max_repairs,
+        max_steps=max_steps,
+        prices=prices,
+        fenced=fenced,
+        images=images,
+        base_url=base_url,
+        api_key=api_key,
+    )

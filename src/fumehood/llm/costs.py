@@ -1,0 +1,132 @@
+"""Tokens as the provider counts them, and what they cost by the prices that the caller names.
+
+Plain values of the host process. Nothing is estimated: what a provider did not count is unknown, and what has no
+price has no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_PER = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """The tokens of one request, as the provider counted them.
+
+    Attributes:
+        input_tokens: All that the model read, cached or not.
+        output_tokens: All that it wrote, thinking included.
+        cached_tokens: How many of the read ones came from the provider's cache.
+        cache_write_tokens: How many of the read ones were put into it.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a model costs, in your currency for each million tokens.
+
+    Attributes:
+        input: Tokens read.
+        output: Tokens written.
+        cached: Tokens read from the cache; None: not known.
+        cache_write: Tokens put into the cache; None: not known.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+
+    def cost(self, tokens: TokenUsage) -> float | None:
+        """Return what these tokens cost, or None when some of them have no price."""
+        kinds = (
+            (tokens.input_tokens - tokens.cached_tokens - tokens.cache_write_tokens, self.input),
+            (tokens.output_tokens, self.output),
+            (tokens.cached_tokens, self.cached),
+            (tokens.cache_write_tokens, self.cache_write),
+        )
+        total = 0.0
+
+        for count, price in kinds:
+            if count and price is None:
+                return None
+
+            total += count * (price or 0.0)
+
+        return total / _PER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentUsage:
+    """What a turn, or a conversation, has used.
+
+    Attributes:
+        requests: Questions to the model.
+        uncounted_requests: Those for which the provider counted no tokens, such as interrupted ones.
+        tokens: The sum of the others.
+        cost: By the price table; None when the model has no price in it or a request was not counted.
+    """
+
+    requests: int = 0
+    uncounted_requests: int = 0
+    tokens: TokenUsage = field(default_factory=TokenUsage)
+    cost: float | None = None
+
+
+class Meter:
+    """Adds up requests.
+
+    Args:
+        model: Name of the model in the price table.
+        prices: What models cost, by name.
+    """
+
+    def __init__(self, model: str, prices: Mapping[str, Price]) -> None:
+        self._price = prices.get(model)
+        self._requests = 0
+        self._uncounted = 0
+        self._tokens = TokenUsage()
+
+    def begin(self) -> None:
+        """Count a request whose tokens are not known yet."""
+        self._requests += 1
+        self._uncounted += 1
+
+    def count(self, tokens: TokenUsage | None) -> None:
+        """Add what the provider counted for the request that was begun last."""
+        if tokens is not None:
+            self._uncounted -= 1
+            self._tokens += tokens
+
+    def add(self, other: Meter) -> None:
+        """Add the requests of another meter of the same model."""
+        self._requests += other._requests
+        self._uncounted += other._uncounted
+        self._tokens += other._tokens
+
+    @property
+    def usage(self) -> AgentUsage:
+        """The sum so far."""
+        price = None if self._uncounted else self._price
+        return AgentUsage(
+            requests=self._requests,
+            uncounted_requests=self._uncounted,
+            tokens=self._tokens,
+            cost=None if price is None else price.cost(self._tokens),
+        )

@@ -1,0 +1,283 @@
+"""One turn of an agent: the model writes code, the code runs, its output goes back, until there is an answer.
+
+Runs in the host process, in a task of its own that may be cancelled at any point. Whatever happens, the history it
+leaves can be sent again: each call has its output, and what was cut off says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+from fumehood import InvalidArgumentError, Result
+from fumehood.llm.answer import Answer, Cell, StopReason
+from fumehood.llm.costs import Meter
+from fumehood.llm.events import (
+    AgentEvent,
+    CellFinished,
+    CellStarted,
+    CodeWritten,
+    OutputWritten,
+    ResultShown,
+    TextWritten,
+)
+from fumehood.llm.interpreter import AsyncCodeInterpreter
+from fumehood.llm.model_errors import ModelAnswerError, ModelError
+from fumehood.llm.providers.base import (
+    CellOutput,
+    CodeCall,
+    CodeTool,
+    JsonObject,
+    MessageEnd,
+    ModelMessage,
+    ModelRequest,
+    Provider,
+    UserMessage,
+)
+from fumehood.llm.publishing import LinkRewriter, rewrite_links
+from fumehood.llm.result import ToolFile, ToolResult
+
+Tell = Callable[[AgentEvent], Awaitable[None]]
+
+_STOPS: dict[MessageEnd, StopReason] = {"end": "answered", "length": "length", "refused": "refused"}
+_INTERRUPTED = "[interrupted by the user]"
+_CUT_OFF = "[the message was cut off here: it had become too long]"
+_NOT_RUN = "Nothing was run: the user has interrupted this turn."
+_ENOUGH = "Nothing was run: too many calls before this one have failed."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How long one turn may go on.
+
+    Attributes:
+        max_steps: Questions to the model.
+        max_repairs: Failures in a row.
+    """
+
+    max_steps: int
+    max_repairs: int
+
+    def __post_init__(self) -> None:
+        for field, value in (("max_steps", self.max_steps), ("max_repairs", self.max_repairs)):
+            if type(value) is not int or not 1 <= value <= 10_000:
+                raise InvalidArgumentError(
+                    field=field, value=value, allowed="a whole number from 1 to 10,000"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all turns of a conversation share.
+
+    Attributes:
+        provider: The model.
+        interpreter: Where its code runs.
+        bounds: How long a turn may go on.
+        system_prompt: What the model is told first; None: what the interpreter says of itself.
+        instructions: What the caller adds to that.
+    """
+
+    provider: Provider
+    interpreter: AsyncCodeInterpreter
+    bounds: Bounds
+    system_prompt: str | None
+    instructions: str
+
+
+class TurnLoop:
+    """One turn.
+
+    Args:
+        setting: What it shares with the others.
+        history: The conversation so far; it grows by this turn.
+        meter: Counts what the model uses.
+        tell: Hears of everything as it happens.
+        files: Files of earlier turns, which the answer may link to.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        history: list[UserMessage | ModelMessage | CellOutput],
+        meter: Meter,
+        tell: Tell,
+        files: Sequence[ToolFile] = (),
+    ) -> None:
+        self._setting = setting
+        self._history = history
+        self._meter = meter
+        self._tell = tell
+        self._earlier_files = tuple(files)
+        self._cells: list[Cell] = []
+        self._failures = 0
+        # What the model said last; what it has written of the message that it is at.
+        self._text = ""
+        self._unfinished: list[str] = []
+
+    @property
+    def files(self) -> tuple[ToolFile, ...]:
+        """What the code of this turn made or changed, as it was last."""
+        latest = {file.path: file for cell in self._cells for file in cell.result.files}
+        return tuple(latest[path] for path in sorted(latest))
+
+    def answer(self, stopped: StopReason) -> Answer:
+        """Return what there is, with the reason why there is no more."""
+        text = "".join(self._unfinished) or self._text
+        return Answer(
+            text=rewrite_links(text, (*self._earlier_files, *self.files)),
+            stopped=stopped,
+            cells=tuple(self._cells),
+            files=self.files,
+            usage=self._meter.usage,
+        )
+
+    async def run(self, prompt: str) -> StopReason:
+        """Run the turn to its end and return why it stopped."""
+        interpreter = self._setting.interpreter
+        prompts = [
+            await interpreter.system_prompt()
+            if self._setting.system_prompt is None
+            else self._setting.system_prompt,
+            self._setting.instructions,
+        ]
+        instructions = "\n\n".join(part for part in prompts if part)
+        tool = _tool_of(interpreter)
+        begun_at = len(self._history)
+        self._history.append(UserMessage(text=prompt))
+
+        for _ in range(self._setting.bounds.max_steps):
+            try:
+                message = await self._ask(instructions, tool)
+            except ModelError:
+                # A turn in which nothing has happened leaves nothing behind: it can be asked again as it was.
+                if len(self._history) == begun_at + 1:
+                    self._history.pop()
+
+                raise
+
+            if message.end == "paused" and not message.calls:
+                continue
+
+            if not message.calls:
+                return _STOPS[message.end]
+
+            await self._run_calls(message.calls)
+
+            if self._failures >= self._setting.bounds.max_repairs:
+                return "max_repairs"
+
+        return "max_steps"
+
+    async def _ask(self, instructions: str, tool: CodeTool) -> ModelMessage:
+        """Ask the model and add its message to the history."""
+        request = ModelRequest(instructions=instructions, messages=tuple(self._history), tool=tool)
+        self._meter.begin()
+        self._unfinished = []
+
+        try:
+            message = await self._listen(request)
+        except asyncio.CancelledError:
+            written = ModelMessage(text="".join(self._unfinished))
+            self._history.append(written.without_calls(_INTERRUPTED))
+            raise
+
+        self._meter.count(message.tokens)
+
+        # Code that was cut off, or that the model took back by refusing, is not run.
+        if message.end in ("length", "refused") and (message.calls or not message.text.strip()):
+            self._history.append(message.without_calls(_CUT_OFF))
+            message = ModelMessage(text=message.text, end=message.end, tokens=message.tokens)
+        else:
+            self._history.append(message)
+
+        self._unfinished = []
+        self._text = message.text or self._text
+        return message
+
+    async def _listen(self, request: ModelRequest) -> ModelMessage:
+        rewriter = LinkRewriter((*self._earlier_files, *self.files))
+        message: ModelMessage | None = None
+
+        async with aclosing(self._setting.provider.generate(request)) as pieces:
+            async for piece in pieces:
+                match piece:
+                    case TextWritten(text=text):
+                        self._unfinished.append(text)
+                        await self._tell_text(rewriter.feed(text))
+                    case CodeWritten():
+                        await self._tell(piece)
+                    case ModelMessage():
+                        message = piece
+
+        await self._tell_text(rewriter.finish())
+
+        if message is None:
+            provider = self._setting.provider
+            raise ModelAnswerError(
+                provider=provider.name, model=provider.model, reason="the provider gave no message"
+            )
+
+        return message
+
+    async def _tell_text(self, text: str) -> None:
+        if text:
+            await self._tell(TextWritten(text=text))
+
+    async def _run_calls(self, calls: tuple[CodeCall, ...]) -> None:
+        """Run the calls of a message one after the other; each gets an output, whatever happens."""
+        waiting = list(calls)
+
+        try:
+            while waiting and self._failures < self._setting.bounds.max_repairs:
+                cell = await self._run_call(waiting[0])
+                done = waiting.pop(0)
+                self._note(done.id, cell.result)
+                self._failures = self._failures + 1 if cell.result.is_error else 0
+                self._cells.append(cell)
+                await self._tell(CellFinished(cell=cell))
+        except BaseException:
+            self._refuse(waiting, _NOT_RUN)
+            raise
+
+        self._refuse(waiting, _ENOUGH)
+
+    def _note(self, call_id: str, result: ToolResult) -> None:
+        output = CellOutput(call_id=call_id, text=result.text, images=result.images, is_error=result.is_error)
+        self._history.append(output)
+
+    def _refuse(self, calls: list[CodeCall], why: str) -> None:
+        for call in calls:
+            self._history.append(CellOutput(call_id=call.id, text=why, is_error=True))
+
+    async def _run_call(self, call: CodeCall) -> Cell:
+        if call.problem:
+            return Cell(call_id=call.id, code=call.code, result=ToolResult(text=call.problem, is_error=True))
+
+        async def hear_stdout(text: str) -> None:
+            await self._tell(OutputWritten(call_id=call.id, stream="stdout", text=text))
+
+        async def hear_stderr(text: str) -> None:
+            await self._tell(OutputWritten(call_id=call.id, stream="stderr", text=text))
+
+        async def hear_result(result: Result) -> None:
+            await self._tell(ResultShown(call_id=call.id, result=result))
+
+        await self._tell(CellStarted(call_id=call.id, code=call.code))
+        result = await self._setting.interpreter.run(
+            call.code, on_stdout=hear_stdout, on_stderr=hear_stderr, on_result=hear_result
+        )
+        return Cell(call_id=call.id, code=call.code, result=result)
+
+
+def _tool_of(interpreter: AsyncCodeInterpreter) -> CodeTool:
+    # In these words the tool is a name, a description and a schema, and nothing around them.
+    told = interpreter.openai_tools(api="functions")[0]
+    return CodeTool(
+        name=str(told["name"]),
+        description=str(told["description"]),
+        parameters=cast("JsonObject", told["parameters"]),
+    )

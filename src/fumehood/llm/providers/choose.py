@@ -1,0 +1,74 @@
+"""From a model's name, such as `anthropic:claude-...`, to a provider.
+
+Runs in the host process. Only the part before the first colon is ours; no SDK is loaded before a model is asked, but
+that it can be is looked at here, so that a missing one is told at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from fumehood import InvalidArgumentError
+from fumehood.llm.fenced import FencedProvider
+from fumehood.llm.providers.anthropic_messages import AnthropicMessages
+from fumehood.llm.providers.base import Provider
+from fumehood.llm.providers.openai_chat import OpenAIChat
+from fumehood.llm.providers.openai_responses import OpenAIResponses
+
+# What stands before the colon: the dialect, and the SDK that speaks it, which is also the name of our extra.
+_DIALECTS: dict[str, tuple[type[OpenAIResponses | OpenAIChat | AnthropicMessages], str]] = {
+    "openai": (OpenAIResponses, "openai"),
+    "openai-chat": (OpenAIChat, "openai"),
+    "anthropic": (AnthropicMessages, "anthropic"),
+}
+_ALLOWED = '"openai:NAME" (Responses), "openai-chat:NAME" (Chat Completions), "anthropic:NAME" (Messages) or a Provider'
+
+
+def choose_provider(
+    model: str | Provider,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    images: bool = True,
+    fenced: bool = False,
+) -> Provider:
+    """Return the provider that a caller has named.
+
+    Args:
+        model: Its name with the dialect before it, or the provider itself.
+        base_url: Address of the server; only with a name.
+        api_key: What opens it; only with a name.
+        images: Whether the model can see; only with a name.
+        fenced: Whether the model writes its code into its text, for want of tool calls.
+
+    Raises:
+        InvalidArgumentError: There is no such dialect, or its SDK is not installed.
+    """
+    if isinstance(model, str):
+        model = _by_name(model, base_url, api_key, images)
+    elif not hasattr(model, "generate"):
+        raise InvalidArgumentError(field="model", value=model, allowed=_ALLOWED)
+    elif base_url is not None or api_key is not None:
+        raise InvalidArgumentError(
+            field="base_url", value=base_url, allowed="nothing when a Provider is given: it has its own"
+        )
+
+    return FencedProvider(model) if fenced else model
+
+
+def _by_name(model: str, base_url: str | None, api_key: str | None, images: bool) -> Provider:
+    dialect, colon, name = model.partition(":")
+
+    if dialect not in _DIALECTS or not colon or not name.strip():
+        raise InvalidArgumentError(field="model", value=model, allowed=_ALLOWED)
+
+    kind, sdk = _DIALECTS[dialect]
+
+    if importlib.util.find_spec(sdk) is None:
+        raise InvalidArgumentError(
+            field="model",
+            value=model,
+            allowed=f"a dialect whose SDK is installed: pip install 'fumehood[{sdk}]'",
+        )
+
+    return kind(name, base_url=base_url, api_key=api_key, images=images)

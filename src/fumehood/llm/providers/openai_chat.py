@@ -1,0 +1,265 @@
+"""OpenAI's Chat Completions, by the official SDK: OpenAI itself, and any server that speaks it.
+
+Runs in the host process, on the caller's loop. Translation both ways and nothing else. A tool's answer can hold
+text only in this dialect, so pictures follow it as a message of the user, where the model has eyes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from fumehood.llm.costs import TokenUsage
+from fumehood.llm.events import CodeWritten, TextWritten
+from fumehood.llm.formats.calls import Item
+from fumehood.llm.formats.pictures import data_url
+from fumehood.llm.providers.arguments import GrowingArguments
+from fumehood.llm.providers.base import (
+    MAX_CALLS,
+    MAX_MESSAGE_CHARS,
+    CellOutput,
+    CodeTool,
+    MessageEnd,
+    ModelMessage,
+    ModelRequest,
+    UserMessage,
+    Written,
+)
+from fumehood.llm.providers.sdk_errors import Speaker, translated
+from fumehood.llm.result import ToolImage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types import CompletionUsage
+    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+
+_ENDS: Mapping[str, MessageEnd] = {"length": "length", "content_filter": "refused"}
+
+
+class OpenAIChat:
+    """A model behind Chat Completions.
+
+    Args:
+        model: Its name.
+        base_url: Address of the server, with its `/v1`; None: what the SDK takes, which is OpenAI.
+        api_key: The key; None: OPENAI_API_KEY.
+        images: Whether the model can see.
+        options: More for each request, such as `temperature`, `max_completion_tokens` or `extra_body`.
+        max_retries: How often the SDK repeats a request that found the server busy or nobody there.
+        timeout: Seconds without a sign of the server after which a request has failed.
+    """
+
+    name = "openai-chat"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        images: bool = True,
+        options: Mapping[str, object] | None = None,
+        max_retries: int = 2,
+        timeout: float = 600.0,
+    ) -> None:
+        self.model = model
+        self._base_url = base_url
+        self._api_key = api_key
+        self._images = images
+        self._options = dict(options or {})
+        self._max_retries = max_retries
+        self._timeout_seconds = timeout
+        self._client: AsyncOpenAI | None = None
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Written, None]:
+        """Ask the model; described at `Provider`."""
+        speaker = Speaker(self.name, self.model)
+        asked: dict[str, Any] = {
+            "model": self.model,
+            "messages": chat_messages(request, images=self._images),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({} if request.tool is None else {"tools": [_tool(request.tool)]}),
+            **self._options,
+        }
+
+        with speaker.translating():
+            stream = await self._connect().chat.completions.create(**asked)
+
+        answer = _Answer(speaker, "" if request.tool is None else request.tool.name)
+
+        async with stream, aclosing(translated(speaker, aiter(stream))) as chunks:
+            async for chunk in chunks:
+                for piece in answer.add(chunk):
+                    yield piece
+
+        yield answer.finish()
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        client, self._client = self._client, None
+
+        if client is not None:
+            await client.close()
+
+    def _connect(self) -> AsyncOpenAI:
+        if self._client is None:
+            from openai import AsyncOpenAI
+
+            self._client = AsyncOpenAI(
+                base_url=self._base_url,
+                api_key=self._api_key,
+                max_retries=self._max_retries,
+                timeout=self._timeout_seconds,
+            )
+
+        return self._client
+
+
+class _Answer:
+    """Chunks put together."""
+
+    def __init__(self, speaker: Speaker, tool: str) -> None:
+        self._speaker = speaker
+        self._tool = tool
+        self._text: list[str] = []
+        self._calls: dict[int, GrowingArguments] = {}
+        self._finish_reason: str | None = None
+        self._is_refused = False
+        self._tokens: TokenUsage | None = None
+        self._size = 0
+
+    def add(self, chunk: ChatCompletionChunk) -> list[Written]:
+        if chunk.usage is not None:
+            self._tokens = _tokens(chunk.usage)
+
+        if not chunk.choices:
+            return []
+
+        choice = chunk.choices[0]
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        return [] if choice.delta is None else self._add_delta(choice.delta)
+
+    def _add_delta(self, delta: ChoiceDelta) -> list[Written]:
+        pieces: list[Written] = []
+        text = delta.content or delta.refusal or ""
+        self._is_refused |= bool(delta.refusal)
+
+        if text:
+            self._count(text)
+            self._text.append(text)
+            pieces.append(TextWritten(text=text))
+
+        for call in delta.tool_calls or ():
+            pieces += self._add_call(call)
+
+        return pieces
+
+    def _add_call(self, call: ChoiceDeltaToolCall) -> list[Written]:
+        function = call.function
+        known = self._calls.get(call.index)
+
+        if known is None:
+            if len(self._calls) >= MAX_CALLS:
+                raise self._speaker.unusable(f"it has more than {MAX_CALLS} calls")
+
+            # Some servers give no id; the place in the message is a name as good as any.
+            name = (function.name if function else None) or self._tool
+            known = GrowingArguments(call.id or f"call_{len(self._calls)}", name)
+            self._calls[call.index] = known
+
+        piece = (function.arguments if function else None) or ""
+        self._count(piece)
+        code = known.add(piece) if piece else ""
+        return [CodeWritten(call_id=known.call_id, text=code)] if code else []
+
+    def _count(self, text: str) -> None:
+        self._size += len(text)
+
+        if self._size > MAX_MESSAGE_CHARS:
+            raise self._speaker.unusable(f"it has more than {MAX_MESSAGE_CHARS} characters")
+
+    def finish(self) -> ModelMessage:
+        if self._finish_reason is None:
+            raise self._speaker.broke_off()
+
+        calls = tuple(self._calls[index].call(self._tool) for index in sorted(self._calls))
+        end = "refused" if self._is_refused else _ENDS.get(self._finish_reason, "end")
+        return ModelMessage(text="".join(self._text), calls=calls, end=end, tokens=self._tokens)
+
+
+def chat_messages(request: ModelRequest, *, images: bool) -> list[Item]:
+    """Return the conversation as this dialect has it."""
+    messages: list[Item] = []
+    tool = "" if request.tool is None else request.tool.name
+    # Pictures of calls wait until the answers to all calls of a message are there: nothing may stand between them.
+    shown: list[object] = []
+
+    if request.instructions:
+        messages.append({"role": "system", "content": request.instructions})
+
+    for message in request.messages:
+        if not isinstance(message, CellOutput) and shown:
+            messages.append({"role": "user", "content": shown})
+            shown = []
+
+        match message:
+            case UserMessage(text=text):
+                pictures = _pictures(message.images) if images else []
+                content: object = [{"type": "text", "text": text}, *pictures] if pictures else text
+                messages.append({"role": "user", "content": content})
+            case ModelMessage():
+                messages.append(_model_message(message, tool))
+            case CellOutput():
+                messages.append(_output(message, images))
+
+                if images and message.images:
+                    shown.append({"type": "text", "text": f"Images of call {message.call_id}:"})
+                    shown += _pictures(message.images)
+
+    return [*messages, {"role": "user", "content": shown}] if shown else messages
+
+
+def _model_message(message: ModelMessage, tool: str) -> Item:
+    calls: list[object] = [
+        {
+            "id": call.id,
+            "type": "function",
+            # What was no JSON is not sent back as it was: some servers refuse the whole conversation for it.
+            "function": {"name": tool, "arguments": json.dumps({"code": call.code})},
+        }
+        for call in message.calls
+    ]
+    return {"role": "assistant", "content": message.text, **({"tool_calls": calls} if calls else {})}
+
+
+def _output(output: CellOutput, images: bool) -> Item:
+    return {"role": "tool", "tool_call_id": output.call_id, "content": output.text_for(images=images)}
+
+
+def _pictures(images: tuple[ToolImage, ...]) -> list[object]:
+    return [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in images]
+
+
+def _tool(tool: CodeTool) -> Item:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.parameters),
+        },
+    }
+
+
+def _tokens(usage: CompletionUsage) -> TokenUsage:
+    details = usage.prompt_tokens_details
+    return TokenUsage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cached_tokens=(details.cached_tokens or 0) if details else 0,
+        cache_write_tokens=(details.cache_write_tokens or 0) if details else 0,
+    )

@@ -1,0 +1,320 @@
+"""OpenAI's Responses, by the official SDK: OpenAI itself, and any server that speaks it.
+
+Runs in the host process, on the caller's loop. Translation both ways and nothing else. The model's own items are
+sent back as they came, its reasoning with them; pictures are part of a tool's answer here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+from fumehood.llm.costs import TokenUsage
+from fumehood.llm.events import CodeWritten, TextWritten
+from fumehood.llm.formats.calls import Item
+from fumehood.llm.formats.pictures import data_url
+from fumehood.llm.providers.arguments import GrowingArguments, read_call
+from fumehood.llm.providers.base import (
+    MAX_CALLS,
+    MAX_MESSAGE_CHARS,
+    CellOutput,
+    CodeTool,
+    JsonObject,
+    MessageEnd,
+    ModelMessage,
+    ModelRequest,
+    UserMessage,
+    Written,
+)
+from fumehood.llm.providers.sdk_errors import Speaker, translated
+from fumehood.llm.result import ToolImage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent, ResponseUsage
+
+
+class OpenAIResponses:
+    """A model behind Responses.
+
+    Args:
+        model: Its name.
+        base_url: Address of the server, with its `/v1`; None: what the SDK takes, which is OpenAI.
+        api_key: The key; None: OPENAI_API_KEY.
+        images: Whether the model can see.
+        options: More for each request, such as `reasoning`, `max_output_tokens` or `store`.
+        max_retries: How often the SDK repeats a request that found the server busy or nobody there.
+        timeout: Seconds without a sign of the server after which a request has failed.
+    """
+
+    name = "openai"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        images: bool = True,
+        options: Mapping[str, object] | None = None,
+        max_retries: int = 2,
+        timeout: float = 600.0,
+    ) -> None:
+        self.model = model
+        self._base_url = base_url
+        self._api_key = api_key
+        self._images = images
+        self._options = dict(options or {})
+        self._max_retries = max_retries
+        self._timeout_seconds = timeout
+        self._client: AsyncOpenAI | None = None
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Written, None]:
+        """Ask the model; described at `Provider`."""
+        speaker = Speaker(self.name, self.model)
+        asked: dict[str, Any] = {
+            "model": self.model,
+            "input": response_input(request, dialect=self.name, images=self._images),
+            "stream": True,
+            **({"instructions": request.instructions} if request.instructions else {}),
+            **({} if request.tool is None else {"tools": [_tool(request.tool)]}),
+            **self._options,
+        }
+
+        with speaker.translating():
+            stream = await self._connect().responses.create(**asked)
+
+        answer = _Answer(speaker, "" if request.tool is None else request.tool.name, self.name)
+
+        async with stream, aclosing(translated(speaker, aiter(stream))) as events:
+            async for event in events:
+                for piece in answer.add(event):
+                    yield piece
+
+        yield answer.finish()
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        client, self._client = self._client, None
+
+        if client is not None:
+            await client.close()
+
+    def _connect(self) -> AsyncOpenAI:
+        if self._client is None:
+            from openai import AsyncOpenAI
+
+            self._client = AsyncOpenAI(
+                base_url=self._base_url,
+                api_key=self._api_key,
+                max_retries=self._max_retries,
+                timeout=self._timeout_seconds,
+            )
+
+        return self._client
+
+
+class _Answer:
+    """Events put together."""
+
+    def __init__(self, speaker: Speaker, tool: str, dialect: str) -> None:
+        self._speaker = speaker
+        self._tool = tool
+        self._dialect = dialect
+        self._growing: dict[int, GrowingArguments] = {}
+        self._items: dict[int, ResponseOutputItem] = {}
+        self._response: Response | None = None
+        self._size = 0
+
+    def add(self, event: ResponseStreamEvent) -> list[Written]:
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._count(event.delta)
+                return [TextWritten(text=event.delta)]
+            case "response.output_item.added":
+                if event.item.type == "function_call":
+                    self._begin_call(event.output_index, event.item.call_id, event.item.name)
+            case "response.function_call_arguments.delta":
+                return self._grow(event.output_index, event.delta)
+            case "response.output_item.done":
+                self._items[event.output_index] = event.item
+            case "response.completed" | "response.incomplete":
+                self._response = event.response
+            case "response.failed":
+                raise self._failure(event.response)
+            case "error":
+                raise self._speaker.said(event.code or "", event.message)
+
+        return []
+
+    def _begin_call(self, index: int, call_id: str, name: str) -> None:
+        if len(self._growing) >= MAX_CALLS:
+            raise self._speaker.unusable(f"it has more than {MAX_CALLS} calls")
+
+        self._growing[index] = GrowingArguments(call_id, name)
+
+    def _grow(self, index: int, piece: str) -> list[Written]:
+        self._count(piece)
+        growing = self._growing.get(index)
+
+        if growing is None:
+            return []
+
+        code = growing.add(piece)
+        return [CodeWritten(call_id=growing.call_id, text=code)] if code else []
+
+    def _count(self, text: str) -> None:
+        self._size += len(text)
+
+        if self._size > MAX_MESSAGE_CHARS:
+            raise self._speaker.unusable(f"it has more than {MAX_MESSAGE_CHARS} characters")
+
+    def _failure(self, response: Response) -> Exception:
+        error = response.error
+        return self._speaker.said(
+            error.code if error else "", error.message if error else "it gave no reason"
+        )
+
+    def finish(self) -> ModelMessage:
+        if self._response is None:
+            raise self._speaker.broke_off()
+
+        # Servers that stream the items leave the list at the end empty at times, and the other way round.
+        items = [self._items[index] for index in sorted(self._items)] or self._response.output
+        text, is_refused = _prose(items)
+        calls = tuple(
+            read_call(item.call_id, item.name, item.arguments, self._tool)
+            for item in items
+            if item.type == "function_call"
+        )
+
+        if len(calls) > MAX_CALLS:
+            raise self._speaker.unusable(f"it has more than {MAX_CALLS} calls")
+
+        return ModelMessage(
+            text=text,
+            calls=calls,
+            end="refused" if is_refused else _end(self._response),
+            tokens=None if self._response.usage is None else _tokens(self._response.usage),
+            native=tuple(_native(item) for item in items),
+            dialect=self._dialect,
+        )
+
+
+def _prose(items: list[ResponseOutputItem]) -> tuple[str, bool]:
+    text: list[str] = []
+    is_refused = False
+
+    for item in items:
+        if item.type != "message":
+            continue
+
+        for part in item.content:
+            is_refused |= part.type == "refusal"
+            text.append(part.refusal if part.type == "refusal" else part.text)
+
+    return "".join(text), is_refused
+
+
+def _end(response: Response) -> MessageEnd:
+    if response.status != "incomplete":
+        return "end"
+
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    return "refused" if reason == "content_filter" else "length"
+
+
+def _native(item: ResponseOutputItem) -> JsonObject:
+    # `status` is an answer's only; some servers refuse it in a question.
+    dumped = item.model_dump(mode="json", exclude_unset=True, exclude={"status"})
+    return cast("JsonObject", dumped)
+
+
+def response_input(request: ModelRequest, *, dialect: str, images: bool) -> list[Item]:
+    """Return the conversation as this dialect has it."""
+    items: list[Item] = []
+    tool = "" if request.tool is None else request.tool.name
+
+    for message in request.messages:
+        match message:
+            case UserMessage():
+                items.append({"role": "user", "content": _said(message.text, message.images, images)})
+            case ModelMessage() if message.native and message.dialect == dialect:
+                items += [_as_sent(item) for item in message.native]
+            case ModelMessage():
+                items += _model_items(message, tool)
+            case CellOutput():
+                items.append(_output(message, images))
+
+    return items
+
+
+def _as_sent(item: JsonObject) -> Item:
+    """An item of the model, with arguments that are JSON: it may have written some that are not."""
+    sent = dict(item)
+
+    if sent.get("type") == "function_call" and not _is_json(str(sent.get("arguments"))):
+        sent["arguments"] = "{}"
+
+    return sent
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+
+    return True
+
+
+def _model_items(message: ModelMessage, tool: str) -> list[Item]:
+    items: list[Item] = []
+
+    if message.text:
+        items.append({"role": "assistant", "content": message.text})
+
+    for call in message.calls:
+        arguments = json.dumps({"code": call.code})
+        items.append({"type": "function_call", "call_id": call.id, "name": tool, "arguments": arguments})
+
+    return items
+
+
+def _output(output: CellOutput, images: bool) -> Item:
+    shown = _said(output.text_for(images=images), output.images, images)
+    return {"type": "function_call_output", "call_id": output.call_id, "output": shown}
+
+
+def _said(text: str, pictures: tuple[ToolImage, ...], images: bool) -> object:
+    if not images or not pictures:
+        return text
+
+    parts: list[object] = [{"type": "input_text", "text": text}]
+
+    for image in pictures:
+        parts.append({"type": "input_image", "detail": "auto", "image_url": data_url(image)})
+
+    return parts
+
+
+def _tool(tool: CodeTool) -> Item:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+        "strict": False,
+    }
+
+
+def _tokens(usage: ResponseUsage) -> TokenUsage:
+    details = getattr(usage, "input_tokens_details", None)
+    return TokenUsage(
+        input_tokens=usage.input_tokens or 0,
+        output_tokens=usage.output_tokens or 0,
+        cached_tokens=getattr(details, "cached_tokens", 0) or 0,
+        cache_write_tokens=getattr(details, "cache_write_tokens", 0) or 0,
+    )
