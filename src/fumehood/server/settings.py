@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
+from fumehood.network import NETWORK_LEVELS, check_address_rule
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
 
-DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "mcp")
+DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ class ServerSettings:
     max_sandbox_seconds: float = setting(
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
     )
+    max_network: str = setting("most network that a sandbox may be given: none, listed or internet", "none")
+    private_networks: tuple[str, ...] = setting("addresses that are not public and may be listed all the same", ())
     max_body_bytes: int = setting("largest request body but for uploads of files", 64 * MIB, 1024, 1 << 40)
     max_upload_bytes: int = setting("largest file that may be uploaded", 1 << 30, 1024, 1 << 50)
     drain_seconds: float = setting(
@@ -68,6 +71,14 @@ class ServerSettings:
 
         if unknown := [name for name in self.dialects if name not in DIALECTS]:
             raise InvalidArgumentError(field="dialects", value=unknown[0], allowed=", ".join(DIALECTS))
+
+        if self.max_network not in NETWORK_LEVELS:
+            raise InvalidArgumentError(
+                field="max_network", value=self.max_network, allowed=", ".join(NETWORK_LEVELS)
+            )
+
+        for text in self.private_networks:
+            check_address_rule("private_networks", text)
 
         if not self.is_loopback and len(self.token) < 16:
             raise InvalidArgumentError(
