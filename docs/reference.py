@@ -37,6 +37,7 @@ _SECTIONS = (
     ("results", "Results"),
     ("events", "Events"),
     ("charts", "Charts"),
+    ("record", "Records"),
     ("limits", "Limits and usage"),
     ("models", "Other values"),
     ("storage", "Files out"),

@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         Pty,
         PtyHandle,
     )
+    from fumehood.record import Record, RecordedCell
     from fumehood.results import Result
     from fumehood.sandbox import Sandbox
     from fumehood.service_errors import (
@@ -210,6 +211,8 @@ __all__ = [
     "PublishedFile",
     "QueueTimeoutError",
     "QuotaError",
+    "Record",
+    "RecordedCell",
     "RequestTooLargeError",
     "Result",
     "ResultEvent",
@@ -281,6 +284,7 @@ _HOMES = {
     """,
     "oneshot": "arun_code run_code",
     "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
+    "record": "Record RecordedCell",
     "results": "Result",
     "sandbox": "Sandbox",
     "service_errors": """

@@ -7,6 +7,7 @@ described; a test compares the two name by name.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -41,7 +42,9 @@ from fumehood.filesystem import AsyncFilesystem
 from fumehood.lease import Lease, default_backend, named_backend
 from fumehood.limits import Limits, check_seconds
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
+from fumehood.network import EgressRecord, NetworkChoice, read_network
 from fumehood.pty import AsyncPty
+from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.service_errors import NoHostNameError
 from fumehood.templates.template import Template
@@ -50,6 +53,7 @@ Language: TypeAlias = Literal["python", "bash"]
 Context: TypeAlias = ContextInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
 ContextInfos: TypeAlias = list[ContextInfo]
+EgressRecords: TypeAlias = list[EgressRecord]
 
 AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
 AsyncResultCallback: TypeAlias = Callable[[Result], Awaitable[object] | object]
@@ -76,6 +80,7 @@ class AsyncSandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -90,6 +95,7 @@ class AsyncSandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            network=read_network(network),
         )
         self._lease = Lease(backend or named_backend(url, api_key))
         self._is_open = False
@@ -110,6 +116,7 @@ class AsyncSandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -125,6 +132,7 @@ class AsyncSandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            network=network,
             url=url,
             api_key=api_key,
             backend=backend,
@@ -191,6 +199,20 @@ class AsyncSandbox:
         """Tell what the sandbox uses now."""
         return await self._lease.backend.metrics(self.id)
 
+    async def get_record(self, context: Context | None = None) -> Record:
+        """Tell what ran in a context."""
+        return await self._lease.backend.record(self.id, _context_id(context))
+
+    async def to_notebook(
+        self, path: str | os.PathLike[str] | None = None, context: Context | None = None
+    ) -> str:
+        """Write what ran in a context as a notebook, a script or a report."""
+        # Late, here and below: who never asks for a notebook does not load what writes it.
+        from fumehood.notebook.writing import check_form, write_record
+
+        check_form(path)
+        return write_record(await self.get_record(context), path)
+
     async def get_url(self, port: int) -> str:
         """Return an address by which a server inside is reached."""
         return (await self._lease.backend.port_address(self.id, port)).url
@@ -217,6 +239,14 @@ class AsyncSandbox:
         """Let the sandbox live for so long from now on."""
         check_seconds("timeout", timeout)
         await self._lease.backend.set_timeout(self.id, timeout)
+
+    async def set_network(self, network: NetworkChoice) -> None:
+        """Change what the sandbox may reach."""
+        await self._lease.backend.set_network(self.id, read_network(network))
+
+    async def egress_log(self) -> EgressRecords:
+        """Tell what the sandbox reached and tried to reach."""
+        return [*await self._lease.backend.egress_log(self.id)]
 
     async def pause(self) -> bool:
         """Freeze the sandbox."""

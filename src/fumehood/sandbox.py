@@ -7,11 +7,12 @@ in this file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TypeAlias
 
-from fumehood.aio import AsyncSandbox, Context, ContextInfos, Language, SandboxInfos
+from fumehood.aio import AsyncSandbox, Context, ContextInfos, EgressRecords, Language, SandboxInfos
 from fumehood.backends.base import Backend
 from fumehood.commands import Commands
 from fumehood.events import Event, InputRequestEvent
@@ -19,8 +20,10 @@ from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
+from fumehood.network import NetworkChoice
 from fumehood.portal import Turn, call
 from fumehood.pty import Pty
+from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.templates.template import Template
 
@@ -52,6 +55,7 @@ class Sandbox:
         on_timeout: What happens when the `timeout` is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
+        network: What it may reach: `none`, `internet` for everything public, or a `Network(allow=[...])`.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: What opens that server; None: FUMEHOOD_API_KEY.
         backend: Where it lives, in place of both.
@@ -73,6 +77,7 @@ class Sandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -87,6 +92,7 @@ class Sandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            network=network,
             url=url,
             api_key=api_key,
             backend=backend,
@@ -112,6 +118,7 @@ class Sandbox:
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -127,6 +134,7 @@ class Sandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            network=network,
             url=url,
             api_key=api_key,
             backend=backend,
@@ -186,6 +194,25 @@ class Sandbox:
         """Tell what the sandbox uses now, paused or not."""
         return call(self._twin.get_metrics)
 
+    def get_record(self, context: Context | None = None) -> Record:
+        """Tell what ran in a context, the default one unless given, and what came of it.
+
+        Executions that were silent are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs
+        are dropped first, then the oldest cells, and both are counted.
+        """
+        return call(self._twin.get_record, context)
+
+    def to_notebook(self, path: str | os.PathLike[str] | None = None, context: Context | None = None) -> str:
+        """Write what ran in a context as a notebook, a script or a report, and return its text.
+
+        Args:
+            path: The file, which is replaced. Its ending says what it is: `.ipynb` (nbformat 4.5, with all outputs),
+                `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None: the
+                text of the notebook is returned and no file written.
+            context: Which; the default context unless given.
+        """
+        return call(self._twin.to_notebook, path, context)
+
     def get_url(self, port: int) -> str:
         """Return an address by which a server inside is reached, in a browser for example.
 
@@ -212,6 +239,17 @@ class Sandbox:
         Of a paused one it is the time that it gets when it is resumed.
         """
         call(self._twin.set_timeout, timeout)
+
+    def set_network(self, network: NetworkChoice) -> None:
+        """Change what the sandbox may reach; connections that the new rules would not allow end.
+
+        Secrets without a value, as `get_info().network` shows them, keep the value that they have.
+        """
+        call(self._twin.set_network, network)
+
+    def egress_log(self) -> EgressRecords:
+        """Tell what the sandbox reached and tried to reach: the last 1000 connections, the oldest first."""
+        return call(self._twin.egress_log)
 
     def pause(self) -> bool:
         """Freeze the sandbox; False if it was paused.

@@ -49,6 +49,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 
 
@@ -103,6 +104,20 @@ class Backend(ABC):
     @abstractmethod
     async def resume(self, sandbox_id: str) -> bool:
         """Let a paused sandbox go on where it was, with the time that it had left. False if it ran."""
+
+    @abstractmethod
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach; connections that it would not allow end.
+
+        What runs keeps its environment. Secrets without a value keep the one that they have.
+
+        Raises:
+            InvalidArgumentError: It cannot be carried out where the sandbox lives.
+        """
+
+    @abstractmethod
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox, paused or not, reached and tried to reach: the last 1000, the oldest first."""
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:

@@ -77,6 +77,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 from fumehood.serialise import as_data
 from fumehood.service_errors import HostUnavailableError
@@ -161,6 +162,15 @@ class HttpBackend(LoopBound, Backend):
     async def resume(self, sandbox_id: str) -> bool:
         """Let a paused sandbox go on; see the port."""
         return bool((await self._ask("POST", _path(sandbox_id, "resume")))["changed"])
+
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach; see the port."""
+        await self._ask("PUT", _path(sandbox_id, "network"), json=as_data(network))
+
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox reached and tried to reach; see the port."""
+        found = await self._ask("GET", _path(sandbox_id, "network", "log"))
+        return tuple(self._read(EgressRecord, item) for item in found["items"])
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""

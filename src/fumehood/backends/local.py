@@ -45,6 +45,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 from fumehood.service_errors import OverloadedError
 
@@ -123,6 +124,14 @@ class LocalBackend(LoopBound, Backend):
     async def resume(self, sandbox_id: str) -> bool:
         """Let a paused sandbox go on; see the port."""
         return await self._do(self._supervisor.resume, sandbox_id)
+
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach; see the port."""
+        await self._with(sandbox_id, lambda sandbox: sandbox.set_network(network))
+
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox reached and tried to reach; see the port."""
+        return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).egress.records)
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""

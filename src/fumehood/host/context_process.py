@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.measuring import Meter
+from fumehood.host.recording import Recorder
 from fumehood.limits import MIB, Limits
 from fumehood.models import ContextInfo
 from fumehood.runtimes.base import GuestContext
@@ -32,6 +33,7 @@ class ContextHost(Protocol):
     clock: SandboxClock
     limits: Limits
     meter: Meter
+    recorder: Recorder
     isolation_level: str
 
     def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
@@ -169,9 +171,22 @@ class ContextProcess:
         self._host.give_up()
 
 
-def new_link(limits: Limits, on_broken: Callable[[ProtocolError], None]) -> ContextLink:
-    """Makes the host's side of a context that is not forked yet."""
-    return ContextLink(secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB)
+def new_link(
+    limits: Limits, on_broken: Callable[[ProtocolError], None], after: ContextLink | None = None
+) -> ContextLink:
+    """Makes the host's side of a context that is not forked yet.
+
+    Args:
+        limits: What it may send.
+        on_broken: Called when the context breaks the wire.
+        after: The one of the process from which the new one has what it holds: it knows the executions of that.
+    """
+    max_payload_bytes = limits.result_bytes + 2 * MIB
+
+    if after is not None:
+        return ContextLink(after.name, on_broken, max_payload_bytes, after.count)
+
+    return ContextLink(secrets.token_hex(8), on_broken, max_payload_bytes)
 
 
 _tasks: set[asyncio.Task[None]] = set()

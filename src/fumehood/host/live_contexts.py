@@ -105,6 +105,7 @@ class LiveContexts:
             case RemoveContext():
                 await self.existing(call.context_id).kill()
                 self._contexts.pop(call.context_id, None)
+                self._host.recorder.forget(call.context_id)
                 return ()
 
     async def _create(self, call: CreateContext) -> ContextInfo:

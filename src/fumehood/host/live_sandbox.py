@@ -21,6 +21,8 @@ from fumehood.backends.requests import (
     StatFile,
 )
 from fumehood.backends.tool_requests import ToolAnswer
+from fumehood.egress.gateway import Route
+from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
 from fumehood.errors import (
     EndReason,
     FileError,
@@ -36,7 +38,8 @@ from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
 from fumehood.host.live_contexts import DEFAULT_CONTEXT, HOME, LiveContexts
-from fumehood.host.live_files import LiveFiles
+from fumehood.host.live_egress import LiveEgress
+from fumehood.host.live_files import LiveFiles, one_piece
 from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
@@ -44,6 +47,7 @@ from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, FileChange, Metrics
+from fumehood.network import Network
 from fumehood.record import Record
 from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
 from fumehood_wire.frames import ProtocolError
@@ -117,6 +121,7 @@ class LiveSandbox:
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.recorder = Recorder()
+        self.egress = LiveEgress(self.id, self._init.ask, self.broken)
         self.contexts = LiveContexts(self, self._directory)
         self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
@@ -165,6 +170,23 @@ class LiveSandbox:
         if envs != self._envs:
             self._envs = envs
             await self._guarded(self.contexts.default.replace())
+
+    async def use_route(self, route: Route) -> None:
+        """Gives it another way out."""
+        if route.bundle is not None:
+            await self.files.write(BUNDLE_PATH, one_piece(route.bundle))
+
+        self.egress.use(route)
+
+    async def set_network(self, network: Network) -> None:
+        """Changes what it may reach; see the port."""
+        self._check_alive()
+        self.touch()
+        route = await prepare_route(network, self.egress.route)
+        await self.use_route(route)
+        # What is started from now on knows of it; what runs keeps its environment.
+        self._envs = {**self._envs, **route.envs}
+        self.processes.add_envs(route.envs)
 
     def end(self, reason: EndReason) -> None:
         """Begins its end; `guest.ended` tells when nothing is left."""
@@ -375,6 +397,8 @@ class LiveSandbox:
                 self.processes.note_exit(header["pid"], 128 + header["signal"] if code is None else code)
             case "memory_kill":
                 self._memory_killed.add(header["pid"])
+            case "egress":
+                self.egress.note_open(header["passage"])
             case "watch":
                 self._changed(header)
 
@@ -409,6 +433,7 @@ class LiveSandbox:
 
         self.processes.close(self.epitaph(outcome_unknown=True))
         self.ports.close(self.epitaph(outcome_unknown=True))
+        self.egress.close()
         self._init.close()
 
         for queue in self._watches.values():

@@ -40,6 +40,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
+from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
@@ -139,6 +140,17 @@ class TenantBackend(Backend):
         """Let a frozen sandbox go on; see the port."""
         await self._check(sandbox_id)
         return await self._inner.resume(sandbox_id)
+
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach, within what the server and the key allow; see the port."""
+        await self._check(sandbox_id)
+        self._allowance.check_network(network)
+        await self._inner.set_network(sandbox_id, network)
+
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox reached and tried to reach; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.egress_log(sandbox_id)
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""

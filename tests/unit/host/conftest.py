@@ -171,6 +171,9 @@ class ScriptedBackend(Backend):
         self.asked.append(call)
         return ()
 
+    async def record(self, sandbox_id, context_id):
+        raise NotImplementedError
+
     async def ask(self, sandbox_id, question):
         raise NotImplementedError
 

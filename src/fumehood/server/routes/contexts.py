@@ -27,6 +27,7 @@ from fumehood.server.schemas.contexts import (
     Interrupted,
     NewCommMessage,
     NewContext,
+    RecordAnswer,
 )
 from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.problem import problems
@@ -87,6 +88,17 @@ async def interrupt_context(
 ) -> Response:
     """Interrupts what runs in a context; code that does not stop within the grace is killed."""
     return answer({"interrupted": await backend.interrupt(sandbox_id, context_id)})
+
+
+@router.get(
+    "/{context_id}/record",
+    summary="Read the record of a context",
+    response_model=RecordAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def get_record(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
+    """Tells what ran in a context and what came of it, up to 16 MiB for each sandbox; the oldest outputs go first."""
+    return answer(await backend.record(sandbox_id, context_id))
 
 
 @router.post(

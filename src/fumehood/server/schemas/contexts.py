@@ -21,7 +21,9 @@ from fumehood.backends.questions import (
 )
 from fumehood.backends.requests import CreateContext
 from fumehood.models import ContextInfo
+from fumehood.record import Record, RecordedCell
 from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name
 
 _CODE_CHARACTERS = 1 << 20
@@ -40,6 +42,8 @@ ContextAnswer = model_of(ContextInfo)
 CompletionAnswer = model_of(CodeCompletion)
 InspectionAnswer = model_of(CodeInspection)
 CompletenessAnswer = model_of(CodeCompleteness)
+RecordedCellAnswer = model_of(RecordedCell, other={"execution": ExecutionAnswer})
+RecordAnswer = model_of(Record, other={"cells": list[RecordedCellAnswer]})  # type: ignore[valid-type]
 
 
 class NewContext(Body):

@@ -1,0 +1,151 @@
+"""The records of a sandbox's contexts, within a bound of memory that all of them share.
+
+Runs in the host process, on the engine's loop. To note a cell is to keep a reference and add up its size. When the
+bound is passed, the oldest outputs go first, then the oldest cells; both are counted, so that nothing is missing in
+silence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field, replace
+from sys import getsizeof
+
+from fumehood.execution import Execution, Logs
+from fumehood.limits import KIB, MIB
+from fumehood.models import ContextInfo
+from fumehood.record import Record, RecordedCell
+from fumehood.results import CHART_MIME, DATA_MIME, Result
+
+MAX_RECORD_BYTES = 16 * MIB
+# What the objects take around the text and the bytes: an execution, a log entry, a result.
+_CELL_BYTES = 2 * KIB
+_ENTRY_BYTES = 150
+_RESULT_BYTES = 1 * KIB
+# Formats that a `Result` reads on demand, and keeps as read: a copy of ours stays unread.
+_READ_LATER = frozenset({"application/json", DATA_MIME, CHART_MIME})
+_MAX_ERROR_CHARACTERS = 200
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A cell and what it takes; without one it has been forgotten."""
+
+    log: _Log
+    cell: RecordedCell | None
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Log:
+    """The cells of one context."""
+
+    cells: deque[_Kept] = field(default_factory=deque)
+    dropped_cells: int = 0
+    dropped_outputs: int = 0
+
+
+class Recorder:
+    """Keeps the records of a sandbox.
+
+    Args:
+        max_bytes: What they may take together.
+    """
+
+    def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._logs: dict[str, _Log] = {}
+        # Of all contexts, the oldest first: those with their outputs, and those without.
+        self._whole: deque[_Kept] = deque()
+        self._bare: deque[_Kept] = deque()
+
+    def note(self, context_id: str, cell: RecordedCell) -> None:
+        """Takes a cell that has just ended."""
+        if any(not _READ_LATER.isdisjoint(result.parts) for result in cell.execution.results):
+            cell = replace(cell, execution=_unread(cell.execution))
+
+        log = self._logs.setdefault(context_id, _Log())
+        kept = _Kept(log, cell, _size(cell))
+        log.cells.append(kept)
+        self._whole.append(kept)
+        self._size_bytes += kept.size_bytes
+
+        while self._size_bytes > self._max_bytes:
+            if self._whole:
+                self._drop_outputs(self._whole.popleft())
+            else:
+                self._drop_cell(self._bare.popleft())
+
+    def read(self, sandbox_id: str, context: ContextInfo) -> Record:
+        """Returns the record of a context."""
+        log = self._logs.get(context.id, _Log())
+        return Record(
+            sandbox_id=sandbox_id,
+            context_id=context.id,
+            language=context.language,
+            cells=tuple(kept.cell for kept in log.cells if kept.cell is not None),
+            dropped_cells=log.dropped_cells,
+            dropped_outputs=log.dropped_outputs,
+        )
+
+    def forget(self, context_id: str) -> None:
+        """Forgets a context that is no more."""
+        log = self._logs.pop(context_id, None)
+
+        for kept in () if log is None else log.cells:
+            self._size_bytes -= kept.size_bytes
+            kept.cell, kept.size_bytes = None, 0
+
+    def _drop_outputs(self, kept: _Kept) -> None:
+        if kept.cell is None:
+            return
+
+        kept.cell = replace(kept.cell, execution=_bare(kept.cell.execution), outputs_dropped=True)
+        kept.log.dropped_outputs += 1
+        self._resize(kept, _size(kept.cell))
+        self._bare.append(kept)
+
+    def _drop_cell(self, kept: _Kept) -> None:
+        if kept.cell is None:
+            return
+
+        # The oldest of all is the oldest of its context.
+        kept.log.cells.popleft()
+        kept.log.dropped_cells += 1
+        kept.log.dropped_outputs -= 1
+        kept.cell = None
+        self._resize(kept, 0)
+
+    def _resize(self, kept: _Kept, size_bytes: int) -> None:
+        self._size_bytes += size_bytes - kept.size_bytes
+        kept.size_bytes = size_bytes
+
+
+def _size(cell: RecordedCell) -> int:
+    execution, error = cell.execution, cell.execution.error
+    size_bytes = _CELL_BYTES + getsizeof(cell.code)
+    size_bytes += 0 if cell.stdin is None else getsizeof(cell.stdin)
+    size_bytes += sum(_ENTRY_BYTES + getsizeof(entry.text) for entry in execution.logs.entries)
+    size_bytes += sum(map(_result_size, execution.results))
+    size_bytes += 0 if error is None else getsizeof(error.value) + getsizeof(error.traceback)
+    return size_bytes
+
+
+def _result_size(result: Result) -> int:
+    metadata_bytes = 4 * len(json.dumps(result.metadata)) if result.metadata else 0
+    return _RESULT_BYTES + result.size_bytes + metadata_bytes
+
+
+def _unread(execution: Execution) -> Execution:
+    return replace(execution, results=tuple(replace(result) for result in execution.results))
+
+
+def _bare(execution: Execution) -> Execution:
+    error = execution.error
+
+    if error is not None:
+        error = replace(error, value=error.value[:_MAX_ERROR_CHARACTERS], traceback="")
+
+    return replace(execution, results=(), logs=Logs(), error=error)

@@ -1,0 +1,48 @@
+"""A record as a Python file: its cells with `# %%` between them, as editors read cells.
+
+Used in the host process; pure. What is no Python, such as magics and bash, is kept as comments, so that the file can be
+run; nothing of it is run or parsed here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fumehood.record import Record, RecordedCell
+
+# Lines that IPython understands and Python does not.
+_MAGIC = re.compile(r"\s*(?:%|!|\?|[\w.]+\s*=\s*[%!])")
+
+
+def script_of(record: Record) -> str:
+    """Return the Python file of a record."""
+    cells = [_cell(cell, record.language) for cell in record.cells]
+    missing = (
+        f"# {record.dropped_cells} older cells are no longer in the record.\n\n"
+        if record.dropped_cells
+        else ""
+    )
+    return (
+        f"# What ran in the context {record.context_id} of the sandbox {record.sandbox_id}.\n\n{missing}"
+        + "\n".join(cells)
+    )
+
+
+def _cell(cell: RecordedCell, language: str) -> str:
+    count = cell.execution.execution_count
+    head = "# %%" if count is None else f"# %% [{count}]"
+    error = cell.execution.error
+    failed = "" if error is None else f"\n# It ended with {_one_line(error.name)}: {_one_line(error.value)}"
+    # Other characters end a line for some readers, and would end the comment that they stand in.
+    lines = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", cell.code)
+    is_foreign = language != "python" or cell.code.lstrip().startswith("%%")
+
+    if language != "python":
+        lines = [f"%%{language}", *lines]
+
+    body = "\n".join(f"# {line}".rstrip() if is_foreign or _MAGIC.match(line) else line for line in lines)
+    return f"{head}{failed}\n{body.rstrip()}\n"
+
+
+def _one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text[:200])
