@@ -39,6 +39,7 @@ _SECTIONS = (
     ("charts", "Charts"),
     ("record", "Records"),
     ("limits", "Limits and usage"),
+    ("network", "Network"),
     ("models", "Other values"),
     ("storage", "Files out"),
     ("templates", "Templates"),

@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         SandboxInfo,
         Truncation,
     )
+    from fumehood.network import EgressRecord, Network
     from fumehood.oneshot import arun_code, run_code
     from fumehood.pty import (
         AsyncPty,
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
         HostUnavailableError,
         IdempotencyConflictError,
         KeyNotFoundError,
+        NetworkForbiddenError,
         NoHostNameError,
         OverloadedError,
         QueueTimeoutError,
@@ -165,6 +167,7 @@ __all__ = [
     "ContextInfo",
     "ContextNotFoundError",
     "DiskFullError",
+    "EgressRecord",
     "ErrorEvent",
     "Event",
     "Execution",
@@ -191,6 +194,8 @@ __all__ = [
     "LogEntry",
     "Logs",
     "Metrics",
+    "Network",
+    "NetworkForbiddenError",
     "NoHostNameError",
     "OverloadedError",
     "PathExistsError",
@@ -282,6 +287,7 @@ _HOMES = {
         CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics ProcessInfo
         SandboxInfo Truncation
     """,
+    "network": "EgressRecord Network",
     "oneshot": "arun_code run_code",
     "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
     "record": "Record RecordedCell",
@@ -289,7 +295,7 @@ _HOMES = {
     "sandbox": "Sandbox",
     "service_errors": """
         BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
-        IdempotencyConflictError KeyNotFoundError NoHostNameError OverloadedError
+        IdempotencyConflictError KeyNotFoundError NetworkForbiddenError NoHostNameError OverloadedError
         QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError ServiceError
         SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,

@@ -48,6 +48,8 @@ from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.service_errors import NoHostNameError
 from fumehood.templates.template import Template
+from fumehood.tool_running import AsyncToolCallback, ToolRunner
+from fumehood.tools import Tools, ready_tools
 
 Language: TypeAlias = Literal["python", "bash"]
 Context: TypeAlias = ContextInfo | str
@@ -275,9 +277,11 @@ class AsyncSandbox:
         on_result: AsyncResultCallback | None = None,
         on_error: AsyncErrorCallback | None = None,
         on_input: AsyncInputCallback | None = None,
+        tools: Tools | None = None,
+        on_tool_call: AsyncToolCallback | None = None,
     ) -> Execution:
         """Run code and wait for its end."""
-        if not any((on_stdout, on_stderr, on_result, on_error, on_input)):
+        if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools)):
             request = ExecuteRequest(
                 code=code,
                 language=language,
@@ -325,6 +329,8 @@ class AsyncSandbox:
         timeout: float | None = None,
         stdin: str | None = None,
         on_input: AsyncInputCallback | None = None,
+        tools: Tools | None = None,
+        on_tool_call: AsyncToolCallback | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run code and give what happens as it happens."""
         request = ExecuteRequest(

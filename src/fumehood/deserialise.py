@@ -11,7 +11,7 @@ import binascii
 import dataclasses
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -54,7 +54,7 @@ def _read(hint: Any, data: object, where: str) -> object:
     if origin is Literal:
         return _expect(data in parts, data, where, data)
 
-    if origin in (tuple, list):
+    if origin in (tuple, list, Sequence):
         items = _expect(isinstance(data, list), data, where, cast("list[object]", data))
         return tuple(_read(parts[0], item, where) for item in items)
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from fumehood.limits import Limits
+from fumehood.network import Network
 
 LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
@@ -72,6 +73,7 @@ class SandboxInfo:
         owner: For whom a server keeps it; empty where there is one user only.
         on_timeout: What happens when its time is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it.
+        network: What it may reach; secrets in it have no values.
     """
 
     id: str
@@ -86,6 +88,7 @@ class SandboxInfo:
     owner: str = ""
     on_timeout: TimeoutAction = "kill"
     auto_resume: bool = False
+    network: Network = field(default_factory=Network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

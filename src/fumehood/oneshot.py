@@ -19,6 +19,7 @@ from fumehood.aio import (
 from fumehood.backends.base import Backend
 from fumehood.execution import Execution
 from fumehood.limits import Limits
+from fumehood.network import NetworkChoice
 from fumehood.portal import Turn
 from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback
 from fumehood.templates.template import Template
@@ -35,6 +36,7 @@ async def arun_code(
     stdin: str | None = None,
     files: Mapping[str, bytes | str] | None = None,
     strict: bool = False,
+    network: NetworkChoice = "none",
     on_stdout: AsyncTextCallback | None = None,
     on_stderr: AsyncTextCallback | None = None,
     on_result: AsyncResultCallback | None = None,
@@ -46,7 +48,14 @@ async def arun_code(
 ) -> Execution:
     """Run code in a sandbox of its own; described at `run_code`."""
     sandbox = await AsyncSandbox.create(
-        template, limits=limits, envs=envs, strict=strict, url=url, api_key=api_key, backend=backend
+        template,
+        limits=limits,
+        envs=envs,
+        strict=strict,
+        network=network,
+        url=url,
+        api_key=api_key,
+        backend=backend,
     )
 
     try:
@@ -80,6 +89,7 @@ def run_code(
     stdin: str | None = None,
     files: Mapping[str, bytes | str] | None = None,
     strict: bool = False,
+    network: NetworkChoice = "none",
     on_stdout: TextCallback | None = None,
     on_stderr: TextCallback | None = None,
     on_result: ResultCallback | None = None,
@@ -106,6 +116,7 @@ def run_code(
         stdin=stdin,
         files=files,
         strict=strict,
+        network=network,
         on_stdout=turn.relay(on_stdout),
         on_stderr=turn.relay(on_stderr),
         on_result=turn.relay(on_result),

@@ -41,6 +41,26 @@ class ForbiddenError(ServiceError):
         )
 
 
+class NetworkForbiddenError(ServiceError):
+    """The server, or the key, allows no such network to a sandbox.
+
+    Attributes:
+        asked: The network that was asked for, or the rule in it.
+        allowed: What is allowed.
+    """
+
+    code = "network_forbidden"
+
+    def __init__(self, *, asked: str, allowed: str) -> None:
+        self.asked = asked
+        self.allowed = allowed
+        super().__init__(
+            f"a sandbox may not be given the network {visible_line(asked)!r} here; allowed: {visible_line(allowed)}",
+            hint="the server's owner can allow more: `max_network` and `private_networks` of the server, "
+            "`max_network` of the key",
+        )
+
+
 class QuotaError(ServiceError):
     """The key has used up what it may use.
 

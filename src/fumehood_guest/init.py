@@ -13,13 +13,15 @@ import os
 import select
 import signal
 import socket
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from fumehood_guest import accounting, home
+from fumehood_guest.egress import Egress, listen
 from fumehood_guest.files import Files
 from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
 from fumehood_guest.relays import Relays
+from fumehood_guest.snapshots import Snapshots
 from fumehood_guest.standstill import Standstill
 from fumehood_guest.watching import Watches
 from fumehood_jail import launch
@@ -46,7 +48,13 @@ class RequestError(Exception):
 class Init:
     """The server loop of a sandbox's PID 1."""
 
-    def __init__(self, sock: socket.socket, watcher: Optional[MemoryWatcher]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        listener: socket.socket,
+        watcher: Optional[MemoryWatcher],
+        open_files: int,
+    ) -> None:
         self._sock = sock
         self._decoder = Decoder()
         self._fds: List[int] = []
@@ -55,11 +63,13 @@ class Init:
         self._readers: Dict[int, Callable[[int], None]] = {}
         self._just_removed: Set[int] = set()
         self._watcher = watcher
-        self._processes = Processes(self)
+        self._processes = Processes(self, open_files)
         self._files = Files()
         self._watches = Watches(self)
         self._relays = Relays(self)
+        self._egress = Egress(self, listener)
         self._standstill = Standstill()
+        self._snapshots = Snapshots(self._standstill)
         self._verbs: Dict[str, Callable[..., Reply]] = {
             "stop_all": self._standstill.stop_all,
             "continue_all": self._standstill.continue_all,
@@ -70,13 +80,16 @@ class Init:
             **self._processes.verbs(),
             **self._watches.verbs(),
             **self._relays.verbs(),
+            **self._snapshots.verbs(),
+            **self._egress.verbs(),
         }
 
     def run(self) -> NoReturn:
         """Serves until the host closes the socket."""
         self._be_unmoved_by_signals()
         self.add_reader(self._sock.fileno(), self._receive)
-        self.add_reader(self._wakeup_read, self._reap)
+        self.add_reader(self._wakeup_read, self._heed_signals)
+        self._egress.begin()
 
         while True:
             timeout_ms = self._watcher.pause_ms() if self._watcher and not self._standstill.is_on else None
@@ -134,7 +147,9 @@ class Init:
         for number in (signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
 
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGCHLD, signal.SIGIO):
+            signal.signal(number, lambda *_: None)
+
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
 
     def _receive(self, _events: int) -> None:
@@ -194,9 +209,13 @@ class Init:
         except OSError:
             os._exit(0)
 
-    def _reap(self, _events: int) -> None:
-        os.read(self._wakeup_read, 4096)
+    def _heed_signals(self, _events: int) -> None:
+        if signal.SIGIO in os.read(self._wakeup_read, 4096):
+            self._snapshots.copy_what_is_opened()
 
+        self._reap()
+
+    def _reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -223,8 +242,8 @@ class Init:
         os.killpg(pid, signal)
         return None, b""
 
-    def _kill_context(self, pid: int) -> Reply:
-        accounting.kill_tree(pid)
+    def _kill_context(self, pid: int, spare: Sequence[int] = ()) -> Reply:
+        accounting.kill_tree(pid, spare)
         return None, b""
 
 
@@ -253,13 +272,15 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     launch.enter_control_groups(doors)
     launch.furnish_sandbox(options)
     home.furnish()
+    # Before user code can: it comes through the gate.
+    listener = listen()
     _open_gate(gate)
     watcher = _watcher(options["watch_memory_bytes"])
     abi = launch.confine(
         options, program, is_context=False, before_landlock=watcher.start if watcher else None
     )
     sock.sendall(encode({"type": "hello", "landlock_abi": abi, **accounting.applied_restrictions()}))
-    Init(sock, watcher).run()
+    Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
 
 
 def _watcher(limit_bytes: Optional[int]) -> Optional[MemoryWatcher]:

@@ -119,7 +119,7 @@ class _Attempt:
 
         self._init.remove_reader(self._host.fileno())
         self._relays.note_closed(self)
-        self._relays.note_open(_Relay(self._relays, self._init, self._host, server))
+        self._relays.note_open(Relay(self._relays, self._init, self._host, server))
 
     def _host_gone(self, _events: int) -> None:
         self._drop_server()
@@ -138,10 +138,17 @@ class _Attempt:
         self._relays.note_closed(self)
 
 
-class _Relay:
-    """A connection that is made: two directions that know nothing of each other."""
+class Relay:
+    """A connection that is made: two directions that know nothing of each other.
 
-    def __init__(self, relays: Relays, init: Any, host: socket.socket, server: socket.socket) -> None:
+    Args:
+        relays: Who counts it, until it is closed.
+        init: Whose loop it uses.
+        host: The host's end.
+        server: The other one.
+    """
+
+    def __init__(self, relays: Any, init: Any, host: socket.socket, server: socket.socket) -> None:
         self._relays = relays
         self._init = init
         self._ends = (host, server)

@@ -346,6 +346,8 @@ HOST_TO_INIT: Table = {
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
             "list_processes": _request(),
             "connect": _request({"port": integer(1, 65_535)}),
+            "carry_egress": _request({"passage": _COUNT}),
+            "drop_egress": _request({"passage": _COUNT}),
             "watch": _request({"path": _PATH, "recursive": flag()}),
             "unwatch": _request({"watch_id": _COUNT}),
             "metrics": _request(),
@@ -400,6 +402,7 @@ INIT_TO_HOST: Table = {
         {
             "process_exit": _event({"pid": _PID}, exclusive=_END),
             "memory_kill": _event({"pid": _PID}),
+            "egress": _event({"passage": _COUNT}),
             "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
         },
     ),
@@ -452,6 +455,8 @@ _VALUES: Mapping[str, Rule] = {
     "resize": nothing,
     "list_processes": items(_PROCESS, 10_000),
     "connect": nothing,
+    "carry_egress": nothing,
+    "drop_egress": nothing,
     "watch": record({"watch_id": _COUNT}),
     "unwatch": nothing,
     "metrics": record(

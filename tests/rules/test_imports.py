@@ -15,6 +15,7 @@ FLOOR = (
     "service_errors",
     "text",
     "limits",
+    "network",
     "models",
     "charts",
     "results",
@@ -54,7 +55,27 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.errors": {"fumehood.text"},
     "fumehood.service_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.limits": {"fumehood.errors"},
-    "fumehood.models": {"fumehood.limits"},
+    # What a policy may say is read by those who will decide by it: the pure parts of the way out.
+    "fumehood.network": {
+        "fumehood.egress.addresses",
+        "fumehood.egress.names",
+        "fumehood.egress.rules",
+        "fumehood.errors",
+        "fumehood.limits",
+    },
+    "fumehood.egress.names": set(),
+    "fumehood.egress.addresses": {"fumehood.egress.names"},
+    "fumehood.egress.rules": {"fumehood.egress.addresses", "fumehood.egress.names", "fumehood.errors"},
+    # The proxy stands on values alone: it knows no sandbox, and nobody but the host knows it.
+    "fumehood.egress": {
+        "fumehood.egress.addresses",
+        "fumehood.egress.names",
+        "fumehood.egress.rules",
+        "fumehood.errors",
+        "fumehood.network",
+        "fumehood.text",
+    },
+    "fumehood.models": {"fumehood.limits", "fumehood.network"},
     "fumehood.charts": set(),
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
     "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
@@ -97,6 +118,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.host": _FLOOR
     | _PORT
     | {
+        "fumehood.egress",
         "fumehood.readiness",
         "fumehood.runtimes.base",
         "fumehood.templates",
@@ -167,6 +189,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.storage": {
         "fumehood.errors",
         "fumehood.limits",
+        "fumehood.network",
         "fumehood.service_errors",
         "fumehood.text",
     },
@@ -178,7 +201,12 @@ CONTRACT: dict[str, set[str]] = {
     | {"fumehood.assemble", "fumehood.storage.artifact_files", "fumehood.storage.artifact_places"},
     # The command line reads settings before it knows whether a server can be had at all.
     "fumehood.server.setting_fields": {"fumehood.errors"},
-    "fumehood.server.settings": {"fumehood.errors", "fumehood.limits", "fumehood.server.setting_fields"},
+    "fumehood.server.settings": {
+        "fumehood.errors",
+        "fumehood.limits",
+        "fumehood.network",
+        "fumehood.server.setting_fields",
+    },
     # Routes see the port and the services; `assembly` alone knows what stands behind them.
     "fumehood.server": _FLOOR
     | _PORT
@@ -277,6 +305,8 @@ FOREIGN = {
     "fumehood.llm.providers": {"anthropic", "jiter", "openai"},
     # The extra `chat`.
     "fumehood.llm.terminal": {"rich"},
+    # The extra `egress`.
+    "fumehood.egress.interception": {"cryptography"},
     # The extra `client`.
     "fumehood.backends.http_connection": {"httpx2", "websockets"},
 }

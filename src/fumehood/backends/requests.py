@@ -15,6 +15,7 @@ from fumehood.backends.tool_requests import DEFAULT_TOOL_CALLS, ToolSpec, check_
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Limits, check_seconds
 from fumehood.models import PtySize, TimeoutAction, Truncation
+from fumehood.network import Network
 from fumehood.templates.template import MAX_TEMPLATE_NAME_BYTES, Template
 
 # PATH_MAX of Linux, limits.h.
@@ -43,6 +44,7 @@ class SandboxSpec:
         owner: For whom a server keeps it.
         on_timeout: What happens when its time is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it.
+        network: What it may reach.
     """
 
     template: str | Template = "default"
@@ -55,6 +57,7 @@ class SandboxSpec:
     owner: str = ""
     on_timeout: TimeoutAction = "kill"
     auto_resume: bool = False
+    network: Network = field(default_factory=Network)
 
     def __post_init__(self) -> None:
         if not isinstance(self.template, Template):
@@ -73,6 +76,9 @@ class SandboxSpec:
 
         if not isinstance(self.limits, Limits):
             raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")
+
+        if not isinstance(self.network, Network):
+            raise InvalidArgumentError(field="network", value=self.network, allowed="a Network")
 
     @property
     def template_name(self) -> str:

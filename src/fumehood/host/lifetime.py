@@ -53,12 +53,13 @@ class Lifetime:
             started_at=self._started_at,
             ends_at=self._ends_at(),
             limits=spec.limits,
-            isolation=sandbox.guest.isolation,
+            isolation=sandbox.egress.describe(sandbox.guest.isolation),
             idle_timeout_seconds=spec.idle_timeout_seconds,
             metadata=spec.metadata,
             owner=spec.owner,
             on_timeout=spec.on_timeout,
             auto_resume=spec.auto_resume,
+            network=sandbox.egress.network,
         )
 
     def set_timeout(self, timeout_seconds: float | None) -> None:

@@ -158,3 +158,8 @@ def _moment(seconds: float) -> datetime | None:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None
+
+
+async def one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
+    """Yields content that is at hand, as `LiveFiles.write` takes it."""
+    yield content

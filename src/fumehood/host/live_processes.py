@@ -11,7 +11,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from fumehood.backends.requests import (
@@ -62,11 +62,15 @@ class LiveProcesses:
         self._ask = ask
         self._clock = clock
         self._limits = limits
-        self._envs = envs
+        self._envs = dict(envs)
         self._all: dict[int, _Process] = {}
         # Ends that were reported before the reply to their start was looked at.
         self._early_exits: dict[int, int] = {}
         self._starting = 0
+
+    def add_envs(self, envs: Mapping[str, str]) -> None:
+        """Adds to the environment of those that are started from now on."""
+        self._envs.update(envs)
 
     async def start(self, spec: ProcessSpec) -> ProcessInfo:
         """Starts a command."""

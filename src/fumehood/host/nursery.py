@@ -14,11 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fumehood.backends.requests import SandboxSpec
+from fumehood.egress.gateway import Route
+from fumehood.egress.preparing import prepare_route
 from fumehood.errors import CapacityError, SandboxError, SandboxStartError, TemplateError
 from fumehood.host.admission import Admission
 from fumehood.host.live_sandbox import Birth, LiveSandbox
 from fumehood.host.pool import Pool
 from fumehood.limits import Limits
+from fumehood.network import Network
 from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.templates.template import Template
@@ -133,14 +136,17 @@ class Nursery:
         if isinstance(spec.template, Template):
             self.define(spec.template)
 
+        route = await prepare_route(spec.network)
         started = await self._started(spec.template_name)
         pooled = started.pool.take() if _fits_the_pool(spec.limits, started) else None
 
-        if pooled is not None and await self._adopted(pooled, _envs(started, spec), spec.limits):
-            return pooled
+        if pooled is not None and await self._adopted(pooled, _envs(started, spec, route), spec.limits):
+            return await _with_network(pooled, route)
 
         try:
-            return await self._make(started, spec.limits, _envs(started, spec))
+            return await _with_network(
+                await self._make(started, spec.limits, _envs(started, spec, route)), route
+            )
         except CapacityError:
             raise
         except SandboxStartError:
@@ -153,7 +159,7 @@ class Nursery:
             self.define(spec.template)
 
         started = await self._started(spec.template_name)
-        return await self._make(started, spec.limits, _envs(started, spec))
+        return await _with_network(await self._make(started, spec.limits, _envs(started, spec, route)), route)
 
     async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
         """Makes a sandbox of the pool its user's; false if it has died there."""
@@ -256,8 +262,22 @@ def _is_over(task: asyncio.Task[_Started]) -> bool:
     return task.cancelled() or task.exception() is not None or task.result().spawner.ended.done()
 
 
-def _envs(started: _Started, spec: SandboxSpec) -> dict[str, str]:
-    return {**started.spawner.guest_envs, **spec.envs}
+async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
+    """Gives a sandbox that nobody has yet its way out."""
+    if route.network == Network():
+        return sandbox
+
+    try:
+        await sandbox.use_route(route)
+    except BaseException:
+        sandbox.end("killed")
+        raise
+
+    return sandbox
+
+
+def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
+    return {**started.spawner.guest_envs, **route.envs, **spec.envs}
 
 
 def _exhausted(error: OSError) -> SandboxStartError:

@@ -15,6 +15,7 @@ import fumehood_guest
 import fumehood_jail
 import fumehood_wire
 from fumehood.templates.environment import Environment
+from fumehood_guest import egress
 
 GUEST_PACKAGES = "/opt/fumehood"
 # Where `fumehood_guest.home` looks for what it gives to each sandbox.
@@ -49,6 +50,10 @@ _FONTS = """<?xml version="1.0"?>
   <cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 """
+
+# Init listens there in every sandbox, so that what is set here never changes, and a sandbox without network says so.
+_PROXY = f"http://127.0.0.1:{egress.PORT}"
+_NOT_BY_PROXY = "localhost,127.0.0.1,::1,fumehood"
 
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
@@ -115,6 +120,11 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         "PIP_NO_CACHE_DIR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        envs[name] = envs[name.upper()] = _PROXY
+
+    envs["no_proxy"] = envs["NO_PROXY"] = _NOT_BY_PROXY
 
     if environment.shared_library and not environment.base_prefix.startswith("/usr"):
         envs["LD_LIBRARY_PATH"] = f"{_INTERPRETER_ROOT}/lib"

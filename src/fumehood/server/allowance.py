@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import SandboxSpec
 from fumehood.execution import Execution
+from fumehood.network import NETWORK_LEVELS, Network, lists_only
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import QuotaError
+from fumehood.service_errors import NetworkForbiddenError, QuotaError
 from fumehood.storage.usage import UsageLedger
 
 _RETRY_SECONDS = 1.0
@@ -56,7 +57,21 @@ class Allowance:
             QuotaError: It asks for more than the key may have.
         """
         self.principal.policy.check_limits(spec.limits)
+        self.check_network(spec.network)
         return replace(spec, timeout_seconds=self.bounded_seconds(spec.timeout_seconds))
+
+    def check_network(self, network: Network) -> None:
+        """Raises NetworkForbiddenError when a sandbox of this caller may not be given such a network."""
+        levels = [self.settings.max_network, self.principal.policy.max_network or NETWORK_LEVELS[-1]]
+        allowed = min(levels, key=NETWORK_LEVELS.index)
+
+        if NETWORK_LEVELS.index(network.level) > NETWORK_LEVELS.index(allowed):
+            raise NetworkForbiddenError(asked=network.level, allowed=allowed)
+
+        rule = lists_only(network, self.settings.private_networks)
+
+        if rule is not None:
+            raise NetworkForbiddenError(asked=rule, allowed="addresses that are public")
 
     def bounded_seconds(self, timeout_seconds: float | None) -> float | None:
         """Returns a lifetime: the one that was asked for, within the server's longest; None is no end."""

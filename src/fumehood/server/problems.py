@@ -33,6 +33,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "invalid_argument": 422,
     "unauthenticated": 401,
     "forbidden": 403,
+    "network_forbidden": 403,
     "quota": 429,
     "overloaded": 503,
     "server_ending": 503,

@@ -57,7 +57,9 @@ class ServerSettings:
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
     )
     max_network: str = setting("most network that a sandbox may be given: none, listed or internet", "none")
-    private_networks: tuple[str, ...] = setting("addresses that are not public and may be listed all the same", ())
+    private_networks: tuple[str, ...] = setting(
+        "addresses that are not public and may be listed all the same", ()
+    )
     max_body_bytes: int = setting("largest request body but for uploads of files", 64 * MIB, 1024, 1 << 40)
     max_upload_bytes: int = setting("largest file that may be uploaded", 1 << 30, 1024, 1 << 50)
     drain_seconds: float = setting(

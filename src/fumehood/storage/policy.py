@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import BOUNDS, Bound, Limits
+from fumehood.network import NETWORK_LEVELS
 from fumehood.service_errors import QuotaError
 
 SCOPES = frozenset({"execute", "sandboxes", "keys"})
@@ -39,6 +40,7 @@ class KeyPolicy:
             pass it.
         max_limits: Upper bounds of a sandbox's limits, by the names of the fields of `Limits`.
         expires_at: When the key ends, in seconds since 1970.
+        max_network: The most network that a sandbox may be given: none, listed or internet.
     """
 
     max_sandboxes: int | None = None
@@ -47,8 +49,14 @@ class KeyPolicy:
     cpu_seconds_per_day: float | None = None
     max_limits: Mapping[str, float] = field(default_factory=dict)
     expires_at: float | None = None
+    max_network: str | None = None
 
     def __post_init__(self) -> None:
+        if self.max_network not in (None, *NETWORK_LEVELS):
+            raise InvalidArgumentError(
+                field="max_network", value=self.max_network, allowed=f"{', '.join(NETWORK_LEVELS)}, or None"
+            )
+
         for name, bound in _QUOTAS.items():
             bound.check(name, getattr(self, name))
 
@@ -94,6 +102,7 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
 def as_json(scopes: frozenset[str], policy: KeyPolicy) -> str:
     """Return both as they are stored."""
     values = {name: getattr(policy, name) for name in _QUOTAS}
+    values["max_network"] = policy.max_network
     return json.dumps({"scopes": sorted(scopes), **values, "max_limits": dict(policy.max_limits)})
 
 

@@ -13,6 +13,7 @@ from fumehood.server.routes import (
     files,
     keys,
     meta,
+    network,
     ports,
     pty,
     sandboxes,
@@ -31,5 +32,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     pty.router,
     keys.router,
     ports.router,
+    network.router,
     meta.router,
 )

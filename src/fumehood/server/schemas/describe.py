@@ -11,7 +11,7 @@ import dataclasses
 import re
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -69,7 +69,7 @@ def _type_of(hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         return Union[tuple(_type_of(part) for part in parts)]  # noqa: UP007 - made at run time
 
-    if origin in (tuple, list):
+    if origin in (tuple, list, Sequence):
         return list[_type_of(parts[0])]  # type: ignore[misc]
 
     if origin is not None and issubclass(origin, Mapping):

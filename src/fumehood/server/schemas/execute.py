@@ -18,6 +18,7 @@ from fumehood.limits import MIB
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, GuestPath, Name
+from fumehood.server.schemas.network import NetworkField, network_of
 from fumehood.server.schemas.sandboxes import NewLimits
 
 _MAX_FILES = 1000
@@ -76,12 +77,19 @@ class ExecuteBody(Body):
     )
     limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
     strict: bool = Field(default=False, description="Refuse to run when a layer of isolation is missing.")
+    network: NetworkField = Field(
+        default="none", description="What it may reach, within what the server and the key allow."
+    )
 
     def request(self) -> StatelessRequest:
         """Returns it as the port knows it."""
         return StatelessRequest(
             spec=SandboxSpec(
-                template=self.template, limits=self.limits.limits(), envs=self.envs, strict=self.strict
+                template=self.template,
+                limits=self.limits.limits(),
+                envs=self.envs,
+                strict=self.strict,
+                network=network_of(self.network),
             ),
             code=ExecuteRequest(code=self.code, language=self.language, wall_seconds=self.timeout_seconds),
             stdin=self.stdin,

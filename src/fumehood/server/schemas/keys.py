@@ -6,10 +6,11 @@ Runs in the server process. A key is described without its token; only the answe
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import BaseModel, Field
 
+from fumehood.network import NetworkLevel
 from fumehood.server.schemas.fields import Body
 from fumehood.storage.keys import KeyRecord, NewKey
 from fumehood.storage.policy import KeyPolicy
@@ -33,6 +34,9 @@ class Policy(Body):
         default_factory=dict, max_length=32, description="Upper bounds of a sandbox's limits, by their names."
     )
     expires_at: datetime | None = Field(default=None, description="When the key ends.")
+    max_network: NetworkLevel | None = Field(
+        default=None, description="The most network that its sandboxes may be given; null: the server's."
+    )
 
     def policy(self) -> KeyPolicy:
         """Returns it as the storage knows it."""
@@ -83,6 +87,7 @@ class Key(BaseModel):
                 cpu_seconds_per_day=policy.cpu_seconds_per_day,
                 max_limits=dict(policy.max_limits),
                 expires_at=_time(policy.expires_at),
+                max_network=cast("NetworkLevel | None", policy.max_network),
             ),
             created_at=datetime.fromtimestamp(record.created_at, UTC),
             revoked_at=_time(record.revoked_at),

@@ -14,6 +14,7 @@ from fumehood.limits import BOUNDS, Limits
 from fumehood.models import Metrics, SandboxInfo, SandboxState, TimeoutAction
 from fumehood.server.schemas.describe import described_fields, model_of
 from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
+from fumehood.server.schemas.network import NetworkField, network_of
 
 _WORDS = described_fields(Limits)
 _DEFAULTS = Limits()
@@ -68,6 +69,9 @@ class NewSandbox(Body):
     strict: bool = Field(
         False, description="Refuse to start when a layer of isolation is missing or degraded."
     )
+    network: NetworkField = Field(
+        "none", description="What it may reach, within what the server and the key allow."
+    )
 
     def spec(self) -> SandboxSpec:
         """Returns the request of the port."""
@@ -81,6 +85,7 @@ class NewSandbox(Body):
             strict=self.strict,
             on_timeout=self.on_timeout,
             auto_resume=self.auto_resume,
+            network=network_of(self.network),
         )
 
 

@@ -1,0 +1,129 @@
+"""The way out of one sandbox: its policy, what it has used, and the connections that are under way.
+
+Runs in the host process, on the engine's loop. Each connection of the guest is a passage of its own; here is what they
+have in common. A change of the policy ends those that it would not let through any more.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fumehood.egress.dialling import Resolver
+from fumehood.egress.interception import Authority
+from fumehood.egress.journal import Journal
+from fumehood.egress.names import Address, Target
+from fumehood.egress.passage import Passage, PassageLimits
+from fumehood.egress.policy import Policy, RefusedError
+from fumehood.network import EgressRecord, Network, SecretPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A network as the host will carry it out.
+
+    Attributes:
+        network: As its owner wrote it.
+        more_rules: Rules that its presets stand for.
+        secrets: Headers by the place that they go to.
+        authority: Who vouches inside the sandbox for places that secrets go to over TLS.
+        envs: What programs inside need to know of it.
+        bundle: The certificates that they are to trust; None: those of the system.
+    """
+
+    network: Network
+    more_rules: Sequence[str] = ()
+    secrets: Mapping[SecretPlace, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    authority: Authority | None = field(default=None, repr=False)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    bundle: bytes | None = field(default=None, repr=False)
+
+
+class Gateway:
+    """The way out of one sandbox.
+
+    Args:
+        sandbox_id: Whose.
+        limits: How long and how much.
+    """
+
+    def __init__(self, sandbox_id: str, limits: PassageLimits | None = None) -> None:
+        self.limits = limits or PassageLimits()
+        self.journal = Journal(sandbox_id)
+        self.resolver = Resolver()
+        self.route = Route(network=Network())
+        self.policy = Policy(self.route.network)
+        self._passages: set[Passage] = set()
+        self._bytes_left = self.route.network.max_bytes
+        self._bytes_moved = 0
+        self._trust: ssl.SSLContext | None = None
+
+    @property
+    def records(self) -> tuple[EgressRecord, ...]:
+        """What was decided, the oldest first."""
+        return self.journal.records
+
+    def use(self, route: Route) -> None:
+        """Decides by this from now on, also about what is under way."""
+        self.route = route
+        self.policy = Policy(route.network, route.more_rules)
+        self._bytes_left = route.network.max_bytes - self._bytes_moved
+
+        for passage in list(self._passages):
+            passage.judge_again()
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Serves one connection of the guest to its end, and closes it."""
+        passage = Passage(self, sock)
+        self._passages.add(passage)
+        try:
+            await passage.run()
+        finally:
+            self._passages.discard(passage)
+            sock.close()
+
+    def count(self, byte_count: int) -> None:
+        """Takes note of bytes that went through.
+
+        Raises:
+            RefusedError: They were the last ones that the policy allows.
+        """
+        self._bytes_moved += byte_count
+        self._bytes_left -= byte_count
+        self.check_budget()
+
+    def check_budget(self) -> None:
+        """Raises RefusedError when the policy allows no more bytes."""
+        if self._bytes_left <= 0:
+            allowed = self.route.network.max_bytes
+            raise RefusedError(f"this sandbox has moved all of the {allowed} bytes that its network allows")
+
+    async def addresses_of(self, target: Target) -> list[Address]:
+        """Returns the addresses behind an admitted target, each of which was checked.
+
+        Raises:
+            RefusedError: One of them must not be dialled; then none is.
+            UnreachableError: There is none.
+        """
+        known = target.address or self.policy.known_address(target.host)
+        found = [known] if known is not None else await self.resolver.look_up(target.host)
+
+        for address in found:
+            self.policy.admit_address(target, address)
+
+        return found
+
+    def trust(self) -> ssl.SSLContext:
+        """Returns whom this machine trusts, for connections that the proxy itself encrypts."""
+        if self._trust is None:
+            self._trust = ssl.create_default_context()
+            self._trust.set_alpn_protocols(["http/1.1"])
+
+        return self._trust
+
+    def abort(self) -> None:
+        """Ends all that is under way."""
+        for passage in list(self._passages):
+            passage.abort()

@@ -1,0 +1,230 @@
+"""The head of a request to the proxy: read strictly, and written anew for whoever is asked.
+
+Runs in the host process and only computes. What two readers could understand differently is refused and not repaired:
+line ends without a carriage return, folded lines, lengths that contradict one another, a Host that is not the target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fumehood.egress.names import Target, TargetError, read_authority
+
+MAX_HEAD_BYTES = 1 << 16
+HEAD_END = b"\r\n\r\n"
+_MAX_HEADERS = 200
+_TOKEN = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])" % _TOKEN)
+_HEADER_LINE = re.compile(rb"(%s):[ \t]*([\x20-\x7e\x80-\xff\t]*)" % _TOKEN)
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_METHOD = re.compile(r"[A-Za-z]{1,20}")
+# Between us and one neighbour only (RFC 9110, section 7.6.1), and what would change the protocol under our hands.
+_HOP_BY_HOP = {
+    "connection",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+
+
+class HeadError(ValueError):
+    """The request cannot be understood in one way only."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """The head of one request.
+
+    Attributes:
+        method: Its method.
+        target: What it asks for, as it was written.
+        headers: Names in lower case, and values.
+        body_bytes: The length of its body; None: it comes in chunks.
+        expects_continue: Whether the client waits for a word before it sends the body.
+    """
+
+    method: str
+    target: str
+    headers: tuple[tuple[str, bytes], ...] = field(repr=False)
+    body_bytes: int | None
+    expects_continue: bool
+
+    def hosts(self) -> list[str]:
+        """Returns the values of its Host headers."""
+        return [value.decode("latin-1") for name, value in self.headers if name == "host"]
+
+
+def read_request_head(data: bytes) -> RequestHead:
+    """Returns the head in `data`, which ends with the empty line.
+
+    Raises:
+        HeadError: It is none, or can be understood in more than one way.
+    """
+    lines = data.removesuffix(HEAD_END).split(b"\r\n")
+    first = _REQUEST_LINE.fullmatch(lines[0])
+
+    if first is None or not _METHOD.fullmatch(first[1].decode("ascii")):
+        raise HeadError("the request line is malformed")
+
+    if len(lines) > _MAX_HEADERS:
+        raise HeadError(f"more than {_MAX_HEADERS} headers")
+
+    headers = tuple(_read_header(line) for line in lines[1:])
+    named: dict[str, list[bytes]] = {}
+
+    for name, value in headers:
+        named.setdefault(name, []).append(value)
+
+    if len(named.get("host", ())) > 1:
+        raise HeadError("more than one Host header")
+
+    return RequestHead(
+        method=first[1].decode("ascii"),
+        target=first[2].decode("ascii"),
+        headers=headers,
+        body_bytes=_body_bytes(named, is_old=first[3] == b"0"),
+        expects_continue=_expects_continue(named),
+    )
+
+
+def target_of_absolute(head: RequestHead) -> tuple[Target, str]:
+    """Returns whom a request in absolute form is for, and the path to ask for there.
+
+    Raises:
+        HeadError: The form is another one, or its Host header says something else.
+    """
+    if not head.target.startswith("http://"):
+        if head.target.startswith("/"):
+            raise HeadError("this is a proxy and no web server: ask for http://NAME/, or CONNECT NAME:PORT")
+
+        raise HeadError("only http:// is asked for in this form; for https, CONNECT NAME:443")
+
+    if "#" in head.target or "\\" in head.target:
+        raise HeadError("the address has a fragment or a backslash")
+
+    authority, slash, rest = head.target.removeprefix("http://").partition("/")
+
+    if "?" in authority:
+        raise HeadError("a path is missing before the question mark")
+
+    target = _read_target(authority, 80)
+    check_host(head, target, 80)
+    return target, f"{slash}{rest}" or "/"
+
+
+def check_host(head: RequestHead, target: Target, default_port: int) -> None:
+    """Holds the Host header, where there is one, against the target.
+
+    Raises:
+        HeadError: It names another host or port.
+    """
+    for text in head.hosts():
+        if _read_target(text, default_port) != target:
+            raise HeadError(f"the Host header does not name {target.authority}, to which this request goes")
+
+
+def path_of_origin(head: RequestHead) -> str:
+    """Returns the path of a request in origin form, as a server is asked.
+
+    Raises:
+        HeadError: The form is another one, or no Host is named.
+    """
+    if not head.target.startswith("/") or "#" in head.target:
+        raise HeadError("inside of a tunnel only a path is asked for")
+
+    if not head.hosts():
+        raise HeadError("the Host header is missing")
+
+    return head.target
+
+
+def write_request_head(
+    head: RequestHead, target: Target, path: str, default_port: int, injected: Mapping[str, str]
+) -> bytes:
+    """Returns the head as the server gets it: for this one request, with secrets in place of what the guest sent.
+
+    Args:
+        head: What the guest sent.
+        target: Whom it is for.
+        path: What is asked for there.
+        default_port: The port that Host need not name.
+        injected: Headers that the policy adds.
+    """
+    host = target.bracketed if target.port == default_port else target.authority
+    replaced = {name.lower() for name in injected} | {"host"}
+    lines = [f"{head.method} {path} HTTP/1.1", f"Host: {host}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in injected.items()]
+
+    if head.body_bytes is None:
+        lines.append("Transfer-Encoding: chunked")
+
+    raw = [line.encode("latin-1") for line in lines]
+    raw += [b"%s: %s" % (name.encode(), value) for name, value in _passed_on(head) if name not in replaced]
+    return b"\r\n".join(raw) + HEAD_END
+
+
+def _passed_on(head: RequestHead) -> Iterable[tuple[str, bytes]]:
+    named: set[str] = set()
+
+    for name, value in head.headers:
+        if name == "connection":
+            named.update(part.strip().lower() for part in value.decode("latin-1").split(","))
+
+    # Where the body ends must be known to whoever is asked, whatever the guest calls a matter of this hop.
+    dropped = _HOP_BY_HOP | (named - {"content-length"})
+    return [(name, value) for name, value in head.headers if name not in dropped]
+
+
+def _read_header(line: bytes) -> tuple[str, bytes]:
+    match = _HEADER_LINE.fullmatch(line)
+
+    if match is None:
+        raise HeadError("a header line is malformed")
+
+    return match[1].decode("ascii").lower(), match[2].rstrip(b" \t")
+
+
+def _body_bytes(named: Mapping[str, list[bytes]], is_old: bool) -> int | None:
+    lengths, encodings = named.get("content-length", []), named.get("transfer-encoding", [])
+
+    if lengths and encodings:
+        raise HeadError("both Content-Length and Transfer-Encoding")
+
+    if encodings:
+        if [value.lower() for value in encodings] != [b"chunked"] or is_old:
+            raise HeadError("a Transfer-Encoding other than chunked")
+
+        return None
+
+    if not lengths:
+        return 0
+
+    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+        raise HeadError("a Content-Length that is no number, or more than one")
+
+    return int(lengths[0])
+
+
+def _expects_continue(named: Mapping[str, list[bytes]]) -> bool:
+    expected = named.get("expect", [])
+
+    if expected and [value.lower() for value in expected] != [b"100-continue"]:
+        raise HeadError("an expectation other than 100-continue")
+
+    return bool(expected)
+
+
+def _read_target(text: str, default_port: int) -> Target:
+    try:
+        return read_authority(text, default_port)
+    except TargetError as error:
+        raise HeadError(f"the host that is asked for is {error}") from None

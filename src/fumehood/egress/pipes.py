@@ -1,0 +1,243 @@
+"""Streams of bytes that the proxy stands between, and the reader that takes them in by bounded pieces.
+
+Runs in the host process, on the engine's loop. Nothing is read ahead: what one side does not take is not asked of the
+other, so that no guest and no server fills the host's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from abc import ABC, abstractmethod
+
+PIECE_BYTES = 1 << 16
+
+
+class PipeEndError(EOFError):
+    """The stream ended, or broke, before what was needed had come."""
+
+
+class TooLongError(ValueError):
+    """What should be short is not."""
+
+
+class Pipe(ABC):
+    """One end of a connection."""
+
+    @abstractmethod
+    async def receive(self) -> bytes:
+        """Returns what has arrived, at most one piece; b"" at the end, whether it was a good one or not."""
+
+    @abstractmethod
+    async def send(self, data: bytes) -> None:
+        """Sends bytes, and waits while the other side does not take them.
+
+        Raises:
+            PipeEndError: It takes no more.
+        """
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Sends no more."""
+
+
+class SocketPipe(Pipe):
+    """A socket that never blocks; whoever made the pipe closes it.
+
+    Args:
+        sock: The socket.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+
+    async def receive(self) -> bytes:
+        """Returns what has arrived; see `Pipe`."""
+        try:
+            return await self._loop.sock_recv(self._sock, PIECE_BYTES)
+        except OSError:
+            return b""
+
+    async def send(self, data: bytes) -> None:
+        """Sends bytes; see `Pipe`."""
+        try:
+            await self._loop.sock_sendall(self._sock, data)
+        except OSError:
+            raise PipeEndError from None
+
+    async def end(self) -> None:
+        """Sends no more; see `Pipe`."""
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # the other side was faster
+
+    def close(self) -> None:
+        """Closes the socket; nobody may be waiting at it."""
+        self._sock.close()
+
+
+class TlsPipe(Pipe):
+    """TLS over another pipe, in either role.
+
+    Args:
+        under: What carries it.
+        context: Keys and rules.
+        server_name: Whose certificate is expected; None: this is the server's side.
+        received: What has been read of `under` before.
+    """
+
+    def __init__(
+        self, under: Pipe, context: ssl.SSLContext, server_name: str | None, received: bytes = b""
+    ) -> None:
+        self._under = under
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._incoming.write(received)
+        self._sending = asyncio.Lock()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+
+    async def shake_hands(self) -> None:
+        """Agrees on keys.
+
+        Raises:
+            ssl.SSLError: The two do not agree, or the certificate is not to be trusted.
+            PipeEndError: The other side has gone.
+        """
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+
+                if not await self._fill():
+                    raise PipeEndError from None
+            except ssl.SSLError:
+                # The other side is to hear why.
+                await self._flush()
+                raise
+            else:
+                await self._flush()
+                return
+
+    async def receive(self) -> bytes:
+        """Returns what has arrived; see `Pipe`."""
+        while True:
+            try:
+                return self._tls.read(PIECE_BYTES)
+            except ssl.SSLWantReadError:
+                await self._flush()
+
+                if not await self._fill():
+                    return b""
+            except ssl.SSLError:
+                return b""
+
+    async def send(self, data: bytes) -> None:
+        """Sends bytes; see `Pipe`."""
+        try:
+            self._tls.write(data)
+        except ssl.SSLError:
+            raise PipeEndError from None
+
+        await self._flush()
+
+    async def end(self) -> None:
+        """Sends no more; see `Pipe`."""
+        try:
+            self._tls.unwrap()
+        except ssl.SSLError:
+            pass  # it waits for the other side's word, which nobody needs
+
+        try:
+            await self._flush()
+        except PipeEndError:
+            return
+
+        await self._under.end()
+
+    async def _fill(self) -> bool:
+        data = await self._under.receive()
+        self._incoming.write(data)
+        return bool(data)
+
+    async def _flush(self) -> None:
+        # Both directions may have something to send, and its order matters.
+        async with self._sending:
+            if data := self._outgoing.read():
+                await self._under.send(data)
+
+
+class Incoming:
+    """What comes out of a pipe, taken by pieces that are known to be bounded.
+
+    Args:
+        pipe: Where it comes from.
+        received: What has been read before.
+    """
+
+    def __init__(self, pipe: Pipe, received: bytes = b"") -> None:
+        self._pipe = pipe
+        self._held = bytearray(received)
+
+    @property
+    def held(self) -> bytes:
+        """What has been read and not been taken."""
+        return bytes(self._held)
+
+    async def more(self) -> bool:
+        """Waits for more to be held; false at the end."""
+        data = await self._pipe.receive()
+        self._held += data
+        return bool(data)
+
+    async def take(self, count: int) -> bytes:
+        """Takes exactly so many bytes.
+
+        Raises:
+            PipeEndError: The stream ends before.
+        """
+        while len(self._held) < count:
+            if not await self.more():
+                raise PipeEndError
+
+        return self._cut(count)
+
+    async def take_through(self, mark: bytes, max_bytes: int) -> bytes:
+        """Takes all bytes up to and with `mark`.
+
+        Raises:
+            PipeEndError: The stream ends before.
+            TooLongError: They are more than `max_bytes`.
+        """
+        searched = 0
+
+        while (at := self._held.find(mark, searched)) < 0:
+            searched = max(0, len(self._held) - len(mark) + 1)
+
+            if len(self._held) > max_bytes:
+                raise TooLongError
+
+            if not await self.more():
+                raise PipeEndError
+
+        if at + len(mark) > max_bytes:
+            raise TooLongError
+
+        return self._cut(at + len(mark))
+
+    async def take_some(self, max_bytes: int) -> bytes:
+        """Takes what there is, at most so many bytes; b"" at the end."""
+        if not self._held and not await self.more():
+            return b""
+
+        return self._cut(min(max_bytes, len(self._held)))
+
+    def _cut(self, count: int) -> bytes:
+        data = bytes(self._held[:count])
+        del self._held[:count]
+        return data

@@ -1,0 +1,143 @@
+"""A network policy that decides: first on what was asked for, then on every address that stands behind it.
+
+Runs in the host process and only computes. What no rule allows is denied, and a denial wins over everything. Nothing
+here looks a name up; whoever does asks first, so that a name which is not allowed never leaves the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fumehood.egress.addresses import is_guarded, is_never_dialled, is_public
+from fumehood.egress.names import Address, Target, read_address
+from fumehood.egress.rules import USUAL_PORTS, Rule, read_rule
+from fumehood.network import Network
+
+_NO_NETWORK = "this sandbox has no network; make it with network=Network(allow=[...]) or network='internet'"
+# Names that mean something in a private place only: under "everything public" they are not asked for.
+_PRIVATE_NAMES = (
+    "alt",
+    "arpa",
+    "corp",
+    "home",
+    "internal",
+    "intranet",
+    "lan",
+    "local",
+    "localhost",
+    "onion",
+    "test",
+)
+_INTERNET = "internet"
+
+
+class RefusedError(Exception):
+    """The policy does not allow it.
+
+    Attributes:
+        reason: Why, in words that the guest may read.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Policy:
+    """What one sandbox may reach.
+
+    Args:
+        network: As its owner wrote it.
+        more_rules: Rules that its presets stand for.
+    """
+
+    def __init__(self, network: Network, more_rules: Sequence[str] = ()) -> None:
+        presets = tuple(read_rule("network.presets", text) for text in more_rules)
+        self._allow = (*network.rules("allow"), *presets)
+        self._deny = network.rules("deny")
+        self._internet = network.internet
+        self._hosts = {name: read_address(address) for name, address in network.hosts.items()}
+
+    @property
+    def allows_hidden_names(self) -> bool:
+        """Whether a TLS client may hide the name that it asks for: only where no name is refused."""
+        return self._internet and not any(rule.name for rule in self._deny)
+
+    def admit(self, target: Target) -> str:
+        """Returns the rule that allows a target, before anything is looked up.
+
+        Raises:
+            RefusedError: None does.
+        """
+        self._check_denials(target)
+        rule = self._rule_for(target)
+
+        if rule is not None:
+            return rule.text
+
+        if self._internet and self._is_of_the_internet(target):
+            return _INTERNET
+
+        if not self._allow and not self._internet:
+            raise RefusedError(_NO_NETWORK)
+
+        raise RefusedError(f"{target.authority} is not allowed by this sandbox's network policy")
+
+    def admit_address(self, target: Target, address: Address) -> None:
+        """Checks one of the addresses behind an admitted target.
+
+        Raises:
+            RefusedError: It must not be dialled.
+        """
+        if is_never_dialled(address):
+            raise RefusedError(f"{target.authority} leads to {address}, which is nobody's address")
+
+        if any(rule.fits_address(address) and rule.denies_port(target.port) for rule in self._deny):
+            raise RefusedError(f"{target.authority} leads to {address}, which is denied")
+
+        listed = [
+            rule for rule in self._allow if rule.fits_address(address) and rule.allows_port(target.port)
+        ]
+
+        if is_guarded(address):
+            if not any(rule.is_one_address for rule in listed):
+                raise RefusedError(
+                    f"{target.authority} leads to {address}, which no rule names alone: it belongs to this machine, "
+                    "to its neighbours or to a metadata service"
+                )
+        elif not is_public(address) and not listed:
+            raise RefusedError(f"{target.authority} leads to {address}, which is not public and not listed")
+
+    def known_address(self, name: str) -> Address | None:
+        """Returns the address that the policy itself gives to a name."""
+        return self._hosts.get(name)
+
+    def _check_denials(self, target: Target) -> None:
+        for rule in self._deny:
+            fits = (
+                rule.fits_name(target.host) if target.address is None else rule.fits_address(target.address)
+            )
+
+            if fits and rule.denies_port(target.port):
+                raise RefusedError(f"{target.authority} is denied by the rule {rule.text!r}")
+
+    def _rule_for(self, target: Target) -> Rule | None:
+        for rule in self._allow:
+            fits = (
+                rule.fits_name(target.host) if target.address is None else rule.fits_address(target.address)
+            )
+
+            if fits and rule.allows_port(target.port):
+                return rule
+
+        return None
+
+    def _is_of_the_internet(self, target: Target) -> bool:
+        if target.port not in USUAL_PORTS:
+            return False
+
+        if target.address is not None:
+            return True
+
+        _, dot, last = target.host.rpartition(".")
+        return bool(dot) and last not in _PRIVATE_NAMES

@@ -1,0 +1,135 @@
+"""Presets: bundles of rules that are known where the sandbox lives, such as the package index of its host.
+
+Runs in the host process. What is looked up is the host's own configuration, by the program that reads it anyway;
+credentials in it stay here.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, urlsplit
+
+from fumehood.egress.names import TargetError, read_authority
+from fumehood.errors import InvalidArgumentError
+
+_PIP_SECONDS = 30
+_PYPI = "https://pypi.org/simple"
+# Where pages of an index lead, when the files lie on another host.
+_FILES_OF = {"pypi.org": "files.pythonhosted.org"}
+_PORTS = {"https": 443, "http": 80}
+
+_asked: dict[tuple[tuple[str, str], ...], PipSettings] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PipSettings:
+    """The package indexes of this machine, as pip has them.
+
+    Attributes:
+        rules: What must be allowed to reach them.
+        envs: What pip inside must know; no credentials.
+    """
+
+    rules: tuple[str, ...]
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+
+async def pip_settings() -> PipSettings:
+    """Returns the settings of this machine's pip; asked once for each environment.
+
+    Raises:
+        InvalidArgumentError: pip cannot be asked, or names an index that is no address of the web.
+    """
+    environment = tuple(sorted((name, text) for name, text in os.environ.items() if name.startswith("PIP_")))
+
+    if environment not in _asked:
+        _asked[environment] = read_pip_settings(await asyncio.to_thread(_ask_pip))
+
+    return _asked[environment]
+
+
+def read_pip_settings(said: str) -> PipSettings:
+    """Returns what `pip config list` says of indexes.
+
+    Args:
+        said: Lines such as `global.index-url='https://...'`; later ones win, as with pip.
+
+    Raises:
+        InvalidArgumentError: An index is no address of the web.
+    """
+    found: dict[str, str] = {}
+
+    for line in said.splitlines():
+        place, equals, text = line.partition("=")
+        section, _, name = place.rpartition(".")
+
+        if equals and section in ("global", "install", "download", ":env:"):
+            found[name] = str(ast.literal_eval(text))
+
+    main = found.get("index-url", _PYPI)
+    extra = found.get("extra-index-url", "").split()
+    parts = [_split(address) for address in (main, *extra)]
+    rules: list[str] = []
+
+    for part in parts:
+        rules.append(f"{_host(part)}:{part.port or _PORTS[part.scheme]}")
+
+        if part.hostname in _FILES_OF:
+            rules.append(f"{_FILES_OF[part.hostname]}:443")
+
+    envs = {"PIP_INDEX_URL": _without_credentials(parts[0])}
+
+    if extra:
+        envs["PIP_EXTRA_INDEX_URL"] = " ".join(map(_without_credentials, parts[1:]))
+
+    if "trusted-host" in found:
+        envs["PIP_TRUSTED_HOST"] = " ".join(found["trusted-host"].split())
+
+    return PipSettings(tuple(dict.fromkeys(rules)), envs)
+
+
+def _ask_pip() -> str:
+    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PIP_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InvalidArgumentError(
+            field="network.presets",
+            value="pip",
+            allowed=f"'pip' where the host has a pip to ask ({type(error).__name__}); list the index with allow=[...]",
+        ) from None
+
+    return done.stdout
+
+
+def _split(address: str) -> SplitResult:
+    parts = urlsplit(address)
+    try:
+        if parts.scheme not in _PORTS or "\\" in address:
+            raise TargetError
+
+        read_authority(_host(parts), parts.port or _PORTS[parts.scheme])
+    except (TargetError, ValueError):
+        raise InvalidArgumentError(
+            field="network.presets",
+            value="pip",
+            allowed="'pip' where the index of the host's own pip has an http or https address",
+        ) from None
+
+    return parts
+
+
+def _host(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
+def _without_credentials(parts: SplitResult) -> str:
+    port = f":{parts.port}" if parts.port else ""
+    return parts._replace(netloc=f"{_host(parts)}{port}").geturl()

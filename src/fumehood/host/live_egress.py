@@ -1,0 +1,144 @@
+"""The way out of one living sandbox: streams for the connections that its init takes in, served by the gateway.
+
+Runs in the host process, on the engine's loop. Init asks by an event; the host makes a pair of sockets, gives init one
+end, and reads and writes the other. How many there are at once and how fast they come is bounded here, whatever the
+sandbox says: what is too much for now waits in the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from fumehood.egress.gateway import Gateway, Route
+from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.sockets import open_pair
+from fumehood.models import Isolation
+from fumehood.network import EgressRecord, Network
+from fumehood_wire.frames import ProtocolError
+
+# Init has the same bound; of those that it has given up the host hears a little later.
+_MAX_PASSAGES = 64
+_MAX_OUTSTANDING = 512
+_PER_SECOND = 50.0
+_AT_ONCE = 100
+
+Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
+
+
+class LiveEgress:
+    """All connections of a sandbox to the outside.
+
+    Args:
+        sandbox_id: Whose.
+        ask: Asks init, without counting as a use of the sandbox.
+        broken: Called when init asks for more than it may.
+    """
+
+    def __init__(self, sandbox_id: str, ask: Ask, broken: Callable[[ProtocolError], None]) -> None:
+        self._ask = ask
+        self._broken = broken
+        self._gateway = Gateway(sandbox_id)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(_MAX_PASSAGES)
+        self._loop = asyncio.get_running_loop()
+        # When the last of those that may come at once would have come, at the pace that is allowed.
+        self._paced_until = 0.0
+
+    @property
+    def route(self) -> Route:
+        """What decides now."""
+        return self._gateway.route
+
+    @property
+    def network(self) -> Network:
+        """The network, fit to be shown."""
+        return self._gateway.route.network.without_secrets()
+
+    @property
+    def records(self) -> tuple[EgressRecord, ...]:
+        """What was decided, the oldest first."""
+        return self._gateway.records
+
+    def use(self, route: Route) -> None:
+        """Decides by this from now on; connections that it would not allow end."""
+        self._gateway.use(route)
+
+    def note_open(self, passage: int) -> None:
+        """Init has taken in a connection."""
+        if len(self._tasks) >= _MAX_OUTSTANDING:
+            self._broken(
+                ProtocolError("order", f"more than {_MAX_OUTSTANDING} connections to the proxy at once")
+            )
+            return
+
+        task = self._loop.create_task(self._serve(passage))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def close(self) -> None:
+        """The sandbox has ended."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def describe(self, isolation: Isolation) -> Isolation:
+        """Returns what isolates the sandbox, with the way out that there is."""
+        level = self._gateway.route.network.level
+
+        if level == "none":
+            return isolation
+
+        layers = tuple(
+            replace(layer, why=f"{layer.why}; the egress proxy is the only way out: {level}")
+            if layer.name == "network"
+            else layer
+            for layer in isolation.layers
+        )
+        return replace(isolation, layers=layers)
+
+    async def _serve(self, passage: int) -> None:
+        await asyncio.sleep(self._pace())
+
+        async with self._room:
+            try:
+                near, far = open_pair()
+            except OSError:
+                # This process has no descriptor left; the guest sees its connection end.
+                await self._drop(passage)
+                return
+
+            try:
+                await self._ask("carry_egress", fds=(far.fileno(),), passage=passage)
+            except (InitError, InitGoneError):
+                near.close()
+                return
+            except BaseException:
+                near.close()
+                raise
+            finally:
+                far.close()
+
+            await self._gateway.serve(near)
+
+    async def _drop(self, passage: int) -> None:
+        try:
+            await self._ask("drop_egress", passage=passage)
+        except (InitError, InitGoneError):
+            return
+
+    def _pace(self) -> float:
+        """How long the next one waits, so that in the long run only so many come in a second."""
+        now = self._loop.time()
+        self._paced_until = max(self._paced_until, now) + 1 / _PER_SECOND
+        return max(0.0, self._paced_until - now - _AT_ONCE / _PER_SECOND)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+
+        # A fault of ours in one connection is one connection's; it is read once, and told by the loop if it is new.
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler(
+                {"message": "a connection of a sandbox failed", "exception": error, "task": task}
+            )

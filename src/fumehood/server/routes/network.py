@@ -1,0 +1,40 @@
+"""The network of a sandbox: changed, and what became of it.
+
+Runs in the server process. Translation only: what a key may ask for is the tenant's backend to say.
+"""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from fumehood.server.auth import CallersBackend
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
+from fumehood.server.schemas.network import EgressLog, NewNetwork
+from fumehood.server.schemas.problem import problems
+from fumehood.server.schemas.sandboxes import SandboxAnswer
+
+router = guarded_router("network", "/v1/sandboxes/{sandbox_id}/network")
+
+
+@router.put(
+    "",
+    summary="Change what a sandbox may reach",
+    response_model=SandboxAnswer,
+    responses=SANDBOX_PROBLEMS | problems(400, 413),
+)
+async def set_network(sandbox_id: SandboxId, body: NewNetwork, backend: CallersBackend) -> Response:
+    """Changes what a sandbox may reach; connections that the new rules would not allow end."""
+    await backend.set_network(sandbox_id, body.network())
+    return answer(await backend.info(sandbox_id))
+
+
+@router.get(
+    "/log",
+    summary="Tell what a sandbox reached and tried to reach",
+    response_model=EgressLog,
+    responses=SANDBOX_PROBLEMS,
+)
+async def egress_log(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Tells the last 1000 connections of a sandbox, paused or not, the oldest first, with the rule that decided."""
+    return items(await backend.egress_log(sandbox_id))
