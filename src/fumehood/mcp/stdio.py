@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -88,7 +89,7 @@ class _Lines:
 
         line = self._buffer[:end].decode("utf-8", "replace")
         del self._buffer[: end + 1]
-        return line
+        return _mended(line)
 
     def _rest(self) -> str:
         if not self._buffer:
@@ -144,6 +145,17 @@ class _Pen:
                 raise anyio.ClosedResourceError from None
 
             del self._waiting[:sent]
+
+
+def _mended(line: str) -> str:
+    """A line without halves of characters, which the SDK would drop without a word: its client would wait for ever."""
+    if "\\ud" not in line and "\\uD" not in line:
+        return line
+
+    try:
+        return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace").decode()
+    except (ValueError, RecursionError):
+        return line
 
 
 async def _when_ready(
