@@ -34,7 +34,11 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
 
 
 @asynccontextmanager
-async def agent_of(server: ScriptedServer, **options: Any) -> AsyncIterator[AsyncAgent]:
+async def agent_of(
+    server: ScriptedServer, *, system_prompt: str | None = "You run Python.", **options: Any
+) -> AsyncIterator[AsyncAgent]:
+    options["system_prompt"] = system_prompt
+
     async with AsyncAgent(**server.arguments, **options) as agent:
         yield agent
 
@@ -53,12 +57,13 @@ def test_a_plain_answer(dialect):
 
     def look(request: Request) -> None:
         assert request.tools == ["run_python"]
-        assert "Python" in request.system
+        assert "Python 3." in request.system
+        assert request.system.endswith("Be brief.")
         assert request.said == [("user", "What is it?")]
 
     async def scene() -> None:
         with ScriptedServer(dialect, Reply(text="It is a fume hood.", check=look)) as server:
-            async with agent_of(server) as agent:
+            async with agent_of(server, system_prompt=None, instructions="Be brief.") as agent:
                 events = await events_of(agent, "What is it?")
 
         answer = events[-1].answer

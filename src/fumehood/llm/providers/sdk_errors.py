@@ -93,7 +93,8 @@ class Speaker:
         names = {kind.__name__ for kind in type(error).__mro__}
         reason = str(getattr(error, "message", "") or error)
 
-        if "APIConnectionError" in names:
+        # One of the SDKs lets errors of its transport pass in the middle of a stream.
+        if "APIConnectionError" in names or sdk in ("httpx2", "httpx"):
             cause = f"{reason} ({error.__cause__})" if error.__cause__ is not None else reason
 
             if self.has_begun:
@@ -104,11 +105,13 @@ class Speaker:
         if isinstance(error, ValueError) and sdk in ("json", "pydantic_core", "builtins", "jiter"):
             return self.unusable(f"it cannot be read: {error}")
 
-        if sdk not in ("openai", "anthropic"):
+        # Raised before any request: no key is there.
+        has_no_key = isinstance(error, TypeError) and "authentication method" in reason
+
+        if sdk not in ("openai", "anthropic") and not has_no_key:
             return error
 
         if "APIError" not in names:
-            # Raised before any request: no key is there.
             return ModelAuthenticationError(provider=self.provider, model=self.model, reason=reason)
 
         return self._translate_status(error, reason)
