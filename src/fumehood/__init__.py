@@ -71,12 +71,14 @@ if TYPE_CHECKING:
         ResultEvent,
         StderrEvent,
         StdoutEvent,
+        ToolCallEvent,
     )
     from fumehood.execution import (
         Execution,
         ExecutionError,
         LogEntry,
         Logs,
+        ToolOutcome,
     )
     from fumehood.filesystem import (
         AsyncFilesystem,
@@ -135,6 +137,7 @@ if TYPE_CHECKING:
     from fumehood.templates.store import TemplateInfo
     from fumehood.templates.template import Template
     from fumehood.templates.verbs import build_template, list_templates, remove_template
+    from fumehood.tools import HostTool, ToolCall, ToolError
 
 __all__ = [
     "ArtifactStore",
@@ -181,6 +184,7 @@ __all__ = [
     "Filesystem",
     "ForbiddenError",
     "FumehoodError",
+    "HostTool",
     "HostUnavailableError",
     "IdempotencyConflictError",
     "InputRequestEvent",
@@ -243,6 +247,10 @@ __all__ = [
     "TemplateError",
     "TemplateInfo",
     "TemplateStoreError",
+    "ToolCall",
+    "ToolCallEvent",
+    "ToolError",
+    "ToolOutcome",
     "Truncation",
     "UnauthenticatedError",
     "UnknownChart",
@@ -278,9 +286,9 @@ _HOMES = {
     """,
     "events": """
         ClearOutputEvent CommEvent ErrorEvent Event ExecutionFinished ExecutionStarted
-        InputRequestEvent ResultEvent StderrEvent StdoutEvent
+        InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
     """,
-    "execution": "Execution ExecutionError LogEntry Logs",
+    "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
     "limits": "Limits Usage",
     "models": """
@@ -304,6 +312,7 @@ _HOMES = {
     "templates.store": "TemplateInfo",
     "templates.template": "Template",
     "templates.verbs": "build_template list_templates remove_template",
+    "tools": "HostTool ToolCall ToolError",
 }
 
 

@@ -300,6 +300,8 @@ class AsyncSandbox:
             timeout=timeout,
             stdin=stdin,
             on_input=on_input,
+            tools=tools,
+            on_tool_call=on_tool_call,
         )
 
         async with aclosing(events):
@@ -333,6 +335,7 @@ class AsyncSandbox:
         on_tool_call: AsyncToolCallback | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run code and give what happens as it happens."""
+        ready, backend = ready_tools(tools), self._lease.backend
         request = ExecuteRequest(
             code=code,
             language=language,
@@ -341,15 +344,21 @@ class AsyncSandbox:
             wall_seconds=timeout,
             allow_input=on_input is not None,
             stdin=stdin,
+            tools=tuple(tool.spec for tool in ready.values()),
         )
+        happening = backend.execute(self.id, request)
 
-        async with aclosing(self._lease.backend.execute(self.id, request)) as events:
+        if ready:
+            runner = ToolRunner(ready, on_tool_call, lambda answer: backend.answer_tool(self.id, answer))
+            happening = runner.follow(happening)
+
+        async with aclosing(happening) as events:
             async for event in events:
                 yield event
 
                 if isinstance(event, InputRequestEvent):
                     answer = await _ask(event, on_input)
-                    await self._lease.backend.answer_input(self.id, answer)
+                    await backend.answer_input(self.id, answer)
 
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context."""

@@ -21,8 +21,10 @@ from fumehood.execution import Execution
 from fumehood.limits import Limits
 from fumehood.network import NetworkChoice
 from fumehood.portal import Turn
-from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback
+from fumehood.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback, ToolCallback
 from fumehood.templates.template import Template
+from fumehood.tool_running import AsyncToolCallback, relay_approval, relay_tools
+from fumehood.tools import Tools
 
 
 async def arun_code(
@@ -42,6 +44,8 @@ async def arun_code(
     on_result: AsyncResultCallback | None = None,
     on_error: AsyncErrorCallback | None = None,
     on_input: AsyncInputCallback | None = None,
+    tools: Tools | None = None,
+    on_tool_call: AsyncToolCallback | None = None,
     url: str | None = None,
     api_key: str | None = None,
     backend: Backend | None = None,
@@ -72,6 +76,8 @@ async def arun_code(
             on_result=on_result,
             on_error=on_error,
             on_input=on_input,
+            tools=tools,
+            on_tool_call=on_tool_call,
         )
     finally:
         # Its end is certain; that the kernel has taken everything back need not be waited for.
@@ -95,6 +101,8 @@ def run_code(
     on_result: ResultCallback | None = None,
     on_error: ErrorCallback | None = None,
     on_input: InputCallback | None = None,
+    tools: Tools | None = None,
+    on_tool_call: ToolCallback | None = None,
     url: str | None = None,
     api_key: str | None = None,
     backend: Backend | None = None,
@@ -122,6 +130,8 @@ def run_code(
         on_result=turn.relay(on_result),
         on_error=turn.relay(on_error),
         on_input=turn.relay(on_input),
+        tools=relay_tools(turn, tools),
+        on_tool_call=relay_approval(turn, on_tool_call),
         url=url,
         api_key=api_key,
         backend=backend,

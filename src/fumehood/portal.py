@@ -3,7 +3,8 @@
 Runs in the host process. One asyncio loop in one daemon thread, started by the first call and stopped at
 exit, does the work of every synchronous verb; a backend may live on the same loop and is then one hop away.
 Code of the user never runs in that thread: callbacks run in the thread that made the call, while it waits.
-A forked child never touches its parent's loop: it starts its own.
+What a caller without a loop has given to be awaited runs on a second loop in a thread of its own, for it may block.
+A forked child never touches its parent's loops: it starts its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -31,10 +32,10 @@ _LAST_CALLS_SECONDS = 1.0
 class Portal:
     """An asyncio loop in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "fumehood-engine") -> None:
         self.loop = asyncio.new_event_loop()
         self._closers: list[Callable[[], Awaitable[object]]] = []
-        self._thread = threading.Thread(target=self._run, name="fumehood-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     @property
@@ -89,6 +90,8 @@ async def _awaited(function: Callable[[], Awaitable[_T]]) -> _T:
 
 _lock = threading.Lock()
 _portal: Portal | None = None
+# For coroutines of the user's.
+_apart: Portal | None = None
 # Portals of parent processes: kept, because finalizing a loop whose thread is not here would touch what
 # the parent still uses.
 _inherited: list[Portal] = []
@@ -105,18 +108,30 @@ def shared_portal() -> Portal:
         return _portal
 
 
+async def awaited_apart(make: Callable[[], Any]) -> Any:
+    """Await what `make()` gives on the loop for callers that have none; cancelling this cancels that."""
+    global _apart
+
+    with _lock:
+        if _apart is None:
+            _apart = Portal("fumehood-callbacks")
+
+        loop = _apart.loop
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(make), loop))
+
+
 def _close_at_exit() -> None:
-    if _portal is not None:
-        _portal.close()
+    for portal in (_portal, _apart):
+        if portal is not None:
+            portal.close()
 
 
 def _forget_in_child() -> None:
-    global _lock, _portal
+    global _apart, _lock, _portal
     _lock = threading.Lock()
-
-    if _portal is not None:
-        _inherited.append(_portal)
-        _portal = None
+    _inherited.extend(portal for portal in (_portal, _apart) if portal is not None)
+    _portal = _apart = None
 
 
 atexit.register(_close_at_exit)

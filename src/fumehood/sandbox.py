@@ -26,11 +26,14 @@ from fumehood.pty import Pty
 from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.templates.template import Template
+from fumehood.tool_running import AsyncToolCallback, relay_approval, relay_tools
+from fumehood.tools import Tools
 
 TextCallback: TypeAlias = Callable[[str], object]
 ResultCallback: TypeAlias = Callable[[Result], object]
 ErrorCallback: TypeAlias = Callable[[ExecutionError], object]
 InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
+ToolCallback: TypeAlias = AsyncToolCallback
 
 
 class Sandbox:
@@ -289,6 +292,8 @@ class Sandbox:
         on_result: ResultCallback | None = None,
         on_error: ErrorCallback | None = None,
         on_input: InputCallback | None = None,
+        tools: Tools | None = None,
+        on_tool_call: ToolCallback | None = None,
     ) -> Execution:
         """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
 
@@ -307,6 +312,10 @@ class Sandbox:
             on_error: Called with the error, if there is one.
             on_input: Called when the code asks for input; returns the line, or None for the end of input.
                 Without it, and without `stdin`, `input()` fails with EOFError.
+            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
+                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
+            on_tool_call: Asked before each call of a tool; False or a text denies it, and the text is what the code
+                sees.
         """
         turn = Turn()
         return turn.call(
@@ -322,6 +331,8 @@ class Sandbox:
             on_result=turn.relay(on_result),
             on_error=turn.relay(on_error),
             on_input=turn.relay(on_input),
+            tools=relay_tools(turn, tools),
+            on_tool_call=relay_approval(turn, on_tool_call),
         )
 
     def stream_code(
@@ -334,6 +345,8 @@ class Sandbox:
         timeout: float | None = None,
         stdin: str | None = None,
         on_input: InputCallback | None = None,
+        tools: Tools | None = None,
+        on_tool_call: ToolCallback | None = None,
     ) -> Iterator[Event]:
         """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
 
@@ -349,6 +362,8 @@ class Sandbox:
                 timeout=timeout,
                 stdin=stdin,
                 on_input=turn.relay(on_input),
+                tools=relay_tools(turn, tools),
+                on_tool_call=relay_approval(turn, on_tool_call),
             )
         )
 
