@@ -1,0 +1,463 @@
+"""Calls of the tool, in real sandboxes: what a model reads, sees and is told, also when things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from fumehood import AsyncSandbox, InvalidArgumentError, Limits, Sandbox
+from fumehood.llm import AsyncCodeInterpreter, CodeInterpreter, ToolCall
+from fumehood.llm.tenure import require_option
+
+FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n"
+
+
+@dataclass
+class Blocking:
+    blocks: bool
+    reason: str = ""
+
+
+@pytest.fixture
+def small() -> Iterator[CodeInterpreter]:
+    """One whose answers are short and whose calls are."""
+    with CodeInterpreter(max_text_chars=1_000, max_images=2, timeout=0.5) as made:
+        yield made
+
+
+def test_state_is_kept_between_calls(interpreter: CodeInterpreter) -> None:
+    """Output, the value of the last expression, and what was defined before."""
+    assert interpreter.run("x = 40\nprint('out')").text == "out"
+    result = interpreter.run("import sys\nprint('err', file=sys.stderr)\nx + 2")
+
+    assert result.text == "[standard error]\nerr\n42"
+    assert (result.is_error, result.state_lost, result.execution.text) == (False, False, "42")
+
+
+def test_silence_is_told(interpreter: CodeInterpreter) -> None:
+    """A model that has printed nothing is told so."""
+    assert interpreter.run("x = 1").text.startswith("(no output")
+
+
+def test_long_output_keeps_its_ends_and_counts_the_rest(small: CodeInterpreter) -> None:
+    """Head and tail are there, whole lines, and the number of characters between them is right."""
+    code = "print('\\n'.join(f'line {n:05}' for n in range(1, 2001)))"
+    text = small.run(code).text
+
+    assert len(text) <= 1_000
+    assert text.startswith("line 00001\nline 00002")
+    assert text.endswith("line 02000")
+    mark = next(line for line in text.splitlines() if "left out" in line)
+    shown = len(text) - len(mark) - 2
+    assert mark == f"... {2_000 * 11 - 1 - shown:,} characters left out ..."
+
+
+def test_output_that_the_sandbox_dropped_is_counted() -> None:
+    """What never left the sandbox is part of the account."""
+    with CodeInterpreter(limits=Limits(stdout_bytes=1_000)) as made:
+        assert (
+            "[dropped because of the limits: 1,001 bytes of standard output"
+            in made.run("print('x' * 2000)").text
+        )
+
+
+def test_escapes_and_hidden_characters_are_spelled_out(interpreter: CodeInterpreter) -> None:
+    """Colours go, progress bars show their last state, and nothing that a person would not see stays hidden."""
+    code = r"print('\x1b[31mred\x1b[0m \x1b]0;t\x07'); print('10%\r50%\r100%'); print('a\u202eb\u200b\U000e0041')"
+
+    assert interpreter.run(code).text == "red \\x1b]0;t\\x07\n100%\na\\u202eb\\u200b\\U000e0041"
+
+
+def test_a_table_is_a_preview(interpreter: CodeInterpreter) -> None:
+    """Its size and its columns with their kinds, then some rows."""
+    code = "import pandas as pd\npd.DataFrame({'n': range(3000), 'x': [0.5] * 3000, 's': 'a', 'b': True})"
+    text = interpreter.run(code).text
+
+    assert text.startswith("Table of 3,000 rows and 4 columns: n (int), x (float), s (text), b (bool)\n")
+    assert "2999" in text
+    assert len(text) < 1_500
+
+
+def test_a_wide_table_is_bounded(interpreter: CodeInterpreter) -> None:
+    """Columns beyond a number are counted."""
+    text = interpreter.run("import pandas as pd\npd.DataFrame([[0] * 300])").text
+
+    assert text.startswith("Table of 1 rows and 300 columns: 0 (int), ")
+    assert ", and 260 more\n" in text
+
+
+def test_figures_are_images(small: CodeInterpreter) -> None:
+    """As many as are allowed; the rest is named."""
+    result = small.run(FIGURE * 3)
+
+    assert [image.name for image in result.images] == ["image-1.png", "image-2.png"]
+    assert all(image.data.startswith(b"\x89PNG") for image in result.images)
+    assert "[image 3 is not shown: 2 images are shown per call]" in result.text
+
+
+def test_an_image_that_is_too_large_is_named(interpreter: CodeInterpreter) -> None:
+    """Bytes, and sides that no provider takes."""
+    with CodeInterpreter(max_image_bytes=500) as made:
+        assert "and 500 bytes are allowed; draw it smaller" in made.run(FIGURE).text
+
+    wide = (
+        "from PIL import Image\nimage = Image.new('1', (9000, 10))\n"
+        "import io\nfile = io.BytesIO()\nimage.save(file, 'png')\n"
+        "from IPython.display import Image as Shown\ndisplay(Shown(file.getvalue()))"
+    )
+    result = interpreter.run(wide)
+    assert "9000 x 10 pixels are more than 8000 a side" in result.text
+    assert result.images == ()
+
+
+@pytest.mark.parametrize(
+    "data", ["b'<svg/>'", "b'\\x89PNG\\r\\n\\x1a\\n'", "b'\\x89PNG\\r\\n\\x1a\\n' + b'\\0' * 40"]
+)
+def test_bytes_that_only_say_that_they_are_an_image_are_none(interpreter: CodeInterpreter, data: str) -> None:
+    """A guest's word is not taken for it."""
+    code = f"import base64\ndisplay({{'image/png': base64.b64encode({data}).decode()}}, raw=True)"
+    result = interpreter.run(code)
+
+    assert result.images == ()
+    assert "is not shown: its bytes are no" in result.text
+
+
+def test_nothing_is_rendered(interpreter: CodeInterpreter) -> None:
+    """Markup without text is named by its type alone."""
+    result = interpreter.run("display({'text/html': '<script>alert(1)</script>'}, raw=True)")
+
+    assert result.text == "[a result without text: text/html]"
+
+
+def test_files_are_told_once(interpreter: CodeInterpreter) -> None:
+    """New ones, changed ones, and none that are as they were; hidden ones never."""
+    interpreter.run("1")
+    first = interpreter.run(
+        "open('/mnt/data/out.csv', 'w').write('a')\nopen('notes.txt', 'w').write('b')\nopen('.hidden', 'w').write('c');"
+    )
+    assert [(file.path, file.change, file.mime) for file in first.files] == [
+        ("/home/user/notes.txt", "new", "text/plain"),
+        ("/mnt/data/out.csv", "new", "text/csv"),
+    ]
+    assert "[new file: /mnt/data/out.csv, 1 bytes]" in first.text
+
+    assert interpreter.run("1").files == ()
+    changed = interpreter.run("open('/mnt/data/out.csv', 'w').write('bb');")
+    assert [(file.path, file.change, file.size_bytes) for file in changed.files] == [
+        ("/mnt/data/out.csv", "changed", 2)
+    ]
+
+
+def test_many_files_are_counted(interpreter: CodeInterpreter) -> None:
+    """Twenty are listed."""
+    result = interpreter.run("for n in range(50): open(f'/mnt/data/{n:02}.txt', 'w').close()")
+
+    assert len(result.files) == 20
+    assert "[and 30 more new or changed files]" in result.text
+
+
+def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
+    """What the user brings is there, and is not told as the code's work."""
+    interpreter.run("1")
+    assert interpreter.upload("in.csv", "a\n1\n") == "/mnt/data/in.csv"
+    result = interpreter.run("open('/mnt/data/in.csv').read()")
+
+    assert (result.text, result.files) == ("'a\\n1\\n'", ())
+    assert "- /mnt/data/in.csv (4 bytes)" in interpreter.system_prompt()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            "nothing",
+            (
+                "name 'nothing' is not defined",
+                "Failed in line 1 of this call: nothing",
+                "Hint: A name exists",
+            ),
+        ),
+        ("x = 1\nimport nosuch", ("No module named 'nosuch'", "line 2", "Hint: It is not installed")),
+        ("x = (", ("SyntaxError", "Hint: Nothing of this code was run")),
+        ("open('no.csv')", ("FileNotFoundError", "Hint: Look with os.listdir", "/mnt/data/there.csv")),
+        ("input()", ("Hint: There is no standard input here",)),
+        ("open('/etc/x', 'w')", ("Errno",)),
+        (
+            "import urllib.request as u\nu.urlopen('http://example.org')",
+            ("line 2", "Hint: This sandbox has no network"),
+        ),
+        (
+            "while True: pass",
+            ("TimeLimitExceeded", "0.5 s", "the state is kept", "Hint: Do less in one call"),
+        ),
+    ],
+)
+def test_errors_come_with_the_line_and_a_hint(
+    small: CodeInterpreter, code: str, told: tuple[str, ...]
+) -> None:
+    """What a model needs to try again, and no frame of ours."""
+    small.upload("there.csv", "")
+    result = small.run(code)
+
+    assert result.is_error
+    assert not [part for part in told if part not in result.text], result.text
+    assert "fumehood" not in result.text
+    assert result.text.count("/site-packages/") + result.text.count("/lib/python") <= 2
+
+
+def test_frames_inside_libraries_are_counted(interpreter: CodeInterpreter) -> None:
+    """Of a deep traceback the own lines and the innermost frame stay."""
+    result = interpreter.run("import pandas as pd\nframe = pd.DataFrame({'a': [1]})\nframe['b']")
+
+    assert "Failed in line 3 of this call: frame['b']" in result.text
+    assert "frames inside libraries ..." in result.text
+    assert "Hint: Print what is there first" in result.text
+
+
+def test_memory_that_is_used_up_is_told() -> None:
+    """The state is lost, the files are not, and the next call works."""
+    with CodeInterpreter(limits=Limits(memory_bytes=256 << 20)) as made:
+        made.run("x = 1\nopen('/mnt/data/kept', 'w').close()")
+        result = made.run("y = bytearray(1 << 30)")
+
+        assert result.is_error
+        assert result.state_lost
+        assert "All variables of earlier calls are gone, files are kept" in result.text
+        assert (
+            made.run("import os; print(os.listdir('/mnt/data')); 'x' in globals()").text == "['kept']\nFalse"
+        )
+
+
+def test_an_own_sandbox_that_has_died_is_replaced(interpreter: CodeInterpreter) -> None:
+    """The call is not repeated in secret: the model is told, and the next one works."""
+    interpreter.run("x = 1")
+    before = interpreter.sandbox.id
+    interpreter.sandbox.kill()
+    result = interpreter.run("open('/mnt/data/again', 'w').close()")
+
+    assert (result.is_error, result.state_lost, result.execution) == (True, True, None)
+    assert "it was killed. All variables and files are lost. This call was not carried out." in result.text
+    assert "a fresh sandbox is ready" in result.text
+    assert interpreter.run("import os; os.listdir('/mnt/data')").text == "[]"
+    assert interpreter.sandbox.id != before
+
+
+def test_a_borrowed_sandbox_stays_the_callers() -> None:
+    """It is not killed, and not replaced when it has died."""
+    with Sandbox() as sandbox:
+        with CodeInterpreter(sandbox) as made:
+            made.run("x = 1")
+
+        assert sandbox.run_code("x").text == "1"
+        sandbox.kill()
+        results = [made.run("x"), made.run("x")]
+
+    assert all(
+        result.is_error and "tell the user that the sandbox is gone" in result.text for result in results
+    )
+
+
+def test_a_sandbox_that_dies_under_a_call_is_told() -> None:
+    """Nobody claims to know how far the code came."""
+    with Sandbox() as sandbox:
+        made = CodeInterpreter(sandbox)
+        begun = threading.Event()
+        killer = threading.Thread(target=lambda: (begun.wait(60), sandbox.kill()))
+        killer.start()
+        result = made.run(
+            "import time\nprint('begun', flush=True)\ntime.sleep(60)", on_stdout=lambda _: begun.set()
+        )
+        killer.join()
+
+    assert result.is_error
+    assert "It is not known how much of this call was carried out." in result.text
+
+
+@pytest.mark.parametrize(
+    ("scan", "told"),
+    [
+        (lambda code: Blocking("rm" in code, "it deletes files"), "it deletes files"),
+        (lambda code: 1 / 0, "the scan failed (ZeroDivisionError)"),
+        (lambda code: None, "the scan gave no verdict"),
+        (lambda code: SimpleNamespace(blocks="no"), "the scan gave no verdict"),
+    ],
+)
+def test_what_the_scan_does_not_let_pass_is_not_run(scan: object, told: str) -> None:
+    """A scan that blocks, fails or says nothing keeps the code from running, in Python and in a shell."""
+    with CodeInterpreter(scan=scan) as made:
+        for call in (
+            ToolCall(id="1", name="run_python", form="chat", arguments={"code": "open('/tmp/rm', 'w')"}),
+            ToolCall(id="2", name="bash", form="anthropic", arguments={"command": "touch /tmp/rm"}),
+        ):
+            result = made.answer(call)
+            assert result.is_error
+            assert result.execution is None
+            assert told in result.blocked_by
+            assert f"The code was not run: {result.blocked_by}" in result.text
+
+        assert not made.sandbox.files.exists("/tmp/rm")
+
+
+def test_what_the_scan_lets_pass_is_run() -> None:
+    """Asynchronous scans are awaited."""
+
+    async def scan(code: str) -> Blocking:
+        await asyncio.sleep(0)
+        return Blocking(False)
+
+    with CodeInterpreter(scan=scan) as made:
+        assert made.run("1").text == "1"
+
+
+def test_the_wrapper_has_the_last_word() -> None:
+    """What a model reads passes it; when it fails, nothing passes."""
+    with CodeInterpreter(wrap_output=lambda text: f"<data>{text}</data>") as made:
+        assert made.run("1").text == "<data>1</data>"
+        block = {
+            "type": "server_tool_use",
+            "id": "1",
+            "name": "code_execution",
+            "input": {"code": "print(1)"},
+        }
+        assert made.as_code_execution(block)["content"]["stdout"] == "<data>1\n</data>"
+
+    with CodeInterpreter(wrap_output=lambda text: text / 2) as made:
+        assert made.run("'secret'").text == "[the output is withheld: wrap_output failed (TypeError)]"
+
+
+def test_the_system_prompt_tells_what_is(interpreter: CodeInterpreter) -> None:
+    """Asked of the sandbox: what it says is what code finds there."""
+    prompt = interpreter.system_prompt()
+    python = interpreter.run("import platform; platform.python_version()").execution.text.strip("'")
+    pandas = interpreter.run("import pandas; pandas.__version__").execution.text.strip("'")
+
+    assert f"Python {python}. Installed packages: " in prompt
+    assert f"pandas {pandas}" in prompt
+    assert "Limits: 30 s for each call, 1 GiB of memory, 512 MiB of disk" in prompt
+    assert "There is no network" in prompt
+    assert "There are no files in /mnt/data yet." in prompt
+    assert len(prompt) < 6_000
+
+
+def test_the_system_prompt_of_another_sandbox() -> None:
+    """Other limits, another name of the tool."""
+    with CodeInterpreter(limits=Limits(memory_bytes=256 << 20), timeout=7, tool_name="python") as made:
+        prompt = made.system_prompt()
+
+    assert "with the tool `python`" in prompt
+    assert "Limits: 7 s for each call, 256 MiB of memory" in prompt
+
+
+def test_asking_the_sandbox_leaves_no_trace(interpreter: CodeInterpreter) -> None:
+    """The count of executions and the variables are the model's own."""
+    interpreter.system_prompt()
+
+    assert (
+        interpreter.run("[name for name in globals() if name in ('found', 'json')]").execution.execution_count
+        == 1
+    )
+    assert len(interpreter.sandbox.list_code_contexts()) == 1
+
+
+def test_the_asynchronous_face() -> None:
+    """The same, awaited; calls at the same time take turns."""
+
+    async def scene() -> list[str]:
+        async with AsyncCodeInterpreter() as made:
+            await made.run("n = 0")
+            results = await asyncio.gather(*(made.run("n += 1; n") for _ in range(5)))
+            return [result.text for result in results]
+
+    assert asyncio.run(scene()) == ["1", "2", "3", "4", "5"]
+
+
+def test_an_asynchronous_sandbox_can_be_lent() -> None:
+    """Also to the synchronous face."""
+
+    async def scene() -> str:
+        async with AsyncSandbox() as sandbox, AsyncCodeInterpreter(sandbox) as made:
+            return (await made.run("'lent'")).text
+
+    assert asyncio.run(scene()) == "'lent'"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_text_chars": 10},
+        {"max_images": -1},
+        {"max_image_bytes": True},
+        {"tool_name": "run python"},
+        {"tool_name": ""},
+        {"sandbox": "x"},
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: dict[str, object]) -> None:
+    """Before anything is started."""
+    with pytest.raises(InvalidArgumentError):
+        CodeInterpreter(**arguments)
+
+
+def test_a_lent_sandbox_has_its_own_limits() -> None:
+    """Options that could not be obeyed are refused."""
+    with Sandbox() as sandbox, pytest.raises(InvalidArgumentError, match="limits"):
+        CodeInterpreter(sandbox, limits=Limits())
+
+
+def test_options_that_are_not_there_are_refused() -> None:
+    """An option of a newer fumehood is never passed over."""
+    with pytest.raises(InvalidArgumentError, match="nosuch"):
+        require_option(AsyncSandbox.run_code, "nosuch", True)
+
+
+def test_both_faces_have_the_same_names() -> None:
+    """Whoever knows one face knows the other."""
+
+    def shape(function: object) -> list[tuple[str, object, object]]:
+        return [
+            (parameter.name.rstrip("_"), parameter.kind, parameter.default)
+            for parameter in inspect.signature(function).parameters.values()
+        ]
+
+    names = {name for name in vars(CodeInterpreter) if not name.startswith("_")}
+    assert names == {name for name in vars(AsyncCodeInterpreter) if not name.startswith("_")}
+
+    for name in names - {"sandbox"} | {"__init__"}:
+        assert shape(getattr(CodeInterpreter, name)) == shape(getattr(AsyncCodeInterpreter, name)), name
+
+
+def test_importing_the_tool_loads_no_sdk() -> None:
+    """Nor asyncio; using it loads no SDK, no server and no engine before the first sandbox."""
+    code = (
+        "import sys, json; before = set(sys.modules); import fumehood.llm; first = set(sys.modules) - before; "
+        "from fumehood.llm import CodeInterpreter; CodeInterpreter().openai_tools(); "
+        "CodeInterpreter().handle({'role': 'assistant', 'content': 'x'}) if False else None; "
+        "print(json.dumps([sorted(first), sorted(set(sys.modules) - before)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, all_of_it = (set(names) for names in json.loads(done.stdout))
+
+    assert {name for name in first if name.startswith("fumehood")} == {"fumehood", "fumehood.llm"}
+    heavy = {
+        "openai",
+        "anthropic",
+        "pydantic",
+        "httpx",
+        "httpx2",
+        "numpy",
+        "pandas",
+        "IPython",
+        "starlette",
+        "PIL",
+    }
+    assert not heavy & {name.partition(".")[0] for name in all_of_it}
+    assert not {name for name in all_of_it if name.startswith(("fumehood.host", "fumehood.server"))}
