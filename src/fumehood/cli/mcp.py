@@ -16,6 +16,9 @@ from fumehood.server.settings import load_settings
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+# What a model may give a sandbox unless the user has said otherwise: enough for packages.
+_MAX_NETWORK = "listed"
+
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add this command."""
@@ -30,6 +33,12 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--host", metavar="ADDRESS", help="with --http: address to listen on (default: 127.0.0.1)"
     )
     parser.add_argument("--port", metavar="PORT", help="with --http: port to listen on (default: 8765)")
+    parser.add_argument(
+        "--max-network",
+        metavar="LEVEL",
+        help="most network that a sandbox may be given: none, listed (the package index), internet "
+        f"(default: {_MAX_NETWORK})",
+    )
     parser.add_argument(
         "--print-config", metavar="HOST", help="print what stands in the configuration of a host, and end"
     )
@@ -52,16 +61,22 @@ def run(options: argparse.Namespace) -> int:
         return 0
 
     require_extra("mcp", "mcp")
+    most = options.max_network or os.environ.get("FUMEHOOD_MAX_NETWORK") or _MAX_NETWORK
 
     if not options.http:
         # Late: only this way needs the SDK.
         from fumehood.mcp.stdio import serve_stdio
 
-        return serve_stdio()
+        return serve_stdio(most)
 
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore")
     from fumehood.server.run import serve
 
-    flags = {"host": options.host, "port": options.port, "dialects": ("mcp",)}
+    flags = {
+        "host": options.host,
+        "port": options.port,
+        "max_network": most,
+        "dialects": ("mcp",),
+    }
     settings, _ = load_settings(flags, environ=os.environ)
     return serve(settings)

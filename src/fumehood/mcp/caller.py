@@ -25,6 +25,7 @@ from fumehood import (
     SandboxInfo,
     SandboxNotFoundError,
 )
+from fumehood.mcp.network import NetworkWord, network_named
 
 CallContext: TypeAlias = Context[Any, Any]
 
@@ -47,11 +48,13 @@ class Caller:
     Attributes:
         backend: Where the caller's sandboxes live; None: where `Sandbox()` would make them.
         keeps: Whether what the caller makes ends with this server.
+        max_network: The most network that a sandbox may be given here: none, listed or internet.
         made: Sandboxes that were made here and must end with it, by id.
     """
 
     backend: Backend | None = None
     keeps: bool = False
+    max_network: str = "internet"
     made: dict[str, AsyncSandbox] = field(default_factory=dict)
 
     async def create(
@@ -60,7 +63,7 @@ class Caller:
         template: str = "default",
         envs: Mapping[str, str] | None = None,
         idle_timeout_seconds: float = IDLE_SECONDS,
-        **given: Any,
+        network: NetworkWord = "none",
     ) -> AsyncSandbox:
         """Make a sandbox for the caller.
 
@@ -68,7 +71,7 @@ class Caller:
             template: What it starts from.
             envs: Its environment.
             idle_timeout_seconds: After how long without a call it ends.
-            given: What else `AsyncSandbox.create` takes.
+            network: What it may reach.
 
         Raises:
             CapacityError: The caller keeps as many as one host may.
@@ -86,8 +89,8 @@ class Caller:
             metadata=LABEL,
             timeout=LONGEST_SECONDS,
             idle_timeout=idle_timeout_seconds,
+            network=network_named(network, self.max_network),
             backend=self.backend,
-            **given,
         )
         self.keep(sandbox)
         return sandbox

@@ -49,9 +49,9 @@ async def run_code(
             lambda: sandbox.run_code(code, timeout=timeout, on_stdout=note, on_stderr=note)
         )
 
-    return tell_execution(
-        execution, code, sandbox.id, is_new=sandbox_id is None, has_network=has_network(sandbox)
-    )
+    # Only hints at an error speak of the network.
+    reaches_out = execution.error is not None and await has_network(sandbox)
+    return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, has_network=reaches_out)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import IDLE_SECONDS, CallContext, caller_of, in_order
+from fumehood.mcp.network import NetworkArgument
 from fumehood.mcp.shapes import Ended, SandboxDescription, SandboxList
 from fumehood.mcp.telling import answer, describe, describe_in_words
 
@@ -41,6 +42,7 @@ async def create_sandbox(
     template: Template = "default",
     envs: Envs = None,
     idle_timeout: IdleSeconds = IDLE_SECONDS,
+    network: NetworkArgument = "none",
 ) -> Annotated[CallToolResult, SandboxDescription]:
     """Make an isolated sandbox with a live Python, and return its id.
 
@@ -49,7 +51,9 @@ async def create_sandbox(
     """
     caller = caller_of(context)
     sandbox = await in_order(
-        lambda: caller.create(template=template, envs=envs, idle_timeout_seconds=idle_timeout)
+        lambda: caller.create(
+            template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network
+        )
     )
     info = await sandbox.get_info()
     return answer(f"made sandbox {describe_in_words(info)}", describe(info))

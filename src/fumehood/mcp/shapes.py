@@ -49,6 +49,7 @@ class SandboxDescription(BaseModel):
     ends_at: str | None
     idle_timeout_seconds: float | None = Field(description="After how long without a call it ends")
     memory_bytes: int
+    network: str = Field(description="What it can reach: none, listed (some places only) or internet")
     isolation: str
 
 

@@ -19,7 +19,9 @@ from typing import Any, cast
 import anyio
 from mcp.server.stdio import stdio_server
 
+from fumehood import InvalidArgumentError
 from fumehood.mcp.caller import Caller
+from fumehood.mcp.network import LEVELS
 from fumehood.mcp.server import make_server
 
 # Eight million characters of a file, escaped, and the message around them.
@@ -30,16 +32,26 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TOO_LONG = "a line that is too long"
 
 
-def serve_stdio() -> int:
-    """Serve until the input ends or a signal comes, and return the exit code."""
+def serve_stdio(max_network: str) -> int:
+    """Serve until the input ends or a signal comes, and return the exit code.
+
+    Args:
+        max_network: The most network that a sandbox may be given: none, listed or internet.
+
+    Raises:
+        InvalidArgumentError: It is none of these.
+    """
+    if max_network not in LEVELS:
+        raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(LEVELS))
+
     with _taken_streams() as (source, sink):
-        asyncio.run(_serve(source, sink))
+        asyncio.run(_serve(source, sink, Caller(keeps=True, max_network=max_network)))
 
     return 0
 
 
-async def _serve(source: int, sink: int) -> None:
-    server = make_server(Caller(keeps=True))
+async def _serve(source: int, sink: int, caller: Caller) -> None:
+    server = make_server(caller)
     loop = asyncio.get_running_loop()
     serving = asyncio.current_task()
     assert serving is not None

@@ -81,6 +81,7 @@ def describe(info: SandboxInfo) -> SandboxDescription:
         ends_at=time_of(info.ends_at),
         idle_timeout_seconds=info.idle_timeout_seconds,
         memory_bytes=info.limits.memory_bytes,
+        network=info.network.level,
         isolation=info.isolation.level,
     )
 
@@ -90,7 +91,8 @@ def describe_in_words(info: SandboxInfo) -> str:
     idle = f", ends after {info.idle_timeout_seconds:g} s without a call" if info.idle_timeout_seconds else ""
     ends = f", at the latest {time_of(info.ends_at)}" if info.ends_at else ""
     memory = in_bytes(info.limits.memory_bytes)
-    return f"{info.id}: {info.state}, template {info.template}, {memory} of memory{idle}{ends}"
+    network = f", network: {info.network.level}"
+    return f"{info.id}: {info.state}, template {info.template}, {memory} of memory{network}{idle}{ends}"
 
 
 def time_of(when: datetime | None) -> str | None:

@@ -1,7 +1,7 @@
 """The tools there are: each with its name, and what a host should know before it lets a model use it.
 
-Runs in the process of the MCP server; data. Nothing that a tool does reaches outside a sandbox, which is why most of
-them are neither destructive nor open to the world in the protocol's sense.
+Runs in the process of the MCP server; data. What a tool changes lies in a sandbox, and most of them reach nothing
+outside it, whatever the code in it tries.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from mcp.types import CallToolResult, ToolAnnotations
 
 from fumehood.mcp.commands import run_command
 from fumehood.mcp.files import list_files, read_file, write_file
+from fumehood.mcp.notebooks import to_notebook
+from fumehood.mcp.packages import install_packages
 from fumehood.mcp.running import run_code
 from fumehood.mcp.sandboxes import create_sandbox, kill_sandbox, list_sandboxes
 
@@ -71,4 +73,6 @@ TOOLS = (
     Tool(function=read_file, title="Read a file", is_read_only=True),
     Tool(function=write_file, title="Write a file", is_destructive=True, is_idempotent=True),
     Tool(function=list_files, title="List files", is_read_only=True),
+    Tool(function=install_packages, title="Install packages", is_idempotent=True, is_open_world=True),
+    Tool(function=to_notebook, title="Write a notebook", is_destructive=True, is_idempotent=True),
 )

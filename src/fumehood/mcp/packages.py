@@ -1,0 +1,59 @@
+"""The tool that installs packages of the index into one sandbox.
+
+Runs in the process of the MCP server. pip runs inside the sandbox, as its user; what it can reach is what the sandbox
+can reach, and no other sandbox sees what it installed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from fumehood.mcp.arguments import SandboxId, Seconds
+from fumehood.mcp.caller import CallContext, caller_of
+from fumehood.mcp.commands import outcome_of, tell_outcome
+from fumehood.mcp.network import has_network
+from fumehood.mcp.progress import reporting
+from fumehood.mcp.shapes import CommandOutcome
+
+_DEFAULT_SECONDS = 300.0
+_MAX_PACKAGES = 50
+_PIP = "python -m pip install --no-input --disable-pip-version-check --progress-bar off --"
+
+# What begins with a letter or a digit is no option of pip.
+Requirement = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9][^\x00-\x1f\x7f]*$")]
+Requirements = Annotated[
+    list[Requirement],
+    Field(
+        min_length=1, max_length=_MAX_PACKAGES, description="Names, with versions where needed: `polars>=1`"
+    ),
+]
+
+
+async def install_packages(
+    context: CallContext, sandbox_id: SandboxId, packages: Requirements, timeout: Seconds = _DEFAULT_SECONDS
+) -> Annotated[CallToolResult, CommandOutcome]:
+    """Install Python packages into a sandbox, from the package index; no other sandbox sees them.
+
+    The sandbox must have been made with network `packages` or `internet`. numpy, pandas, matplotlib, scipy and
+    scikit-learn are usually there without it.
+    """
+    sandbox = await caller_of(context).sandbox(sandbox_id)
+
+    if not await has_network(sandbox):
+        raise ToolError(
+            f"sandbox {sandbox.id!r} has no network, so nothing can be installed\n"
+            "Next: make one that has it with create_sandbox and network `packages`; files and variables of this one "
+            "do not go with it"
+        )
+
+    command = f"{_PIP} {shlex.join(packages)}"
+
+    async with reporting(context, timeout) as note:
+        outcome = await outcome_of(sandbox, command, cwd=None, timeout=timeout, note=note)
+
+    return tell_outcome(outcome)
