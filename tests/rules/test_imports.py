@@ -136,8 +136,18 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
-    "fumehood.aio": _FLOOR | _PORT | _FACADE - {"fumehood.sandbox", "fumehood.portal"},
-    "fumehood.sandbox": _FLOOR | {"fumehood.backends.base"} | _FACADE,
+    "fumehood.aio": _FLOOR | _PORT | _FACADE - {"fumehood.sandbox", "fumehood.portal"} | {"fumehood.notebook"},
+    "fumehood.sandbox": _FLOOR | {"fumehood.backends.base", "fumehood.notebook"} | _FACADE,
+    # Records as files, notebooks as code: over the public sandbox. One silent piece of code goes through the port.
+    "fumehood.notebook": _FLOOR
+    | {
+        "fumehood.aio",
+        "fumehood.backends.base",
+        "fumehood.backends.requests",
+        "fumehood.portal",
+        "fumehood.sandbox",
+        "fumehood.serialise",
+    },
     "fumehood.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
     "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
     "fumehood.assemble": _FLOOR
@@ -161,6 +171,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.cli.mcp",
         "fumehood.cli.serve",
         "fumehood.cli.template",
+        "fumehood.notebook",
         "fumehood.oneshot",
         "fumehood.sandbox",
         "fumehood.serialise",
@@ -254,7 +265,7 @@ CONTRACT: dict[str, set[str]] = {
     # What its users import: a client that needs nothing of ours.
     "fumehood.compat.replit.client": set(),
     # The tool for models stands on what every user has: the facade, and the thread that its synchronous face shares.
-    "fumehood.llm": {"fumehood", "fumehood.portal", "fumehood.text"},
+    "fumehood.llm": {"fumehood", "fumehood.notebook.ipynb", "fumehood.portal", "fumehood.text"},
     # The tools over the Model Context Protocol: what every user has, and the words in which models are told of it.
     "fumehood.mcp": {"fumehood", "fumehood.llm", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.
@@ -262,6 +273,7 @@ CONTRACT: dict[str, set[str]] = {
     | _PORT
     | _FACADE
     | {
+        "fumehood.notebook",
         "fumehood.oneshot",
         "fumehood.storage.artifact_files",
         "fumehood.storage.artifacts",

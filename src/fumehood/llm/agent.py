@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Any
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
-from fumehood.llm.answer import Answer, StopReason
+from fumehood.llm.answer import Answer, Cell, StopReason
 from fumehood.llm.costs import AgentUsage, Meter, Price
 from fumehood.llm.event_line import EventLine
 from fumehood.llm.events import AgentEvent, TurnFinished
 from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
 from fumehood.llm.loop import Bounds, Setting, TurnLoop
+from fumehood.llm.notebook import conversation_notebook
 from fumehood.llm.providers.base import Message, Provider
 from fumehood.llm.providers.choose import choose_provider
 from fumehood.llm.result import ToolFile
@@ -64,6 +65,7 @@ class AsyncAgent:
         self._prices = dict(prices or {})
         self._total = Meter(provider.model, self._prices)
         self._history: list[Message] = []
+        self._cells: list[Cell] = []
         self._files: dict[str, ToolFile] = {}
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[StopReason] | None = None
@@ -83,6 +85,11 @@ class AsyncAgent:
     def history(self) -> tuple[Message, ...]:
         """The conversation so far, oldest first."""
         return tuple(self._history)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The code that was run in this conversation, in order."""
+        return tuple(self._cells)
 
     @property
     def files(self) -> tuple[ToolFile, ...]:
@@ -119,6 +126,17 @@ class AsyncAgent:
             raise InvalidArgumentError(field="reset", value="now", allowed="the time between two turns")
 
         self._history.clear()
+        self._cells.clear()
+
+    def to_notebook(self, path: HostPath | None = None) -> str:
+        """Write the conversation as a notebook."""
+        text = conversation_notebook(self._history, self._cells)
+
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+        return text
 
     def cancel(self) -> bool:
         """Stop the turn that is under way; its stream ends with an answer that says so."""
@@ -190,6 +208,7 @@ class AsyncAgent:
         self._files |= {file.path: file for file in turn.files}
         self._total.add(meter)
         self.last_answer = turn.answer(stopped)
+        self._cells += self.last_answer.cells
         return self.last_answer
 
 
@@ -268,6 +287,11 @@ class Agent:
         return self._twin.history
 
     @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The code that was run in this conversation, in order."""
+        return self._twin.cells
+
+    @property
     def files(self) -> tuple[ToolFile, ...]:
         """Files that the code of this conversation made or changed, as they were last."""
         return self._twin.files
@@ -297,6 +321,14 @@ class Agent:
     def reset(self) -> None:
         """Forget the conversation; variables and files of the sandbox stay."""
         self._twin.reset()
+
+    def to_notebook(self, path: HostPath | None = None) -> str:
+        """Write the conversation as a notebook (nbformat 4.5), with prompts, prose, code and outputs; return its text.
+
+        Args:
+            path: Where; what is there is replaced. None: nothing is written.
+        """
+        return self._twin.to_notebook(path)
 
     def cancel(self) -> None:
         """Stop the turn that is under way, from another thread or a signal handler.

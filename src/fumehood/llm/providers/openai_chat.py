@@ -7,6 +7,7 @@ text only in this dialect, so pictures follow it as a message of the user, where
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -166,9 +167,9 @@ class _Answer:
             if len(self._calls) >= MAX_CALLS:
                 raise self._speaker.unusable(f"it has more than {MAX_CALLS} calls")
 
-            # Some servers give no id; the place in the message is a name as good as any.
+            # Some servers give no id.
             name = (function.name if function else None) or self._tool
-            known = GrowingArguments(call.id or f"call_{len(self._calls)}", name)
+            known = GrowingArguments(call.id or f"call_{uuid.uuid4().hex}", name)
             self._calls[call.index] = known
 
         piece = (function.arguments if function else None) or ""

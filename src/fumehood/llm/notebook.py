@@ -1,0 +1,82 @@
+"""A conversation as a notebook of nbformat 4.5: prompts and prose as Markdown, code with all its outputs.
+
+Runs in the host process; pure. Prose is a model's and outputs are a guest's: a front end shows them as those of a
+notebook that nobody has trusted yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fumehood.llm.answer import Cell
+from fumehood.llm.providers.base import CellOutput, CodeCall, Message, ModelMessage, UserMessage
+from fumehood.notebook.ipynb import facts_of, notebook_text, outputs_of, times_of
+
+
+def conversation_notebook(history: Iterable[Message], cells: Sequence[Cell]) -> str:
+    """Return the file of a notebook.
+
+    Args:
+        history: The conversation, oldest first.
+        cells: The code that was run in it, in order.
+    """
+    made = [
+        {**cell, "id": f"cell-{number}"}
+        for number, cell in enumerate(_cells(tuple(history), deque(cells)), 1)
+    ]
+    return notebook_text(
+        {
+            "nbformat": 4,
+            "nbformat_minor": 5,
+            "metadata": {
+                "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+                "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
+            },
+            "cells": made,
+        }
+    )
+
+
+def _cells(history: tuple[Message, ...], ran: deque[Cell]) -> Iterator[dict[str, Any]]:
+    outputs = {message.call_id: message for message in history if isinstance(message, CellOutput)}
+
+    for message in history:
+        match message:
+            case UserMessage(text=text):
+                yield _markdown(f"**You:** {text}")
+            case ModelMessage():
+                if message.text.strip():
+                    yield _markdown(message.text)
+
+                for call in message.calls:
+                    # Calls and cells are in the same order; what was not run has no cell.
+                    cell = ran.popleft() if ran and ran[0].call_id == call.id else None
+                    yield _code(call, cell, outputs.get(call.id))
+
+
+def _code(call: CodeCall, cell: Cell | None, output: CellOutput | None) -> dict[str, Any]:
+    execution = None if cell is None else cell.result.execution
+    made = {"cell_type": "code", "source": _valid(call.code)}
+
+    if execution is None:
+        told = "" if output is None else output.text
+        shown = [{"output_type": "stream", "name": "stderr", "text": _valid(told)}] if told else []
+        return {**made, "execution_count": None, "metadata": {}, "outputs": shown}
+
+    return {
+        **made,
+        "execution_count": execution.execution_count,
+        "metadata": {"execution": times_of(execution), "fumehood": facts_of(execution)},
+        "outputs": outputs_of(execution),
+    }
+
+
+def _markdown(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": _valid(text)}
+
+
+def _valid(text: str) -> str:
+    """Text that UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode()
