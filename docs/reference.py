@@ -38,6 +38,7 @@ _SECTIONS = (
     ("events", "Events"),
     ("charts", "Charts"),
     ("record", "Records"),
+    ("notebook", "Replays"),
     ("limits", "Limits and usage"),
     ("network", "Network"),
     ("models", "Other values"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SuperChart,
         UnknownChart,
     )
+    from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError
     from fumehood.command_handle import AsyncCommandHandle, CommandHandle
     from fumehood.commands import AsyncCommands, Commands
     from fumehood.errors import (
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     )
     from fumehood.limits import Limits, Usage
     from fumehood.models import (
+        CheckpointInfo,
         CommandResult,
         ContextInfo,
         FileChange,
@@ -101,6 +103,9 @@ if TYPE_CHECKING:
         Truncation,
     )
     from fumehood.network import EgressRecord, Network
+    from fumehood.notebook.comparing import CellComparison, Difference
+    from fumehood.notebook.determinism import Determinism
+    from fumehood.notebook.replaying import ReplayReport, areplay, replay
     from fumehood.oneshot import arun_code, run_code
     from fumehood.pty import (
         AsyncPty,
@@ -157,7 +162,12 @@ __all__ = [
     "Box",
     "BoxAndWhiskerChart",
     "CapacityError",
+    "CellComparison",
     "Chart",
+    "CheckpointError",
+    "CheckpointInfo",
+    "CheckpointLostError",
+    "CheckpointNotFoundError",
     "ClearOutputEvent",
     "CommEvent",
     "CommandError",
@@ -169,6 +179,8 @@ __all__ = [
     "Commands",
     "ContextInfo",
     "ContextNotFoundError",
+    "Determinism",
+    "Difference",
     "DiskFullError",
     "EgressRecord",
     "ErrorEvent",
@@ -222,6 +234,7 @@ __all__ = [
     "QuotaError",
     "Record",
     "RecordedCell",
+    "ReplayReport",
     "RequestTooLargeError",
     "Result",
     "ResultEvent",
@@ -258,10 +271,12 @@ __all__ = [
     "Watch",
     "WriteEntry",
     "WrongProcessError",
+    "areplay",
     "arun_code",
     "build_template",
     "list_templates",
     "remove_template",
+    "replay",
     "run_code",
 ]
 
@@ -273,6 +288,7 @@ _HOMES = {
         Bar BarChart Box BoxAndWhiskerChart Chart LineChart PieChart PieSlice PointSeries
         ScatterChart SuperChart UnknownChart
     """,
+    "checkpoint_errors": "CheckpointError CheckpointLostError CheckpointNotFoundError",
     "command_handle": "AsyncCommandHandle CommandHandle",
     "commands": "AsyncCommands Commands",
     "errors": """
@@ -292,10 +308,13 @@ _HOMES = {
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
     "limits": "Limits Usage",
     "models": """
-        CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics ProcessInfo
+        CheckpointInfo CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics ProcessInfo
         SandboxInfo Truncation
     """,
     "network": "EgressRecord Network",
+    "notebook.comparing": "CellComparison Difference",
+    "notebook.determinism": "Determinism",
+    "notebook.replaying": "ReplayReport areplay replay",
     "oneshot": "arun_code run_code",
     "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
     "record": "Record RecordedCell",

@@ -13,9 +13,10 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fumehood.backends.base import Backend
+from fumehood.backends.checkpoint_requests import DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
 from fumehood.backends.requests import (
     CreateContext,
     ExecuteRequest,
@@ -41,7 +42,7 @@ from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import AsyncFilesystem
 from fumehood.lease import Lease, default_backend, named_backend
 from fumehood.limits import Limits, check_seconds
-from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
+from fumehood.models import CheckpointInfo, ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import EgressRecord, NetworkChoice, read_network
 from fumehood.pty import AsyncPty
 from fumehood.record import Record
@@ -51,10 +52,15 @@ from fumehood.templates.template import Template
 from fumehood.tool_running import AsyncToolCallback, ToolRunner
 from fumehood.tools import Tools, ready_tools
 
+if TYPE_CHECKING:
+    from fumehood.notebook.reading import NotebookSource
+
 Language: TypeAlias = Literal["python", "bash"]
 Context: TypeAlias = ContextInfo | str
+Checkpoint: TypeAlias = CheckpointInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
 ContextInfos: TypeAlias = list[ContextInfo]
+CheckpointInfos: TypeAlias = list[CheckpointInfo]
 EgressRecords: TypeAlias = list[EgressRecord]
 
 AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
@@ -142,6 +148,35 @@ class AsyncSandbox:
         return await sandbox.__aenter__()
 
     @classmethod
+    async def from_notebook(
+        cls,
+        notebook: NotebookSource,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        template: str | Template = "default",
+        limits: Limits | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> AsyncSandbox:
+        """Start a sandbox and run the code cells of a notebook in it."""
+        # Late: who never asks for a notebook does not load what reads it. Refused before a sandbox starts.
+        from fumehood.notebook.reading import read_notebook, set_parameters
+        from fumehood.notebook.running import NotebookOptions, run_notebook
+
+        ready = read_notebook(notebook)
+        set_parameters(ready, parameters or {})
+        sandbox = await cls.create(template, limits=limits, url=url, api_key=api_key, backend=backend)
+
+        try:
+            await run_notebook(sandbox, ready, NotebookOptions(stop_on_error=True))
+        except BaseException:
+            await sandbox.kill(wait=False)
+            raise
+
+        return sandbox
+
+    @classmethod
     async def connect(
         cls,
         sandbox_id: str,
@@ -209,7 +244,7 @@ class AsyncSandbox:
         self, path: str | os.PathLike[str] | None = None, context: Context | None = None
     ) -> str:
         """Write what ran in a context as a notebook, a script or a report."""
-        # Late, here and below: who never asks for a notebook does not load what writes it.
+        # Late, as above.
         from fumehood.notebook.writing import check_form, write_record
 
         check_form(path)
@@ -360,6 +395,27 @@ class AsyncSandbox:
                     answer = await _ask(event, on_input)
                     await backend.answer_input(self.id, answer)
 
+    async def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, to go back to."""
+        call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
+        return (await self._lease.backend.checkpoint_call(self.id, call))[0]
+
+    async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint."""
+        call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
+        return (await self._lease.backend.checkpoint_call(self.id, call))[0]
+
+    async def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints."""
+        return [*await self._lease.backend.checkpoint_call(self.id, ListCheckpoints())]
+
+    async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint."""
+        call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
+        await self._lease.backend.checkpoint_call(self.id, call)
+
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context."""
         return await self._lease.backend.interrupt(self.id, _context_id(context))
@@ -383,6 +439,10 @@ class AsyncSandbox:
     async def remove_code_context(self, context: Context) -> None:
         """Kill a context."""
         await self._lease.backend.context_call(self.id, RemoveContext(context_id=_context_id(context) or ""))
+
+
+def _checkpoint_id(checkpoint: Checkpoint) -> str:
+    return checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint
 
 
 async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:

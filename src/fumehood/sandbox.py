@@ -10,16 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fumehood.aio import AsyncSandbox, Context, ContextInfos, EgressRecords, Language, SandboxInfos
+from fumehood.aio import (
+    AsyncSandbox,
+    Checkpoint,
+    CheckpointInfos,
+    Context,
+    ContextInfos,
+    EgressRecords,
+    Language,
+    SandboxInfos,
+)
 from fumehood.backends.base import Backend
 from fumehood.commands import Commands
 from fumehood.events import Event, InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
 from fumehood.limits import Limits
-from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
+from fumehood.models import CheckpointInfo, ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import NetworkChoice
 from fumehood.portal import Turn, call
 from fumehood.pty import Pty
@@ -28,6 +37,9 @@ from fumehood.results import Result
 from fumehood.templates.template import Template
 from fumehood.tool_running import AsyncToolCallback, relay_approval, relay_tools
 from fumehood.tools import Tools
+
+if TYPE_CHECKING:
+    from fumehood.notebook.reading import NotebookSource
 
 TextCallback: TypeAlias = Callable[[str], object]
 ResultCallback: TypeAlias = Callable[[Result], object]
@@ -142,6 +154,43 @@ class Sandbox:
             api_key=api_key,
             backend=backend,
         )
+
+    @classmethod
+    def from_notebook(
+        cls,
+        notebook: NotebookSource,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        template: str | Template = "default",
+        limits: Limits | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> Sandbox:
+        """Start a sandbox and run the code cells of a notebook in it, up to the first that fails.
+
+        As with `run_code`, code that fails is no exception: `get_record().cells[-1].execution.error` tells.
+
+        `notebook` is a path, or the notebook as JSON holds it; `parameters` are variables that are set behind the cell
+        with the tag `parameters`, or before all cells. The others are those of `Sandbox`.
+
+        Raises:
+            InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
+        """
+        sandbox = cls.__new__(cls)
+        sandbox._hold(
+            call(
+                AsyncSandbox.from_notebook,
+                notebook,
+                parameters=parameters,
+                template=template,
+                limits=limits,
+                url=url,
+                api_key=api_key,
+                backend=backend,
+            )
+        )
+        return sandbox
 
     @classmethod
     def connect(
@@ -366,6 +415,48 @@ class Sandbox:
                 on_tool_call=relay_approval(turn, on_tool_call),
             )
         )
+
+    def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, as they are now, to go back to.
+
+        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
+        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
+        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+
+        Args:
+            name: A name of yours; `rollback` takes it as well.
+            context: Whose state; None: the default one. A context of bash cannot be kept.
+            strict: Refuse when anything could not be kept.
+
+        Raises:
+            CheckpointError: It cannot be made; the sandbox is as it was.
+        """
+        return call(self._twin.checkpoint, name, context=context, strict=strict)
+
+    def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+
+        Other contexts, and commands that run, go on.
+
+        Args:
+            checkpoint: What `checkpoint` returned, its id, or its name.
+
+        Raises:
+            CheckpointNotFoundError: There is none of this id or name.
+            CheckpointLostError: Code in the sandbox, or the want of memory, has ended it; the sandbox is as it was.
+            CheckpointError: There is no room to go back; the sandbox is as it was.
+        """
+        return call(self._twin.rollback, checkpoint)
+
+    def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints, the oldest first."""
+        return call(self._twin.list_checkpoints)
+
+    def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint, and free what it holds."""
+        call(self._twin.drop_checkpoint, checkpoint)
 
     def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.

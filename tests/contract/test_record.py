@@ -19,7 +19,10 @@ def test_cells_are_kept_in_order_with_what_they_did(sandbox):
     ]
     record = sandbox.get_record()
     assert (record.sandbox_id, record.context_id, record.language) == (sandbox.id, "default", "python")
-    assert [cell.code for cell in record.cells][:2] == ["x = 1", said[1].id and record.cells[1].code]
+    assert [cell.code for cell in record.cells][:2] == [
+        "x = 1",
+        "print('out'); import sys; print('err', file=sys.stderr); x + 1",
+    ]
     assert [cell.execution.id for cell in record.cells] == [execution.id for execution in said]
     assert [cell.execution.execution_count for cell in record.cells] == [1, 2, 3, 4]
     assert record.cells[1].execution.text == "2"

@@ -15,6 +15,7 @@ MAX_METHODS = 20
 WIDE = {
     "fumehood.aio:AsyncSandbox.__init__",
     "fumehood.aio:AsyncSandbox.create",
+    "fumehood.aio:AsyncSandbox.from_notebook",
     "fumehood.aio:AsyncSandbox.run_code",
     "fumehood.aio:AsyncSandbox.stream_code",
     "fumehood.commands:AsyncCommands.run",
@@ -32,6 +33,7 @@ WIDE = {
     "fumehood.oneshot:run_code",
     "fumehood.sandbox:Sandbox.__init__",
     "fumehood.sandbox:Sandbox.create",
+    "fumehood.sandbox:Sandbox.from_notebook",
     "fumehood.sandbox:Sandbox.run_code",
     "fumehood.sandbox:Sandbox.stream_code",
     "fumehood.templates.verbs:build_template",
@@ -42,10 +44,12 @@ WIDE = {
 # The port has more verbs than that, and who implements or serves it has them all; IPython's shell is subclassed as
 # it is.
 BIG = {
+    "fumehood.aio:AsyncSandbox",
     "fumehood.backends.base:Backend",
     "fumehood.backends.http:HttpBackend",
     "fumehood.backends.local:LocalBackend",
     "fumehood.host.live_sandbox:LiveSandbox",
+    "fumehood.sandbox:Sandbox",
     "fumehood.server.tenancy:TenantBackend",
     "fumehood_guest.shell:PythonShell",
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,15 +23,16 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.execution import Execution, ExecutionError
 from fumehood.host.asking import empty_answer
+from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.comms import comm_request
 from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.context_process import ContextHost, ContextProcess, Exit, keep, new_link
 from fumehood.host.measuring import Reading
+from fumehood.host.recording import ContextRecorder
 from fumehood.host.stopping import Stop, why_stopped
 from fumehood.host.tool_calls import ToolCalls
 from fumehood.limits import Limits, Usage
 from fumehood.models import ContextInfo, Truncation
-from fumehood.record import RecordedCell
 from fumehood.runtimes.base import GuestContext
 from fumehood.transcript import Transcript
 
@@ -58,9 +60,10 @@ class LiveContext:
         self._stop: Stop | None = None
         self._was_interrupted = False
         self._farewell: asyncio.Task[None] | None = None
-        # The process that the last recorded cell ran in: another one has no state of the cells before.
-        self._recorded: ContextProcess | None = None
+        self._record = ContextRecorder(host.recorder, info.id)
         self._closed = False
+        # By the names of its processes' conversations.
+        self._counts: dict[str, int] = {}
 
     @property
     def busy(self) -> bool:
@@ -69,10 +72,17 @@ class LiveContext:
 
     def adopt(self, link: ContextLink, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
+        self._note_count()
         self._process = ContextProcess(self._host, self.info, link, guest)
         self._starting = asyncio.create_task(self._ready(self._process))
         # Read once: a process that dies before anybody waits for it is no fault of the loop's.
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def _note_count(self) -> None:
+        """No execution may ever be named as one before it, whatever process runs it."""
+        if self._process is not None:
+            link = self._process.link
+            self._counts[link.name] = max(link.count, self._counts.get(link.name, 0))
 
     async def start(self) -> None:
         """Starts the process unless it lives; returns when it is ready."""
@@ -101,9 +111,63 @@ class LiveContext:
             execution = await self._run(process, request, (fields, payload), emit)
 
             if not request.silent:
-                self._record(process, request, execution)
+                self._record.note(process, request, execution)
 
             return execution
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[ContextProcess]:
+        """Keeps everybody else waiting, and gives the process, which is at rest and ready."""
+        async with self._turn:
+            await self._at_rest()
+            yield await self._living_process()
+
+    async def revive(
+        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
+    ) -> bool:
+        """Goes on from a checkpoint, after what was asked before, in the place of whatever this context is now.
+
+        Args:
+            line: The checkpoint.
+            name: Under which that knows its executions.
+            put_files_back: Does so, while the process with this number inside waits; what it raises leaves everything
+                as it is.
+
+        Returns:
+            False when there is no such checkpoint any more; then nothing has changed.
+        """
+        async with self._turn:
+            await self._at_rest()
+            return await self.revive_within_turn(line, name, put_files_back)
+
+    async def revive_within_turn(
+        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
+    ) -> bool:
+        """Does what `revive` does, for who holds the turn."""
+        self._note_count()
+        link = new_link(self._host.limits, self._host.broken, name, self._counts.get(name, 0))
+        try:
+            guest = await line.revive(link)
+
+            if guest is None:
+                link.close()
+                return False
+
+            await put_files_back(guest.pid)
+        except BaseException:
+            link.close()
+            raise
+
+        await self.settled()
+
+        if self._process is not None:
+            await self._process.end()
+
+        self._closed = False
+        self.adopt(link, guest)
+        link.proceed()
+        await self._living_process()
+        return True
 
     async def answer(self, question: Question) -> Answer:
         """Asks the process after what was asked before; without an answer in time it is the empty one."""
@@ -221,7 +285,7 @@ class LiveContext:
         except asyncio.CancelledError:
             # Its caller has gone, and still it ran: the record says so.
             if not request.silent:
-                self._record(process, request, transcript.finish(usage=Usage(), error=_GIVEN_UP))
+                self._record.note(process, request, transcript.finish(usage=Usage(), error=_GIVEN_UP))
 
             raise
 
@@ -245,11 +309,6 @@ class LiveContext:
             self._start()
 
         return execution
-
-    def _record(self, process: ContextProcess, request: ExecuteRequest, execution: Execution) -> None:
-        is_fresh, self._recorded = process is not self._recorded, process
-        cell = RecordedCell(code=request.code, execution=execution, stdin=request.stdin, is_fresh=is_fresh)
-        self._host.recorder.note(self.info.id, cell)
 
     async def _reply(
         self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float

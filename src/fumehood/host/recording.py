@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from sys import getsizeof
 
+from fumehood.backends.requests import ExecuteRequest
 from fumehood.execution import Execution, Logs
 from fumehood.limits import KIB, MIB
 from fumehood.models import ContextInfo
@@ -121,6 +122,27 @@ class Recorder:
     def _resize(self, kept: _Kept, size_bytes: int) -> None:
         self._size_bytes += size_bytes - kept.size_bytes
         kept.size_bytes = size_bytes
+
+
+class ContextRecorder:
+    """Notes what runs in one context.
+
+    Args:
+        recorder: Who keeps it.
+        context_id: The context.
+    """
+
+    def __init__(self, recorder: Recorder, context_id: str) -> None:
+        self._recorder = recorder
+        self._context_id = context_id
+        # The process that the last cell ran in: another one has no state of the cells before.
+        self._process: object = None
+
+    def note(self, process: object, request: ExecuteRequest, execution: Execution) -> None:
+        """Takes what has just run in a process."""
+        is_fresh, self._process = process is not self._process, process
+        cell = RecordedCell(code=request.code, execution=execution, stdin=request.stdin, is_fresh=is_fresh)
+        self._recorder.note(self._context_id, cell)
 
 
 def _size(cell: RecordedCell) -> int:

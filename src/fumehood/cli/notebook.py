@@ -1,0 +1,114 @@
+"""`fumehood notebook run`: a notebook's cells in a fresh sandbox, and the notebook with what they did.
+
+Runs in the user's terminal. The file that is read is not changed unless it is named as the output too; what comes out
+is written whole, whether or not cells failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.terminal import Screen, note, patience
+from fumehood.notebook.determinism import Determinism
+from fumehood.notebook.ipynb import notebook_text
+from fumehood.notebook.reading import read_notebook, read_value, set_parameters
+from fumehood.notebook.running import NotebookOptions, NotebookRun, NotebookStep, run_in_sandbox
+from fumehood.notebook.writing import write_whole
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+_SHOWN_CODE_CHARACTERS = 60
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser("notebook", help="run a notebook in a fresh sandbox")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    run_parser = verbs.add_parser(
+        "run",
+        help="run a notebook and write it with its outputs",
+        description="Run the code cells of a notebook in a fresh sandbox, and write the notebook with their outputs.",
+        epilog="exit code: 0 when all cells ended well, 1 when one failed; 64 for a wrong argument, 70 when the "
+        "sandbox failed, 74 when a file could not be read or written",
+    )
+    run_parser.add_argument("path", metavar="IN.ipynb", help="the notebook")
+    run_parser.add_argument(
+        "-o", "--output", required=True, metavar="OUT.ipynb", help="where it is written with its outputs"
+    )
+    run_parser.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a variable that is set behind the cell with the tag `parameters`; may be repeated",
+    )
+    run_parser.add_argument(
+        "-r",
+        "--raw-parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "TEXT"),
+        help="the same, always text",
+    )
+    run_parser.add_argument(
+        "--stop-on-error", action="store_true", help="leave the cells after the first that fails unrun"
+    )
+    run_parser.add_argument(
+        "--transactional",
+        action="store_true",
+        help="undo what a cell that fails has done to variables and files",
+    )
+    run_parser.add_argument(
+        "--deterministic", action="store_true", help="fix the seeds and the time of day before the first cell"
+    )
+    add_sandbox_options(run_parser)
+    run_parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it and return the exit code."""
+    parameters: dict[str, Any] = {name: read_value(value) for name, value in options.parameter}
+    parameters |= dict(options.raw_parameter)
+    # What is wrong with it is told before a sandbox starts.
+    notebook = read_notebook(options.path)
+    set_parameters(notebook, parameters)
+
+    with patience("starting a sandbox"):
+        sandbox = open_sandbox(options)
+
+    screen = Screen(raw=options.raw)
+    how = NotebookOptions(
+        stop_on_error=options.stop_on_error,
+        transactional=options.transactional,
+        determinism=Determinism() if options.deterministic else None,
+    )
+
+    with sandbox:
+        done = run_in_sandbox(sandbox, notebook, how, on_step=lambda step: _show(screen, step))
+
+    write_whole(options.output, notebook_text(done.notebook))
+    _report(done, options.output)
+    return 1 if done.failed else 0
+
+
+def _show(screen: Screen, step: NotebookStep) -> None:
+    if step.execution is None:
+        lines = step.code.strip().splitlines()
+        screen.err(f"[{step.number}/{step.total}] {lines[0][:_SHOWN_CODE_CHARACTERS]}\n")
+        return
+
+    error = step.execution.error
+
+    if error is not None:
+        screen.err(f"[{step.number}/{step.total}] failed: {error.name}: {error.value[:200]}\n")
+
+
+def _report(done: NotebookRun, path: str) -> None:
+    failed = f", {len(done.failed)} failed" if done.failed else ""
+    note(f"{done.executed} of {done.total} cells ran{failed} -> {path}")
