@@ -30,7 +30,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "ag2": {"ag2"},
     "autogen": {"autogen_core", "pydantic"},
     "deepagents": {"deepagents"},
-    "dspy": {"dspy"},
+    "dspy": {"dspy", "pydantic_core"},
     "google_adk": {"google", "pydantic"},
     "inspect": {"inspect_ai", "pydantic"},
     "langchain": {"langchain_core", "pydantic"},
@@ -136,7 +136,10 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
-    "fumehood.aio": _FLOOR | _PORT | _FACADE - {"fumehood.sandbox", "fumehood.portal"} | {"fumehood.notebook"},
+    "fumehood.aio": _FLOOR
+    | _PORT
+    | _FACADE - {"fumehood.sandbox", "fumehood.portal"}
+    | {"fumehood.notebook"},
     "fumehood.sandbox": _FLOOR | {"fumehood.backends.base", "fumehood.notebook"} | _FACADE,
     # Records as files, notebooks as code: over the public sandbox. One silent piece of code goes through the port.
     "fumehood.notebook": _FLOOR
@@ -247,7 +250,17 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.__main__": {"fumehood.cli"},
     # Adapters of agent frameworks see what every user sees, and never each other.
     "fumehood.frameworks": set(),
-    **{f"fumehood.frameworks.{name}": {"fumehood", "fumehood.llm"} for name in FRAMEWORKS},
+    "fumehood.frameworks.host_functions": {"fumehood"},
+    **{
+        f"fumehood.frameworks.{name}": {"fumehood", "fumehood.llm", "fumehood.frameworks.host_functions"}
+        for name in FRAMEWORKS
+    },
+    "fumehood.frameworks.dspy_namespace": set(),
+    "fumehood.frameworks.dspy": {
+        "fumehood",
+        "fumehood.frameworks.dspy_namespace",
+        "fumehood.frameworks.host_functions",
+    },
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),
     "fumehood.compat.e2b": _FLOOR
@@ -265,7 +278,13 @@ CONTRACT: dict[str, set[str]] = {
     # What its users import: a client that needs nothing of ours.
     "fumehood.compat.replit.client": set(),
     # The tool for models stands on what every user has: the facade, and the thread that its synchronous face shares.
-    "fumehood.llm": {"fumehood", "fumehood.notebook.ipynb", "fumehood.portal", "fumehood.text"},
+    "fumehood.llm": {
+        "fumehood",
+        "fumehood.notebook.ipynb",
+        "fumehood.portal",
+        "fumehood.text",
+        "fumehood.tool_running",
+    },
     # The tools over the Model Context Protocol: what every user has, and the words in which models are told of it.
     "fumehood.mcp": {"fumehood", "fumehood.llm", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.

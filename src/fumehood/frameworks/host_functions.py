@@ -1,0 +1,162 @@
+"""Functions of the host under their own names in a sandbox's code, and a last value that code hands over to end itself.
+
+Shared by the adapters whose frameworks let models call functions as they like, by position and by name, and stop by
+calling one more. Runs in the user's process; nothing here knows a framework. The sandbox is lent one tool, by which
+stand-ins of the same names call the functions; what comes from it is JSON, checked and bounded by the core, and what a
+function raises is told to the code, as these frameworks do: put no secret into the message of an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fumehood import Execution, HostTool, Result, ToolError
+
+FINAL_MIME = "application/vnd.fumehood.final"
+# The exception by which code ends itself inside; no frame of it is anybody's.
+FINAL_ERROR = "FumehoodFinal"
+
+_TOOL = "__fumehood_call__"
+_LONGEST_SECONDS = 86_400
+_MAX_CALLS = 10_000
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "args": {"type": "array"}, "kwargs": {"type": "object"}},
+    "required": ["name", "args", "kwargs"],
+    "additionalProperties": False,
+}
+
+# Runs inside before each piece of code, so that code which has overwritten a name has it again. What JSON does not
+# know but has a plain form, as numbers and arrays of NumPy have, is given in that form.
+_INSIDE = '''
+class FumehoodFinal(BaseException):
+    """Ends the code: its value has been handed over."""
+
+def __fumehood_plain__(value):
+    import json
+
+    def convert(other):
+        if hasattr(other, "tolist"):
+            return other.tolist()
+        if isinstance(other, (set, frozenset)):
+            return list(other)
+        raise TypeError(f"a {type(other).__name__} is nothing that a function outside of the sandbox can be given")
+
+    return json.loads(json.dumps(value, default=convert))
+
+def __fumehood_finish__(value, **parts):
+    from IPython.display import display
+    display({"application/json": {"value": value}, "FINAL_MIME": "1", **parts}, raw=True)
+    raise FumehoodFinal()
+
+def __fumehood_bind__(names):
+    space = globals()
+
+    def stand_in(name):
+        def call(*args, **kwargs):
+            given = __fumehood_plain__({"args": args, "kwargs": kwargs})
+            return __fumehood_call__(name=name, **given)
+
+        call.__name__ = call.__qualname__ = name
+        return call
+
+    for name, function in space.get("__fumehood_lent__", {}).items():
+        if space.get(name) is function:
+            del space[name]
+
+    space["__fumehood_lent__"] = {name: stand_in(name) for name in names}
+    space.update(space["__fumehood_lent__"])
+'''.replace("FINAL_MIME", FINAL_MIME)
+
+
+class HostFunctions:
+    """Functions that code inside calls by name.
+
+    Args:
+        functions: By name; looked up at each call, so the mapping may change between executions.
+        encode: Makes JSON values of what they return; what `json` cannot hold becomes text otherwise.
+    """
+
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], *, encode: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._functions = functions
+        self._encode = _as_json if encode is None else encode
+
+    def tools(self) -> dict[str, HostTool]:
+        """What `run_code` is given as `tools`."""
+        tool = HostTool(self.call, parameters=_SCHEMA, timeout=_LONGEST_SECONDS, max_calls=_MAX_CALLS)
+        return {_TOOL: tool}
+
+    def call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call one of the functions.
+
+        Raises:
+            ToolError: There is none of this name, or it failed.
+        """
+        function = self._functions.get(name)
+
+        if function is None:
+            raise ToolError(f"{name}() is not there any more")
+
+        try:
+            value = function(*args, **kwargs)
+            return self._encode(_finished(value) if isinstance(value, Awaitable) else value)
+        except Exception as error:
+            raise ToolError(f"{name}() failed with {type(error).__name__}: {error}") from error
+
+
+def binding(names: Iterable[str], more: str = "") -> str:
+    """Return the code that puts stand-ins for these functions, and those alone, into a sandbox's namespace.
+
+    Args:
+        names: Identifiers.
+        more: Further definitions, which may use `__fumehood_finish__(value, **parts)`.
+    """
+    return f"{_INSIDE}\n{more}\n__fumehood_bind__({json.dumps([*names])})\n"
+
+
+def final_result(execution: Execution) -> Result | None:
+    """Return what code handed over to end itself, or None if that is not how it ended."""
+    if execution.error is None or execution.error.name != FINAL_ERROR:
+        return None
+
+    return next((result for result in reversed(execution.results) if FINAL_MIME in result.parts), None)
+
+
+def final_value(result: Result) -> Any:
+    """Return the value that was handed over.
+
+    Raises:
+        ValueError: It was cut, because it is larger than `limits.result_bytes`.
+    """
+    if not isinstance(result.json, dict) or "value" not in result.json:
+        raise ValueError("the final value is too large: `limits.result_bytes` bounds it")
+
+    return result.json["value"]
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=str))
+
+
+def _finished(awaitable: Awaitable[Any]) -> Any:
+    """Wait for what an asynchronous function gives, on a loop of its own."""
+
+    async def wait() -> Any:
+        return await awaitable
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(wait())
+
+    context = contextvars.copy_context()
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(context.run, asyncio.run, wait()).result()
