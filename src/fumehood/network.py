@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from fumehood.egress.addresses import holds_only_public
@@ -87,8 +86,8 @@ class Network:
         _BYTES.check("network.max_bytes", self.max_bytes)
         self.rules("allow")
         self.rules("deny")
-        object.__setattr__(self, "hosts", MappingProxyType(_hosts(self.hosts)))
-        object.__setattr__(self, "secrets", MappingProxyType(_secrets(self.secrets)))
+        object.__setattr__(self, "hosts", _hosts(self.hosts))
+        object.__setattr__(self, "secrets", _secrets(self.secrets))
 
     @classmethod
     def pip(cls) -> Network:
@@ -278,7 +277,7 @@ def _secrets(value: object) -> dict[str, Mapping[str, str]]:
         for name, text in headers.items():
             _check_header(place, name, text)
 
-        checked[place] = MappingProxyType(dict(headers))
+        checked[place] = dict(headers)
 
     return checked
 

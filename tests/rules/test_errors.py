@@ -19,6 +19,7 @@ VALUES = {
     "location": "sqlite:///x",
     "field": "limits.memory_bytes",
     "value": 0,
+    "asked": "internet",
     "allowed": "a whole number",
     "step": "clone",
     "reason": "killed",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# One that is larger has been made to be.
-MAX_HELLO_BYTES = 1 << 16
+# One that is larger, or in more pieces, has been made to be: with each byte that comes, all is read again.
+MAX_HELLO_BYTES = 1 << 14
+MAX_RECORDS = 64
 _RECORD_HEADER = 5
 _MAX_RECORD_BYTES = 1 << 14
 _HANDSHAKE = 22
@@ -53,9 +54,14 @@ def read_client_hello(data: bytes) -> Hello | None:
 def _handshake(data: bytes) -> bytes | None:
     """The body of the first handshake message, which may be spread over records."""
     collected = b""
-    at = 0
+    at = records = 0
 
     while len(data) - at >= _RECORD_HEADER:
+        records += 1
+
+        if records > MAX_RECORDS:
+            raise HelloError("a first message in too many pieces")
+
         kind, major = data[at], data[at + 1]
         size = int.from_bytes(data[at + 3 : at + 5], "big")
 
@@ -66,7 +72,7 @@ def _handshake(data: bytes) -> bytes | None:
         collected += body
         at += _RECORD_HEADER + size
 
-        if collected[0] != _CLIENT_HELLO:
+        if collected and collected[0] != _CLIENT_HELLO:
             raise HelloError("not the first message of a TLS client")
 
         if len(collected) >= 4:

@@ -34,8 +34,7 @@ async def read_hello(incoming: Incoming) -> Hello:
         PipeEndError: The stream ends before.
     """
     while (hello := read_client_hello(incoming.held)) is None:
-        # Records of one byte each carry five more.
-        if len(incoming.held) > 6 * MAX_HELLO_BYTES:
+        if len(incoming.held) > 2 * MAX_HELLO_BYTES:
             raise HelloError("a first message that is too long")
 
         if not await incoming.more():

@@ -125,10 +125,19 @@ class Passage:
             if not await self._incoming.more():
                 return
 
-            is_socks = self._incoming.held[0] == socks.VERSION
+            first = self._incoming.held[:1]
+            is_socks = first[0] == socks.VERSION
+
+            if not is_socks and not first.isalpha():
+                raise HeadError("neither HTTP nor SOCKS 5 is spoken here")
+
             self._kind = "socks" if is_socks else "http"
             head = None if is_socks else await self._read_head()
-            target = await self._read_socks() if head is None else self._read_connect(head)
+
+            if head is not None and head.method == "CONNECT":
+                self._kind = "connect"
+
+            target = await self._read_target(head)
 
         if head is not None and target is None:
             await self._serve_absolute(head)
@@ -148,22 +157,13 @@ class Passage:
         self._asked = head.target
         return head
 
-    async def _read_socks(self) -> Target:
-        await self._client.send(await socks.read_greeting(self._incoming))
-        return await socks.read_request(self._incoming)
+    async def _read_target(self, head: RequestHead | None) -> Target | None:
+        """Whom a tunnel is to lead to; None where none is asked for."""
+        if head is None:
+            await self._client.send(await socks.read_greeting(self._incoming))
+            return await socks.read_request(self._incoming)
 
-    def _read_connect(self, head: RequestHead) -> Target | None:
-        if head.method != "CONNECT":
-            return None
-
-        self._kind = "connect"
-        target = read_authority(head.target)
-        check_host(head, target, target.port)
-
-        if head.body_bytes != 0:
-            raise HeadError("a CONNECT with a body")
-
-        return target
+        return _read_connect(head) if head.method == "CONNECT" else None
 
     async def _serve_absolute(self, head: RequestHead) -> None:
         target, path = target_of_absolute(head)
@@ -171,7 +171,11 @@ class Passage:
         try:
             injected = self._secrets("http", target)
             request = write_request_head(head, target, path, _HTTP_PORT, injected)
-            await self._within_idle_time(self._exchange(head, request, upstream))
+            await self._within_idle_time(
+                _together(
+                    self._send(head, request, upstream), self._pump_down(upstream), ends_with_answer=True
+                )
+            )
         finally:
             upstream.close()
 
@@ -208,7 +212,7 @@ class Passage:
         elif target.port == _HTTP_PORT:
             await self._carry_request(target, upstream, _HTTP_PORT, self._secrets("http", target))
         else:
-            await self._together(self._up(target, upstream), self._pump_down(upstream))
+            await _together(self._up(target, upstream), self._pump_down(upstream))
 
     async def _up(self, target: Target, upstream: Pipe) -> None:
         """What the guest sends into a tunnel: first looked at, then carried as it is."""
@@ -233,7 +237,7 @@ class Passage:
     async def _carry_request(
         self, target: Target, upstream: Pipe, default_port: int, injected: Mapping[str, str]
     ) -> None:
-        await self._together(
+        await _together(
             self._send_request(target, upstream, default_port, injected),
             self._pump_down(upstream),
             ends_with_answer=True,
@@ -257,11 +261,6 @@ class Passage:
                 self._gateway.policy.admit(named)
 
         await self._send(head, write_request_head(head, named, path, default_port, injected), upstream)
-
-    async def _exchange(self, head: RequestHead, request: bytes, upstream: Pipe) -> None:
-        await self._together(
-            self._send(head, request, upstream), self._pump_down(upstream), ends_with_answer=True
-        )
 
     async def _send(self, head: RequestHead, request: bytes, upstream: Pipe) -> None:
         if head.expects_continue and head.body_bytes != 0:
@@ -308,28 +307,6 @@ class Passage:
             ) from None
 
         await self._carry_request(target, outer, _TLS_PORT, self._secrets("https", target))
-
-    async def _together(
-        self, up: Awaitable[None], down: Awaitable[None], *, ends_with_answer: bool = False
-    ) -> None:
-        """Carries both directions; the fault of one ends the other."""
-        tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
-        try:
-            await asyncio.wait(
-                tasks, return_when=asyncio.FIRST_EXCEPTION if not ends_with_answer else "FIRST_COMPLETED"
-            )
-
-            if ends_with_answer and not tasks[1].done() and tasks[0].exception() is None:
-                await asyncio.wait(tasks[1:])
-        finally:
-            for task in tasks:
-                task.cancel()
-
-            await asyncio.wait(tasks)
-
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
 
     # -- small matters
 
@@ -378,6 +355,37 @@ class Passage:
 
                 while taken < _DRAIN_BYTES and (data := await self._client.receive()):
                     taken += len(data)
+
+
+async def _together(up: Awaitable[None], down: Awaitable[None], *, ends_with_answer: bool = False) -> None:
+    """Carries both directions; the fault of one ends the other."""
+    tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
+    try:
+        await asyncio.wait(
+            tasks, return_when=asyncio.FIRST_EXCEPTION if not ends_with_answer else "FIRST_COMPLETED"
+        )
+
+        if ends_with_answer and not tasks[1].done() and tasks[0].exception() is None:
+            await asyncio.wait(tasks[1:])
+    finally:
+        for task in tasks:
+            task.cancel()
+
+        await asyncio.wait(tasks)
+
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+def _read_connect(head: RequestHead) -> Target:
+    target = read_authority(head.target)
+    check_host(head, target, target.port)
+
+    if head.body_bytes != 0:
+        raise HeadError("a CONNECT with a body")
+
+    return target
 
 
 def _http_answer(status: int, reason: str) -> bytes:

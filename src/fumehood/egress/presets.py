@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
@@ -23,8 +23,11 @@ _PYPI = "https://pypi.org/simple"
 # Where pages of an index lead, when the files lie on another host.
 _FILES_OF = {"pypi.org": "files.pythonhosted.org"}
 _PORTS = {"https": 443, "http": 80}
+# What `pip install` heeds, the strongest last.
+_SECTIONS = ("global", "install", ":env:")
 
-_asked: dict[tuple[tuple[str, str], ...], PipSettings] = {}
+# Long enough for many sandboxes, short enough for somebody who changes the settings.
+_KEPT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +43,46 @@ class PipSettings:
     envs: Mapping[str, str] = field(default_factory=dict)
 
 
+_asked: tuple[float, PipSettings] | None = None
+
+
 async def pip_settings() -> PipSettings:
-    """Returns the settings of this machine's pip; asked once for each environment.
+    """Returns the settings of this machine's pip, asked for now or a moment ago.
 
     Raises:
         InvalidArgumentError: pip cannot be asked, or names an index that is no address of the web.
     """
-    environment = tuple(sorted((name, text) for name, text in os.environ.items() if name.startswith("PIP_")))
+    global _asked
 
-    if environment not in _asked:
-        _asked[environment] = read_pip_settings(await asyncio.to_thread(_ask_pip))
+    if _asked is None or time.monotonic() - _asked[0] > _KEPT_SECONDS:
+        settings = read_pip_settings(await asyncio.to_thread(_ask_pip))
+        _asked = (time.monotonic(), settings)
 
-    return _asked[environment]
+    return _asked[1]
 
 
 def read_pip_settings(said: str) -> PipSettings:
     """Returns what `pip config list` says of indexes.
 
     Args:
-        said: Lines such as `global.index-url='https://...'`; later ones win, as with pip.
+        said: Lines such as `global.index-url='https://...'`.
 
     Raises:
         InvalidArgumentError: An index is no address of the web.
     """
-    found: dict[str, str] = {}
+    by_section: dict[str, dict[str, str]] = {}
 
     for line in said.splitlines():
         place, equals, text = line.partition("=")
         section, _, name = place.rpartition(".")
 
-        if equals and section in ("global", "install", "download", ":env:"):
-            found[name] = str(ast.literal_eval(text))
+        if equals and section in _SECTIONS:
+            by_section.setdefault(section, {})[name] = str(ast.literal_eval(text))
+
+    found: dict[str, str] = {}
+
+    for section in _SECTIONS:
+        found.update(by_section.get(section, {}))
 
     main = found.get("index-url", _PYPI)
     extra = found.get("extra-index-url", "").split()
