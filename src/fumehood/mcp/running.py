@@ -14,10 +14,9 @@ import anyio
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood import AsyncSandbox
+from fumehood import AsyncSandbox, Network
 from fumehood.mcp.arguments import Seconds, SomeSandbox
 from fumehood.mcp.caller import CallContext, Caller, caller_of, in_order
-from fumehood.mcp.network import has_network
 from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import RunOutcome
 from fumehood.mcp.telling import tell_execution
@@ -50,8 +49,8 @@ async def run_code(
         )
 
     # Only hints at an error speak of the network.
-    reaches_out = execution.error is not None and await has_network(sandbox)
-    return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, has_network=reaches_out)
+    network = Network() if execution.error is None else (await sandbox.get_info()).network
+    return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, network=network)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -43,6 +44,9 @@ def serve_stdio(max_network: str) -> int:
     """
     if max_network not in LEVELS:
         raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(LEVELS))
+
+    # Before the SDK sets up a log of its own, which shows the code around each error.
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
 
     with _taken_streams() as (source, sink):
         asyncio.run(_serve(source, sink, Caller(keeps=True, max_network=max_network)))
