@@ -162,6 +162,30 @@ class ContextInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One checkpoint: a point of a context, and of the files, to go back to.
+
+    Attributes:
+        id: Its name in every call.
+        name: What the caller has named it, or None.
+        context_id: The context whose state it holds.
+        created_at: When it was made (UTC).
+        files: How many files it holds.
+        files_bytes: How large those were, all together; what is not changed takes no room a second time.
+        left_behind: What could not be kept, in words: threads, child processes, sockets and the like. After a
+            rollback they are gone.
+    """
+
+    id: str
+    name: str | None
+    context_id: str
+    created_at: datetime
+    files: int = 0
+    files_bytes: int = 0
+    left_behind: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
     """One file, directory or link of a sandbox.
 

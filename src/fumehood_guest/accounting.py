@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
 from fumehood_guest import memory
 
@@ -24,12 +24,16 @@ def processes() -> Iterator[int]:
             yield int(name)
 
 
-def kill_tree(leader: int) -> None:
+def kill_tree(leader: int, spare: Sequence[int] = ()) -> None:
     """Kills a process, all of its session and all that descends from either.
 
     What has cut both ties (a double fork and a new session) is an orphan of init and ends with the sandbox.
+
+    Args:
+        leader: The process.
+        spare: Who lives on, with all that descends from it.
     """
-    for pid in [*_session_members(leader), leader]:
+    for pid in [*_session_members(leader, frozenset(spare)), leader]:
         kill(pid)
 
 
@@ -41,7 +45,7 @@ def kill(pid: int) -> None:
         return
 
 
-def _session_members(leader: int) -> List[int]:
+def _session_members(leader: int, spare: FrozenSet[int]) -> List[int]:
     parents: Dict[int, Tuple[int, int]] = {}
 
     for pid in processes():
@@ -50,11 +54,11 @@ def _session_members(leader: int) -> List[int]:
         if fields:
             parents[pid] = (int(fields[1]), int(fields[3]))
 
-    return [pid for pid in parents if pid != leader and _leads_to(pid, leader, parents)]
+    return [pid for pid in parents if pid != leader and _leads_to(pid, leader, parents, spare)]
 
 
-def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]]) -> bool:
-    while pid in parents:
+def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]], spare: FrozenSet[int]) -> bool:
+    while pid in parents and pid not in spare:
         parent, session = parents[pid]
 
         if leader in (parent, session):

@@ -7,10 +7,12 @@ While the context is idle the loop runs only if it has something to do: an idle 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import asyncio
 import select
+import selectors
 from asyncio import events
-from typing import Any, Coroutine, Optional
+from typing import Any, Coroutine, List, Optional
 
 _get_running_loop = events._get_running_loop
 _set_running_loop = events._set_running_loop
@@ -86,6 +88,46 @@ class BackgroundLoop:
         self._poller = select.poll()
         self._poller.register(self._channel_fd, select.POLLIN)
 
+    def fds(self) -> List[int]:
+        """The descriptors of the loop itself."""
+        loop = self._loop
+
+        if loop is None or loop.is_closed():
+            return []
+
+        return [loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()]
+
+    def renew(self) -> None:
+        """In a process made from a checkpoint: gives the loop a poller and a wake-up line of its own.
+
+        Its tasks, timers and watched descriptors stay; its threads are gone, and new ones are made when needed.
+        """
+        if self._loop is None or self._loop.is_closed():
+            self.abandon()
+            return
+
+        loop = self._loop
+        old, loop._selector = loop._selector, selectors.DefaultSelector()
+        watched = [key for key in old.get_map().values() if key.fd != loop._ssock.fileno()]
+        # Nothing may be taken off the old poller: other processes hold it too.
+        old.close()
+        loop._ssock.close()
+        loop._csock.close()
+        loop._internal_fds -= 1
+        loop._make_self_pipe()
+        loop._default_executor = None
+
+        if loop._signal_handlers:
+            _signal.set_wakeup_fd(loop._csock.fileno())
+
+        for key in watched:
+            try:
+                loop._selector.register(key.fileobj, key.events, key.data)
+            except (OSError, ValueError, KeyError):
+                continue  # it leads nowhere now
+
+        self._watch()
+
     def close(self) -> None:
         """Closes the loop; the next cell would make a new one."""
         if self._loop is not None:
@@ -93,6 +135,9 @@ class BackgroundLoop:
 
     def _make(self) -> None:
         self._loop = asyncio.SelectorEventLoop()
+        self._watch()
+
+    def _watch(self) -> None:
         # A descriptor of epoll is readable when one of those that it watches is.
         self._poller = select.poll()
         self._poller.register(self._channel_fd, select.POLLIN)

@@ -14,14 +14,17 @@ import select
 import socket
 import threading
 import time
+from array import array
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
 from fumehood_guest.signals import ALL_SIGNALS
 from fumehood_wire.frames import Decoder, encode
 
 CHANNEL_FD = 3
 _RECEIVE_BYTES = 1 << 18
+# One descriptor comes with the request for a checkpoint, and none with anything else.
+_FD_ROOM = socket.CMSG_SPACE(array("i").itemsize)
 
 Header = Dict[str, Any]
 
@@ -32,7 +35,8 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._send_all = sock.sendall
-        self._receive_some = sock.recv
+        self._receive_message = sock.recvmsg
+        self._fds: List[int] = []
         self._set_mask = _signal.pthread_sigmask
         self._lock = threading.RLock()
         self._decoder = Decoder()
@@ -72,9 +76,14 @@ class Channel:
         """
         if not self._inbox:
             try:
-                data = self._receive_some(_RECEIVE_BYTES)
+                data, ancillary, _, _ = self._receive_message(
+                    _RECEIVE_BYTES, _FD_ROOM, socket.MSG_CMSG_CLOEXEC
+                )
             except OSError:
-                data = b""
+                data, ancillary = b"", []
+
+            for _, _, content in ancillary:
+                self._fds.extend(array("i", content))
 
             if not data:
                 self._exit(0)
@@ -82,6 +91,17 @@ class Channel:
             self._inbox.extend(self._decoder.feed(data))
 
         return self._inbox.popleft() if self._inbox else None
+
+    def take_fd(self) -> int:
+        """Hands over the next descriptor that the host has sent with a frame."""
+        return self._fds.pop(0)
+
+    def renew(self) -> None:
+        """The socket behind the descriptor is another one now, on which nothing was said yet."""
+        self._lock = threading.RLock()
+        self._decoder = Decoder()
+        self._inbox.clear()
+        self._fds.clear()
 
     def abandon(self) -> None:
         """Gives the socket up in a process that user code has forked: the frames are its parent's."""

@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.bash import BashShell
 from fumehood_guest.channel import Channel
+from fumehood_guest.checkpoint import Checkpoints
 from fumehood_guest.comms import KINDS as COMM_KINDS
 from fumehood_guest.inputs import Inputs
 from fumehood_guest.newborn import BorrowedEnvironment, take_descriptors, take_environment
@@ -93,6 +94,7 @@ class Context:
         self._replies = Replies(channel, self._gate, self._leave)
         self._inputs = Inputs(self._outlet, self._streams, self._replies)
         self._tools = HostTools(self._outlet, self._streams, self._replies, lambda: shell.user_ns)
+        self._checkpoints = Checkpoints(channel, self._background)
         self._exit = os._exit
         self._faults = 0
         self._getrusage = resource.getrusage
@@ -152,8 +154,27 @@ class Context:
             self._execute(execution, lambda: self._language.run_comm(header, payload))
         elif kind in _QUESTIONS:
             self._answer(header, payload.decode("utf-8", "replace"))
+        elif kind == "checkpoint_request":
+            self._make_checkpoint(header["id"])
         elif kind == "shutdown_request":
             self._leave()
+
+    def _make_checkpoint(self, request_id: str) -> None:
+        """Forks a checkpoint, and waits until the host lets this context go on: nothing may change meanwhile."""
+        self._insist(self._streams.flush)
+        self._insist(self._flush_c)
+        try:
+            is_made_anew = self._checkpoints.make(self._channel.take_fd())
+        except OSError as error:
+            self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": error.errno or 0})
+            return
+
+        if is_made_anew:
+            self._outlet.ready()
+            return
+
+        self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": 0})
+        self._checkpoints.wait_for_leave()
 
     def _idle(self) -> bool:
         """Waits for the host; returns whether it has sent something."""
@@ -270,6 +291,9 @@ class Context:
 
     def _become_fork(self) -> None:
         """Makes a child that user code forks an ordinary program: no channel, plain text on fds 1 and 2."""
+        if self._checkpoints.is_forking:
+            return
+
         self._outlet.detach()
         self._streams.detach()
         self._replies.detach()

@@ -8,6 +8,7 @@ up init; anything but a regular file is refused before a byte of it is touched.
 from __future__ import annotations
 
 import errno
+import functools
 import grp
 import json
 import os
@@ -289,6 +290,8 @@ def _open_up(folder: str) -> None:
         waiting.extend(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
 
 
+# Each look reads a file of the system, and a list has many entries of the same owner; in a sandbox neither file changes.
+@functools.lru_cache(maxsize=256)
 def _name_of_user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -296,6 +299,7 @@ def _name_of_user(uid: int) -> str:
         return str(uid)
 
 
+@functools.lru_cache(maxsize=256)
 def _name_of_group(gid: int) -> str:
     try:
         return grp.getgrgid(gid).gr_name

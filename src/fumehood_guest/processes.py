@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import select
 import signal
 import struct
@@ -26,10 +27,16 @@ _KILL = int(signal.SIGKILL)
 
 
 class Processes:
-    """The commands and terminals of this sandbox, by pid."""
+    """The commands and terminals of this sandbox, by pid.
 
-    def __init__(self, init: Any) -> None:
+    Args:
+        init: What the parts of init use.
+        open_files: How many files a process may have open; init itself may have more.
+    """
+
+    def __init__(self, init: Any, open_files: int) -> None:
         self._init = init
+        self._open_files = open_files
         self._running: Dict[int, _Process] = {}
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
@@ -49,7 +56,9 @@ class Processes:
         fds = self._init.take_fds(1 if pty else 3)
         try:
             process = (
-                self._start_on_terminal(argv, cwd, envs, pty, fds[0]) if pty else _start(argv, cwd, envs, fds)
+                self._start_on_terminal(argv, cwd, envs, pty, fds[0])
+                if pty
+                else self._start_on_pipes(argv, cwd, envs, fds)
             )
         finally:
             if not pty:
@@ -133,7 +142,7 @@ class Processes:
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                preexec_fn=_take_terminal,
+                preexec_fn=self._become_terminal_user,
             )
         except (OSError, subprocess.SubprocessError):
             os.close(master)
@@ -143,6 +152,30 @@ class Processes:
             os.close(slave)
 
         return _Process(popen, argv, cwd, _Relay(self._init, master, sock))
+
+    def _start_on_pipes(self, argv: List[str], cwd: str, envs: Dict[str, str], fds: List[int]) -> _Process:
+        stdin_fd, stdout_fd, stderr_fd = fds
+        popen = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=envs,
+            stdin=stdin_fd,
+            stdout=stdout_fd,
+            stderr=stderr_fd,
+            start_new_session=True,
+            preexec_fn=self._take_limits,
+        )
+        return _Process(popen, argv, cwd, None)
+
+    def _take_limits(self) -> None:
+        """In the child: what init may have open beyond others is not inherited."""
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
+
+    def _become_terminal_user(self) -> None:
+        """In the child, after setsid: the terminal on fd 0 becomes the controlling one."""
+        self._take_limits()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class _Process:
@@ -252,20 +285,6 @@ class _Relay:
 
     def _ignore(self, _events: int) -> None:
         return
-
-
-def _start(argv: List[str], cwd: str, envs: Dict[str, str], fds: List[int]) -> _Process:
-    stdin_fd, stdout_fd, stderr_fd = fds
-    popen = subprocess.Popen(
-        argv, cwd=cwd, env=envs, stdin=stdin_fd, stdout=stdout_fd, stderr=stderr_fd, start_new_session=True
-    )
-    return _Process(popen, argv, cwd, None)
-
-
-def _take_terminal() -> None:
-    """In the child, after setsid: the terminal on fd 0 becomes the controlling one."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _set_size(master: int, cols: int, rows: int) -> None:

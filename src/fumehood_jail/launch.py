@@ -22,6 +22,8 @@ GUEST_UID = 1000
 # Inside the base jail founder and zygote are root of its user namespace, and nobody on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
+# How many files init may have open for snapshots.
+SNAPSHOT_FILES = 8192
 # Where founder and zygote find their sockets to the host.
 FOUNDER_FD = 3
 ZYGOTE_FD = 4
@@ -113,7 +115,7 @@ def confine(
     _step("become the guest user", _become_guest)
     # A change of user sets this anew, as fs.suid_dumpable says: while capabilities are left it must be off.
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
-    _step("set resource limits", rlimits.apply, options["rlimits"])
+    _step("set resource limits", rlimits.apply, _limits(options["rlimits"], is_context))
     _step("drop every capability", caps.drop_all)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
     _step("load the system call filter", seccomp.load, program)
@@ -163,6 +165,11 @@ def _enter_cgroups(doors: List[int]) -> None:
 
     # Anew, so that what the guest sees as the root of all cgroups is its own one.
     syscalls.unshare(syscalls.CLONE_NEWCGROUP)
+
+
+def _limits(table: Dict[str, int], is_context: bool) -> Dict[str, int]:
+    """Init may have more files open than others: it keeps those of snapshots. What it starts gets what others have."""
+    return table if is_context else {**table, "nofile": table["nofile"] + SNAPSHOT_FILES}
 
 
 def _become_guest() -> None:

@@ -116,6 +116,8 @@ IN_ISDIR = 0x40000000
 
 # include/uapi/asm-generic/mman-common.h
 _MADV_COLLAPSE = 25
+# include/uapi/asm-generic/mman-common.h
+_MAP_FIXED = 0x10
 _HUGE_PAGE_BYTES = 2 << 20
 
 # Numbers of the calls made here, by machine; policies/syscalls_*.json hold the full tables.
@@ -186,6 +188,17 @@ _syscall.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 6
 _madvise = _libc.madvise
 _madvise.restype = ctypes.c_int
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_mmap = _libc.mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+]
+_MMAP_FAILED = ctypes.c_void_p(-1).value
 _fflush = _libc.fflush
 _fflush.restype = ctypes.c_int
 _fflush.argtypes = [ctypes.c_void_p]
@@ -437,6 +450,32 @@ def collapse_into_huge_pages() -> int:
             collapsed += int(_madvise(address, _HUGE_PAGE_BYTES, _MADV_COLLAPSE) == 0)
 
     return collapsed
+
+
+def map_over(address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> None:
+    """Puts a mapping in the place of whatever lies there now.
+
+    Args:
+        address: Where; a multiple of the page size.
+        length: How many bytes.
+        protection: `mmap.PROT_*`.
+        flags: `mmap.MAP_*`; that the place is fixed goes without saying.
+        fd: What is mapped; -1 with MAP_ANONYMOUS.
+        offset: Where in it.
+    """
+    if _mmap(address, length, protection, flags | _MAP_FIXED, fd, offset) == _MMAP_FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mmap: {os.strerror(number)}")
+
+
+def read_memory(address: int, length: int) -> bytes:
+    """Returns what lies at an address of this process, which must be mapped and readable."""
+    return ctypes.string_at(address, length)
+
+
+def write_memory(address: int, content: bytes) -> None:
+    """Writes to an address of this process, which must be mapped and writable."""
+    ctypes.memmove(address, content, len(content))
 
 
 def close_range(first: int, last: int = 0xFFFFFFFF, flags: int = 0) -> None:

@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from fumehood.backends import stateless
+from fumehood.backends.checkpoint_requests import CheckpointCall
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -41,6 +42,7 @@ from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
 from fumehood.models import (
     Capacity,
+    CheckpointInfo,
     ContextInfo,
     FileChange,
     FileInfo,
@@ -154,7 +156,10 @@ class Backend(ABC):
 
     @abstractmethod
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        """Answer a ToolCallEvent; an answer that nobody waits for any more is dropped."""
+        """Answer a ToolCallEvent; an answer that nobody waits for any more is dropped.
+
+        A paused sandbox gets it too, and reads it when it goes on.
+        """
 
     @abstractmethod
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
@@ -183,6 +188,21 @@ class Backend(ABC):
 
         Raises:
             ContextNotFoundError: The context does not live.
+        """
+
+    @abstractmethod
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; each call says what it answers.
+
+        Making one and going back to one wait, as executions do, until what was asked of the context before is done.
+        Going back puts the state of the context and all writable files back to what they were together; other
+        contexts and commands run on. Of more than 16 the oldest is dropped.
+
+        Raises:
+            ContextNotFoundError: The call names a context that does not live.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: It has ended, by code in the sandbox or for want of memory; the sandbox is as it was.
+            CheckpointError: It cannot be made or gone back to; the sandbox is as it was.
         """
 
     @abstractmethod

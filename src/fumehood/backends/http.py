@@ -14,6 +14,13 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from fumehood.backends.base import Backend
+from fumehood.backends.checkpoint_requests import (
+    CheckpointCall,
+    DropCheckpoint,
+    ListCheckpoints,
+    RollBack,
+    TakeCheckpoint,
+)
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
 from fumehood.backends.http_lines import event_of, process_event_of
 from fumehood.backends.http_stateless import (
@@ -69,6 +76,7 @@ from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.models import (
     Capacity,
+    CheckpointInfo,
     ContextInfo,
     FileChange,
     FileInfo,
@@ -223,6 +231,24 @@ class HttpBackend(LoopBound, Backend):
                 return (self._read(ContextInfo, made),)
             case RemoveContext(context_id=context_id):
                 await self._ask("DELETE", f"{place}/{_quoted(context_id)}")
+                return ()
+
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; see the port."""
+        place = _path(sandbox_id, "checkpoints")
+
+        match call:
+            case TakeCheckpoint(context_id=context_id, name=name, strict=strict):
+                wish = {"context_id": context_id, "name": name, "strict": strict}
+                return (self._read(CheckpointInfo, await self._ask("POST", place, json=wish)),)
+            case ListCheckpoints():
+                found = await self._ask("GET", place)
+                return tuple(self._read(CheckpointInfo, item) for item in found["items"])
+            case RollBack(checkpoint_id=checkpoint_id):
+                made = await self._ask("POST", f"{place}/{_quoted(checkpoint_id)}/rollback")
+                return (self._read(CheckpointInfo, made),)
+            case DropCheckpoint(checkpoint_id=checkpoint_id):
+                await self._ask("DELETE", f"{place}/{_quoted(checkpoint_id)}")
                 return ()
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:

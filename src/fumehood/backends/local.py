@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
+from fumehood.backends.checkpoint_requests import CheckpointCall
 from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
@@ -37,6 +38,7 @@ from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
 from fumehood.models import (
     Capacity,
+    CheckpointInfo,
     ContextInfo,
     FileChange,
     FileInfo,
@@ -153,7 +155,7 @@ class LocalBackend(LoopBound, Backend):
 
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
         """Answer a call of running code; see the port."""
-        await self._with(sandbox_id, lambda sandbox: sandbox.answer_tool(answer))
+        await self._do(lambda: self._supervisor.find(sandbox_id).answer_tool(answer))
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""
@@ -166,6 +168,10 @@ class LocalBackend(LoopBound, Backend):
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.record(context_id))
+
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.checkpoint_call(call))
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         """Read a file in pieces; see the port."""

@@ -44,14 +44,22 @@ class LoopBound:
     ) -> AsyncGenerator[_T, None]:
         """Follows an iterator of the loop, begun when the first item is asked for."""
         items: AsyncGenerator[_T, None] | None = None
+        turn = asyncio.Lock()
 
         async def pull() -> _T:
             nonlocal items
 
-            if items is None:
-                items = await begin()
+            async with turn:
+                if items is None:
+                    items = await begin()
 
-            return await items.__anext__()
+                return await items.__anext__()
+
+        async def close() -> None:
+            # A caller who gives up is here before what it has waited for has come to its end.
+            async with turn:
+                if items is not None:
+                    await items.aclose()
 
         try:
             while True:
@@ -62,8 +70,7 @@ class LoopBound:
 
                 yield item
         finally:
-            if items is not None:
-                await self._do(items.aclose)
+            await self._do(close)
 
     async def _pulled(
         self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop

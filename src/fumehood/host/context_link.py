@@ -81,11 +81,15 @@ class ContextLink:
         name: Prefix of execution ids; not to be guessed.
         on_broken: Called when the context breaks the wire.
         max_payload_bytes: What one result may take on the wire.
+        count: How many executions of this name went before, with another process.
     """
 
-    def __init__(self, name: str, on_broken: Callable[[ProtocolError], None], max_payload_bytes: int) -> None:
+    def __init__(
+        self, name: str, on_broken: Callable[[ProtocolError], None], max_payload_bytes: int, count: int = 0
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation(name)
+        self.name = name
+        self._conversation = Conversation(name, count)
         self._on_broken = on_broken
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
@@ -93,6 +97,7 @@ class ContextLink:
         self.pid: int | None = None
         self._running: Running | None = None
         self._asked: Asked | None = None
+        self._forked: asyncio.Future[int | None] | None = None
         self._background: list[Event] = []
         self._background_bytes = 0
         self._held: _Held | None = None
@@ -165,6 +170,42 @@ class ContextLink:
         self._conversation.sent(header)
         self._channel.send(header, question.code.encode())
         return answer
+
+    @property
+    def count(self) -> int:
+        """How many executions, questions and checkpoints there have been under this name."""
+        return self._conversation.count
+
+    def fork(self, line_fd: int) -> asyncio.Future[int | None]:
+        """Asks for a checkpoint that speaks over a line; the context then waits for `proceed`.
+
+        Returns:
+            The number of the error, 0 when it is made, or None when the context is gone.
+        """
+        self._forked = self._loop.create_future()
+
+        if self.gone.done():
+            self._forked.set_result(None)
+            return self._forked
+
+        header: Header = {"type": "checkpoint_request", "id": self._conversation.next_id}
+        self._conversation.sent(header)
+        self._channel.send(header, fds=(line_fd,))
+        return self._forked
+
+    def proceed(self) -> None:
+        """Lets a context go on that has made a checkpoint, or that was made from one."""
+        if self.gone.done():
+            return
+
+        current_id = self._conversation.current_id
+        header: Header = {"type": "proceed"} if current_id is None else {"type": "proceed", "id": current_id}
+        try:
+            self._conversation.sent(header)
+        except RuntimeError:
+            return  # it does not wait: there is no checkpoint
+
+        self._channel.send(header)
 
     def report_background(self, on_event: Callable[[Event], None]) -> None:
         """Hands on what came while nothing ran."""
@@ -249,6 +290,10 @@ class ContextLink:
             if not self.ready.done():
                 self.ready.set_result(None)
 
+            return
+
+        if message_type == "checkpoint_reply":
+            self._note_fork(header["errno"])
             return
 
         if kind is Kind.ANSWER:
@@ -441,3 +486,11 @@ class ContextLink:
 
         if asked is not None:
             asked.lose()
+
+        self._note_fork(None)
+
+    def _note_fork(self, number: int | None) -> None:
+        forked, self._forked = self._forked, None
+
+        if forked is not None and not forked.done():
+            forked.set_result(number)

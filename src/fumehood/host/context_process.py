@@ -172,21 +172,17 @@ class ContextProcess:
 
 
 def new_link(
-    limits: Limits, on_broken: Callable[[ProtocolError], None], after: ContextLink | None = None
+    limits: Limits, on_broken: Callable[[ProtocolError], None], name: str | None = None, count: int = 0
 ) -> ContextLink:
     """Makes the host's side of a context that is not forked yet.
 
     Args:
         limits: What it may send.
         on_broken: Called when the context breaks the wire.
-        after: The one of the process from which the new one has what it holds: it knows the executions of that.
+        name: Under which it knows its executions; None: a new one.
+        count: How many of them there have been under this name.
     """
-    max_payload_bytes = limits.result_bytes + 2 * MIB
-
-    if after is not None:
-        return ContextLink(after.name, on_broken, max_payload_bytes, after.count)
-
-    return ContextLink(secrets.token_hex(8), on_broken, max_payload_bytes)
+    return ContextLink(name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count)
 
 
 _tasks: set[asyncio.Task[None]] = set()

@@ -60,7 +60,7 @@ class LiveContext:
         self._stop: Stop | None = None
         self._was_interrupted = False
         self._farewell: asyncio.Task[None] | None = None
-        self._record = ContextRecorder(host.recorder, info.id)
+        self.record = ContextRecorder(host.recorder, info.id)
         self._closed = False
         # By the names of its processes' conversations.
         self._counts: dict[str, int] = {}
@@ -111,7 +111,7 @@ class LiveContext:
             execution = await self._run(process, request, (fields, payload), emit)
 
             if not request.silent:
-                self._record.note(process, request, execution)
+                self.record.note(process, request, execution)
 
             return execution
 
@@ -285,7 +285,7 @@ class LiveContext:
         except asyncio.CancelledError:
             # Its caller has gone, and still it ran: the record says so.
             if not request.silent:
-                self._record.note(process, request, transcript.finish(usage=Usage(), error=_GIVEN_UP))
+                self.record.note(process, request, transcript.finish(usage=Usage(), error=_GIVEN_UP))
 
             raise
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from fumehood.backends.checkpoint_requests import CheckpointCall
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -37,6 +38,7 @@ from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
+from fumehood.host.live_checkpoints import LiveCheckpoints
 from fumehood.host.live_contexts import DEFAULT_CONTEXT, HOME, LiveContexts
 from fumehood.host.live_egress import LiveEgress
 from fumehood.host.live_files import LiveFiles, one_piece
@@ -46,7 +48,7 @@ from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
 from fumehood.limits import Limits
-from fumehood.models import ContextInfo, FileChange, Metrics
+from fumehood.models import CheckpointInfo, ContextInfo, FileChange, Metrics
 from fumehood.network import Network
 from fumehood.record import Record
 from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
@@ -120,6 +122,7 @@ class LiveSandbox:
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
+        self.checkpoints = LiveCheckpoints(self)
         self.recorder = Recorder()
         self.egress = LiveEgress(self.id, self._init.ask, self.broken)
         self.contexts = LiveContexts(self, self._directory)
@@ -265,6 +268,16 @@ class LiveSandbox:
         self._check_alive()
         return self.recorder.read(self.id, self.contexts.named(context_id).info)
 
+    async def checkpoint_call(self, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Makes, lists, goes back to or drops checkpoints; see the port."""
+        self._check_alive()
+        self.touch()
+        # Whoever gives up waiting gets what was begun: nothing is left half-way.
+        work = self._guarded(self.checkpoints.call(call, self.contexts.named))
+        done = await asyncio.shield(asyncio.ensure_future(work))
+        self.touch()
+        return done
+
     async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; see the port."""
         try:
@@ -323,7 +336,7 @@ class LiveSandbox:
     async def kill_context(self, pid: int) -> None:
         """Kills a context; see `ContextHost`."""
         try:
-            await self._init.ask("kill_context", pid=pid)
+            await self._init.ask("kill_context", pid=pid, spare=self.checkpoints.pids())
         except (InitError, InitGoneError):
             return
 
@@ -433,6 +446,7 @@ class LiveSandbox:
 
         self.processes.close(self.epitaph(outcome_unknown=True))
         self.ports.close(self.epitaph(outcome_unknown=True))
+        self.checkpoints.close()
         self.egress.close()
         self._init.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from sys import getsizeof
 
 from fumehood.backends.requests import ExecuteRequest
@@ -46,6 +47,11 @@ class _Log:
     dropped_cells: int = 0
     dropped_outputs: int = 0
 
+    @property
+    def length(self) -> int:
+        """How many cells it has ever had."""
+        return self.dropped_cells + len(self.cells)
+
 
 class Recorder:
     """Keeps the records of a sandbox.
@@ -78,6 +84,19 @@ class Recorder:
                 self._drop_outputs(self._whole.popleft())
             else:
                 self._drop_cell(self._bare.popleft())
+
+    def length(self, context_id: str) -> int:
+        """Returns how many cells a context has ever run."""
+        log = self._logs.get(context_id)
+        return 0 if log is None else log.length
+
+    def undo(self, context_id: str, length: int) -> None:
+        """Takes note that a context has gone back to when it had run so many cells."""
+        log = self._logs.get(context_id, _Log())
+
+        for kept in islice(log.cells, max(0, length - log.dropped_cells), None):
+            if kept.cell is not None:
+                kept.cell = replace(kept.cell, is_undone=True)
 
     def read(self, sandbox_id: str, context: ContextInfo) -> Record:
         """Returns the record of a context."""
@@ -135,12 +154,25 @@ class ContextRecorder:
     def __init__(self, recorder: Recorder, context_id: str) -> None:
         self._recorder = recorder
         self._context_id = context_id
-        # The process that the last cell ran in: another one has no state of the cells before.
+        # The process that the last cell ran in: another one has no state of the cells before, but for one that was
+        # revived.
         self._process: object = None
+        self._is_revived = False
+
+    def mark(self) -> int:
+        """Returns where the record stands, for `go_back`."""
+        return self._recorder.length(self._context_id)
+
+    def go_back(self, mark: int) -> None:
+        """Takes note that the context is again what it was at a mark."""
+        self._recorder.undo(self._context_id, mark)
+        self._is_revived = mark > 0
+        self._process = None
 
     def note(self, process: object, request: ExecuteRequest, execution: Execution) -> None:
         """Takes what has just run in a process."""
-        is_fresh, self._process = process is not self._process, process
+        is_fresh = process is not self._process and not self._is_revived
+        self._process, self._is_revived = process, False
         cell = RecordedCell(code=request.code, execution=execution, stdin=request.stdin, is_fresh=is_fresh)
         self._recorder.note(self._context_id, cell)
 

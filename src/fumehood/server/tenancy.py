@@ -12,6 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from fumehood.backends.base import Backend
+from fumehood.backends.checkpoint_requests import CheckpointCall
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -32,6 +33,7 @@ from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
 from fumehood.models import (
     Capacity,
+    CheckpointInfo,
     ContextInfo,
     FileChange,
     FileInfo,
@@ -233,6 +235,11 @@ class TenantBackend(Backend):
         """Create, list, restart or remove contexts; see the port."""
         await self._check(sandbox_id)
         return await self._inner.context_call(sandbox_id, call)
+
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.checkpoint_call(sandbox_id, call)
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
         """Ask a context about code; see the port."""

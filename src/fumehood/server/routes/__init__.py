@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from fumehood.server.routes import (
+    checkpoints,
     commands,
     content,
     contexts,
@@ -25,6 +26,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     sandboxes.router,
     executions.router,
     contexts.router,
+    checkpoints.router,
     files.router,
     content.upload_router,
     content.router,

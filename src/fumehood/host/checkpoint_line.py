@@ -1,0 +1,168 @@
+"""The line to one checkpoint: a process of the guest that waits, and makes a context of what it holds when asked.
+
+Runs in the host process, on the engine's loop. A checkpoint is as hostile as the context that it was forked
+from: what it says goes through the wire's tables, and what breaks them ends the sandbox. Whatever it claims, a
+checkpoint that has ended is known by its line, and nothing is undone before the context that is to go on exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from fumehood.host.channel import Channel
+from fumehood.host.context_link import ContextLink
+from fumehood.host.context_process import keep
+from fumehood.host.sockets import open_pair
+from fumehood.runtimes.base import GuestContext
+from fumehood_wire import messages
+from fumehood_wire.frames import ProtocolError
+
+# What is known of a context whose checkpoint cannot tell its end any more: that it has ended.
+_UNTOLD_STATUS = -9
+
+
+class RevivedContext(GuestContext):
+    """A context made from a checkpoint, as that tells of it.
+
+    Args:
+        kill: Kills the process with a number inside.
+    """
+
+    def __init__(self, pid: int, link: ContextLink, kill: Callable[[int], Any]) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self.pid = pid
+        self._link = link
+        self._kill = kill
+
+    def kill(self) -> None:
+        """Ends the process; see the port."""
+        if not self.exited.done():
+            keep(self._kill(self.pid))
+
+    def note_exit(self, status: int) -> None:
+        """The checkpoint has reaped it."""
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+    def is_on_its_own(self) -> None:
+        """The checkpoint is gone: the end of the channel is the end of the context."""
+        self._link.gone.add_done_callback(lambda _: self._presume_end())
+
+    def _presume_end(self) -> None:
+        self.kill()
+        self.note_exit(_UNTOLD_STATUS)
+
+
+class CheckpointLine:
+    """The line to one checkpoint.
+
+    Args:
+        on_broken: Called when it breaks the wire.
+        kill: Kills the process with a number inside.
+    """
+
+    def __init__(self, on_broken: Callable[[ProtocolError], None], kill: Callable[[int], Any]) -> None:
+        loop = asyncio.get_running_loop()
+        host_end, self._guest_end = open_pair()
+        self._on_broken = on_broken
+        self._kill = kill
+        self._channel = Channel(host_end, self._receive, self._closed)
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, tuple[ContextLink, asyncio.Future[RevivedContext | None]]] = {}
+        self._contexts: dict[int, RevivedContext] = {}
+        self.pid: int | None = None
+        self.left_behind: tuple[str, ...] = ()
+        # Done when there is a checkpoint, or when there will never be one; `pid` tells which.
+        self.kept: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def lives(self) -> bool:
+        """False once the checkpoint has ended."""
+        return not self._channel.closed
+
+    def guest_fd(self) -> int:
+        """The end that goes to the guest; `close_guest_end` when it is sent."""
+        return self._guest_end.fileno()
+
+    def close_guest_end(self) -> None:
+        """Closes the host's copy of the guest's end."""
+        self._guest_end.close()
+
+    async def revive(self, link: ContextLink) -> RevivedContext | None:
+        """Has a context made that speaks over the link, and waits for `ContextLink.proceed`; None: it cannot be."""
+        if not self.lives:
+            return None
+
+        number = next(self._numbers)
+        made: asyncio.Future[RevivedContext | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = (link, made)
+        self._channel.send({"type": "revive", "number": number}, fds=link.guest_fds())
+        return await made
+
+    def close(self) -> None:
+        """Ends the checkpoint; contexts that were made from it live on."""
+        self._guest_end.close()
+        self._channel.close()
+
+    def _receive(self, header: dict[str, Any], payload: bytes) -> None:
+        messages.check(messages.CHECKPOINT_TO_HOST, header, payload)
+
+        if header["type"] == "kept":
+            self._note_kept(header)
+        elif header["type"] == "ended":
+            self._context(header["number"]).note_exit(header["status"])
+            del self._contexts[header["number"]]
+        else:
+            self._note_revived(header)
+
+    def _note_kept(self, header: dict[str, Any]) -> None:
+        if self.pid is not None:
+            raise ProtocolError("order", "a checkpoint that is kept twice")
+
+        self.pid = header["pid"]
+        self.left_behind = tuple(header["left_behind"])
+
+        if not self.kept.done():
+            self.kept.set_result(None)
+
+    def _note_revived(self, header: dict[str, Any]) -> None:
+        number = header["number"]
+        link, made = self._asked.pop(number, (None, None))
+
+        if link is None or made is None:
+            raise ProtocolError("order", f"{header['type']}: number {number} was not asked for")
+
+        context = None
+
+        if header["type"] == "revived":
+            context = self._contexts[number] = RevivedContext(header["pid"], link, self._kill)
+
+        if not made.done():
+            made.set_result(context)
+        elif context is not None:
+            context.kill()  # who has asked for it has gone
+
+    def _context(self, number: int) -> RevivedContext:
+        context = self._contexts.get(number)
+
+        if context is None:
+            raise ProtocolError("order", f"ended: number {number} does not live")
+
+        return context
+
+    def _closed(self, error: ProtocolError | None) -> None:
+        if not self.kept.done():
+            self.kept.set_result(None)
+
+        for _, made in self._asked.values():
+            if not made.done():
+                made.set_result(None)
+
+        for context in self._contexts.values():
+            context.is_on_its_own()
+
+        if error is not None:
+            self._on_broken(error)

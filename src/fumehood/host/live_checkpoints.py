@@ -1,0 +1,286 @@
+"""The checkpoints of one sandbox: points of a context to go back to, state and files together.
+
+Runs in the host process, on the engine's loop. A checkpoint is a waiting fork of the context and a snapshot of the
+writable files, both taken while the context waits, so that the two never disagree. Going back makes sure of both
+before anything is given up: a checkpoint that is damaged leaves the sandbox as it is. Their number is bounded,
+the oldest goes first; their memory and their files count as the sandbox's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from fumehood.backends.checkpoint_requests import (
+    CheckpointCall,
+    DropCheckpoint,
+    ListCheckpoints,
+    RollBack,
+    TakeCheckpoint,
+)
+from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError
+from fumehood.host.checkpoint_line import CheckpointLine
+from fumehood.host.clock import SandboxClock
+from fumehood.host.context_process import ContextProcess, keep
+from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.live_context import LiveContext
+from fumehood.models import CheckpointInfo
+from fumehood_wire.frames import ProtocolError
+
+_MAX_CHECKPOINTS = 16
+# A fork runs what user code has registered for it, which may take for ever.
+_FORK_SECONDS = 10.0
+
+
+class Checkpointed(Protocol):
+    """What checkpoints need of their sandbox."""
+
+    id: str
+    clock: SandboxClock
+
+    async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+        """Asks init."""
+
+    async def kill_context(self, pid: int) -> None:
+        """Kills a context with all that it started, but for checkpoints."""
+
+    def broken(self, error: ProtocolError) -> None:
+        """The guest broke the wire: the sandbox ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """One checkpoint.
+
+    Attributes:
+        line: To the process that holds the state.
+        snapshot: The number of the files' snapshot.
+        conversation: Under which name its executions are known.
+        info: What callers see of it.
+        mark: Where the record of the context stood.
+    """
+
+    line: CheckpointLine
+    snapshot: int
+    conversation: str
+    info: CheckpointInfo
+    mark: int
+
+
+class LiveCheckpoints:
+    """The checkpoints of one sandbox, by id."""
+
+    def __init__(self, sandbox: Checkpointed) -> None:
+        self._sandbox = sandbox
+        self._kept: dict[str, Kept] = {}
+        # Those of transactions, which have no name.
+        self._passing: set[CheckpointLine] = set()
+        self._next_number = 1
+
+    @property
+    def infos(self) -> tuple[CheckpointInfo, ...]:
+        """Describes them, the oldest first."""
+        return tuple(kept.info for kept in self._kept.values())
+
+    def pids(self) -> list[int]:
+        """The numbers inside of their processes."""
+        lines = [*(kept.line for kept in self._kept.values()), *self._passing]
+        return [line.pid for line in lines if line.pid is not None and line.lives]
+
+    async def call(
+        self, call: CheckpointCall, contexts: Callable[[str | None], LiveContext]
+    ) -> tuple[CheckpointInfo, ...]:
+        """Makes, lists, goes back to or drops; see the port."""
+        match call:
+            case ListCheckpoints():
+                return self.infos
+            case TakeCheckpoint():
+                return (await self.take(contexts(call.context_id), call.name, strict=call.strict),)
+            case RollBack():
+                return (await self.roll_back(call.checkpoint_id, contexts),)
+            case DropCheckpoint():
+                await self.drop(call.checkpoint_id)
+                return ()
+
+    async def take(self, context: LiveContext, name: str | None, *, strict: bool) -> CheckpointInfo:
+        """Makes a checkpoint of a context and the files, after what was asked of the context before."""
+        _check_language(context)
+
+        async with context.turn() as process:
+            kept = await self.take_within_turn(context, process, name, strict=strict)
+
+        self._passing.discard(kept.line)
+        self._kept[kept.info.id] = kept
+
+        while len(self._kept) > _MAX_CHECKPOINTS:
+            await self.drop(next(iter(self._kept)))
+
+        return kept.info
+
+    async def take_within_turn(
+        self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
+    ) -> Kept:
+        """Does what `take` does for who holds the context's turn, and lists it nowhere."""
+        _check_language(context)
+        line = CheckpointLine(self._sandbox.broken, self._sandbox.kill_context)
+        self._passing.add(line)
+        try:
+            await self._fork(process, line)
+            held = [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
+            value = await self._ask("take_snapshot", held=held)
+        except BaseException:
+            self._let_go(line)
+            raise
+        finally:
+            process.link.proceed()
+
+        left_behind = (*line.left_behind, *value["left_behind"])
+        number = self._next_number
+        self._next_number += 1
+        info = CheckpointInfo(
+            id=f"checkpoint-{number}",
+            name=name,
+            context_id=context.info.id,
+            created_at=datetime.now(UTC),
+            left_behind=left_behind,
+            files=value["files"],
+            files_bytes=value["size_bytes"],
+        )
+        kept = Kept(
+            line=line,
+            snapshot=value["snapshot"],
+            conversation=process.link.name,
+            info=info,
+            mark=context.record.mark(),
+        )
+
+        if strict and left_behind:
+            await self.forget(kept)
+            raise CheckpointError(
+                reason=f"not everything can be kept: {'; '.join(left_behind)}",
+                hint="end what is named, or make it without `strict`: then it is left behind",
+            )
+
+        return kept
+
+    async def roll_back(
+        self, checkpoint_id: str, contexts: Callable[[str | None], LiveContext]
+    ) -> CheckpointInfo:
+        """Goes back to a checkpoint, which stays."""
+        kept = self._find(checkpoint_id)
+        context = contexts(kept.info.context_id)
+
+        if not await context.revive(kept.line, kept.conversation, self._files_back(kept)):
+            raise self._lost(kept)
+
+        context.record.go_back(kept.mark)
+        return kept.info
+
+    async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
+        """Goes back, for who holds the context's turn."""
+        if not await context.revive_within_turn(kept.line, kept.conversation, self._files_back(kept)):
+            raise self._lost(kept)
+
+        context.record.go_back(kept.mark)
+
+    async def compare_files(self, kept: Kept) -> dict[str, Any]:
+        """Tells what became of the files since."""
+        return await self._ask("compare_snapshot", snapshot=kept.snapshot)
+
+    async def drop(self, checkpoint_id: str) -> None:
+        """Forgets a checkpoint."""
+        kept = self._find(checkpoint_id)
+        del self._kept[kept.info.id]
+        await self.forget(kept)
+
+    async def forget(self, kept: Kept) -> None:
+        """Ends its process and gives up its files."""
+        self._let_go(kept.line)
+        await self._ask("drop_snapshot", snapshot=kept.snapshot)
+
+    def close(self) -> None:
+        """The sandbox has ended."""
+        for line in [*(kept.line for kept in self._kept.values()), *self._passing]:
+            line.close()
+
+        self._kept.clear()
+        self._passing.clear()
+
+    # -- inside
+
+    async def _fork(self, process: ContextProcess, line: CheckpointLine) -> None:
+        forked = process.link.fork(line.guest_fd())
+        # The channel has made a copy.
+        line.close_guest_end()
+        await self._sandbox.clock.wait(forked, seconds=_FORK_SECONDS)
+
+        if not forked.done():
+            keep(process.end())
+            raise CheckpointError(
+                reason=f"the context did not fork within {_FORK_SECONDS:g} s, and was ended",
+                hint="something registered with `os.register_at_fork` takes too long",
+            )
+
+        number = forked.result()
+
+        if number is None:
+            raise CheckpointError(reason="the context ended")
+
+        if number:
+            raise CheckpointError.from_errno(number)
+
+        await self._sandbox.clock.wait(line.kept, seconds=_FORK_SECONDS)
+
+        if line.pid is None:
+            raise CheckpointError(reason="its process ended at once, perhaps for want of memory")
+
+    def _files_back(self, kept: Kept) -> Callable[[int], Awaitable[None]]:
+        async def put_back(pid: int) -> None:
+            await self._ask("restore_snapshot", snapshot=kept.snapshot, held=[pid, *self.pids()])
+
+        return put_back
+
+    async def _ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            value, _ = await self._sandbox.ask(verb, **arguments)
+        except InitError as error:
+            raise CheckpointError.from_errno(error.errno_value, error.message) from None
+
+        return dict(value or {})
+
+    def _find(self, checkpoint_id: str) -> Kept:
+        kept = self._kept.get(checkpoint_id)
+
+        if kept is not None:
+            return kept
+
+        for kept in reversed(self._kept.values()):
+            if kept.info.name == checkpoint_id:
+                return kept
+
+        raise CheckpointNotFoundError(checkpoint_id=checkpoint_id)
+
+    def _lost(self, kept: Kept) -> CheckpointLostError:
+        if self._kept.pop(kept.info.id, None) is not None:
+            keep(self._forget_quietly(kept))
+
+        return CheckpointLostError(checkpoint_id=kept.info.id)
+
+    async def _forget_quietly(self, kept: Kept) -> None:
+        with suppress(CheckpointError, InitGoneError):
+            await self.forget(kept)
+
+    def _let_go(self, line: CheckpointLine) -> None:
+        self._passing.discard(line)
+        line.close()
+
+
+def _check_language(context: LiveContext) -> None:
+    if context.info.language != "python":
+        raise CheckpointError(
+            reason=f"the context {context.info.id!r} speaks {context.info.language}",
+            hint="contexts of Python can be kept",
+        )
