@@ -49,7 +49,7 @@ def _read(hint: Any, data: object, where: str) -> object:
     origin, parts = get_origin(hint), get_args(hint)
 
     if origin in (Union, types.UnionType):
-        return None if data is None and type(None) in parts else _read(parts[0], data, where)
+        return None if data is None and type(None) in parts else _read_one_of(parts, data, where)
 
     if origin is Literal:
         return _expect(data in parts, data, where, data)
@@ -63,6 +63,12 @@ def _read(hint: Any, data: object, where: str) -> object:
         return {name: _read(parts[1], item, f"{where}.{name}") for name, item in given}
 
     return _plain(hint, data, where)
+
+
+def _read_one_of(parts: tuple[Any, ...], data: object, where: str) -> object:
+    kinds = [part for part in parts if part is not type(None)]
+    # The only union of several types is JsonValue: a value of any form.
+    return data if len(kinds) > 1 else _read(kinds[0], data, where)
 
 
 def _plain(hint: Any, data: object, where: str) -> object:

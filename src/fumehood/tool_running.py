@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, TypeAlias
 
 from fumehood.backends.tool_requests import MAX_ERROR_CHARACTERS, ToolAnswer
@@ -104,17 +104,13 @@ class ToolRunner:
     async def _serve(self, event: ToolCallEvent) -> None:
         try:
             answer = await self._answer(event)
+
+            # Whoever follows the events hears of the sandbox's end.
+            with suppress(SandboxError):
+                await self._send(answer)
         except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
             if not self._failed.done():
                 self._failed.set_exception(error)
-
-            return
-
-        try:
-            await self._send(answer)
-        except SandboxError:
-            # Whoever follows the events hears of its end.
-            return
 
     async def _answer(self, event: ToolCallEvent) -> ToolAnswer:
         tool = self._tools.get(event.name)

@@ -13,7 +13,18 @@ import collections.abc
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from fumehood.charts import JsonValue
 from fumehood.errors import InvalidArgumentError
@@ -184,11 +195,18 @@ def _schema_of_generic(hint: Any, where: str) -> dict[str, Any]:
 
 
 def _schema_of_typed_dict(hint: Any, where: str) -> dict[str, Any]:
-    hints = inspect.get_annotations(hint, eval_str=True)
+    hints = get_type_hints(hint, include_extras=True)
+    # Python does not see these marks in annotations that are kept as text.
+    marks = {name: get_origin(part) for name, part in hints.items()}
+    required = [
+        name
+        for name, mark in marks.items()
+        if mark is Required or (mark is not NotRequired and name in hint.__required_keys__)
+    ]
     return {
         "type": "object",
         "properties": {name: _schema_of_hint(part, f"{where}.{name}") for name, part in hints.items()},
-        "required": [name for name in hints if name in hint.__required_keys__],
+        "required": required,
         "additionalProperties": False,
     }
 
@@ -323,7 +341,7 @@ def _fault_of_object(schema: Mapping[str, Any], value: dict[str, Any], where: st
 
 
 def _named(where: str) -> str:
-    return f"the argument {where.removeprefix('.')!r}" if where else "the arguments"
+    return f"the argument '{where.removeprefix('.')}'" if where else "the arguments"
 
 
 def _is_of(kind: str, value: Any) -> bool:

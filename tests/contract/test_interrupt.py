@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -118,6 +119,27 @@ def test_ctrl_c_interrupts_the_cell_and_is_raised(sync_face):
         )
 
     assert sandbox.run_code("x").text == "4"
+
+
+def test_cancelling_a_run_that_is_followed_is_a_cancellation(async_face):
+    """From a loop that is not the engine's: what is raised is CancelledError, and the context is idle."""
+    sandbox = async_face.open().twin
+
+    async def main():
+        heard = asyncio.Event()
+        code = "print('began', flush=True)\nwhile True: pass"
+        task = asyncio.create_task(sandbox.run_code(code, on_stdout=lambda _: heard.set()))
+        await heard.wait()
+        # Until the run waits for what comes next.
+        await sandbox.get_info()
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert (await sandbox.run_code("6 * 7")).text == "42"
+
+    async_face.runner.run(main())
 
 
 def test_ctrl_c_while_waiting_without_callbacks(sync_face):
