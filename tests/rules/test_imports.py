@@ -36,6 +36,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "langchain": {"langchain_core", "pydantic"},
     "llama_index": {"llama_index"},
     "openai_agents": {"agents"},
+    "openai_agents_sandbox": {"agents", "pydantic"},
     "pydantic_ai": {"pydantic_ai"},
     "pydantic_ai_toolset": {"pydantic_ai"},
     "smolagents": {"smolagents"},
@@ -169,6 +170,7 @@ CONTRACT: dict[str, set[str]] = {
     | {
         "fumehood.aio",
         "fumehood.artifacts",
+        "fumehood.cli.chat",
         "fumehood.cli.doctor",
         "fumehood.cli.host",
         "fumehood.cli.mcp",
@@ -179,6 +181,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.sandbox",
         "fumehood.serialise",
     },
+    "fumehood.cli.chat": {"fumehood.cli", "fumehood.errors", "fumehood.llm", "fumehood.llm.terminal"},
     "fumehood.cli.serve": {
         "fumehood.cli",
         "fumehood.server",
@@ -285,6 +288,8 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.text",
         "fumehood.tool_running",
     },
+    # A chat in the terminal brings files back, as the command line does.
+    "fumehood.llm.terminal": {"fumehood", "fumehood.artifacts", "fumehood.llm", "fumehood.text"},
     # The tools over the Model Context Protocol: what every user has, and the words in which models are told of it.
     "fumehood.mcp": {"fumehood", "fumehood.llm", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.

@@ -1,16 +1,14 @@
-"""Agents of the OpenAI Agents SDK that run code in a sandbox; a model that says what is written down drives them."""
+"""Agents of the OpenAI Agents SDK that run code in a sandbox; the SDK's own scripted model drives them."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, set_tracing_disabled
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from agents import Agent, RunConfig, Runner, set_tracing_disabled
+from agents.testing import ScriptedModel, assistant_message, function_call
 
 from fumehood import AsyncSandbox, Sandbox
 from fumehood.frameworks.openai_agents import run_python_tool
@@ -19,44 +17,28 @@ from fumehood.llm import AsyncCodeInterpreter
 set_tracing_disabled(True)
 
 
-class Scripted(Model):
-    """Says each turn in order: a dictionary is a call of the tool with these arguments, text is the answer."""
+def scripted(*turns: dict[str, str] | str) -> ScriptedModel:
+    """The SDK's own model for tests: a dictionary is a call of the tool with these arguments, text is the answer."""
+    steps = [
+        [
+            assistant_message(turn)
+            if isinstance(turn, str)
+            else function_call("run_python", turn, call_id=f"c{number}")
+        ]
+        for number, turn in enumerate(turns)
+    ]
+    return ScriptedModel(steps)
 
-    def __init__(self, *turns: dict[str, str] | str) -> None:
-        self._turns = iter(turns)
-        self.heard: list[Any] = []
 
-    async def get_response(
-        self, system_instructions: Any, input: Any, *others: Any, **more: Any
-    ) -> ModelResponse:
-        self.heard = [input] if isinstance(input, str) else list(input)
-        turn = next(self._turns)
-
-        if isinstance(turn, str):
-            text = ResponseOutputText(type="output_text", text=turn, annotations=[])
-            said: Any = ResponseOutputMessage(
-                id="m", type="message", role="assistant", status="completed", content=[text]
-            )
-        else:
-            number = f"call-{len(self.heard)}"
-            said = ResponseFunctionToolCall(
-                type="function_call", call_id=number, name="run_python", arguments=json.dumps(turn)
-            )
-
-        return ModelResponse(output=[said], usage=Usage(), response_id=None)
-
-    async def stream_response(self, *_: Any, **more: Any) -> AsyncIterator[Any]:
-        raise NotImplementedError
-        yield
-
-    def outputs(self) -> list[Any]:
-        """What the calls of the tool gave, as it would go to the model."""
-        return [item["output"] for item in self.heard if item.get("type") == "function_call_output"]
+def outputs(model: ScriptedModel) -> list[Any]:
+    """What the calls of the tool gave, as it would go to the model."""
+    assert model.last_call is not None
+    return [item["output"] for item in model.last_call.input if item.get("type") == "function_call_output"]
 
 
 def test_an_agent_repairs_its_code_and_sees_its_figure() -> None:
     """An error is an answer, variables stay, and a figure is a picture in the output of the tool."""
-    model = Scripted(
+    model = scripted(
         {"code": "numbers = [40, 2]\nprint(totl(numbers))"},
         {"code": "total = sum(numbers)\ntotal"},
         {
@@ -71,7 +53,7 @@ def test_an_agent_repairs_its_code_and_sees_its_figure() -> None:
             return str((await Runner.run(agent, "What is the sum?")).final_output)
 
     assert asyncio.run(run()) == "It is 42."
-    failed, total, shown = model.outputs()
+    failed, total, shown = outputs(model)
     assert "NameError" in failed
     assert "42" in total
     text, picture = shown
@@ -85,7 +67,7 @@ def test_an_agent_repairs_its_code_and_sees_its_figure() -> None:
 
 def test_a_timeout_of_the_tool_interrupts_the_code_and_keeps_its_state() -> None:
     """The framework's own timeout tells the model; the same namespace answers the next call."""
-    model = Scripted({"code": "kept = 7\nwhile True: pass"}, {"code": "kept * 6"}, "42")
+    model = scripted({"code": "kept = 7\nwhile True: pass"}, {"code": "kept * 6"}, "42")
 
     async def run() -> None:
         async with AsyncSandbox() as sandbox:
@@ -94,7 +76,7 @@ def test_a_timeout_of_the_tool_interrupts_the_code_and_keeps_its_state() -> None
             assert await sandbox.is_running()
 
     asyncio.run(run())
-    late, answer = model.outputs()
+    late, answer = outputs(model)
     assert "timed out" in late
     assert "42" in answer
 
@@ -104,7 +86,7 @@ def test_cancelling_a_run_interrupts_its_code() -> None:
 
     async def run() -> None:
         async with AsyncSandbox() as sandbox:
-            model = Scripted({"code": "open('begun', 'w').close()\nwhile True: pass"})
+            model = scripted({"code": "open('begun', 'w').close()\nwhile True: pass"})
             agent = Agent(name="coder", model=model, tools=[run_python_tool(AsyncCodeInterpreter(sandbox))])
 
             async with await sandbox.files.watch(".") as changes:
@@ -123,7 +105,7 @@ def test_cancelling_a_run_interrupts_its_code() -> None:
 
 def test_a_call_waits_for_the_users_approval() -> None:
     """Options of the SDK pass through."""
-    model = Scripted({"code": "6 * 7"}, "done")
+    model = scripted({"code": "6 * 7"}, "done")
 
     async def run() -> Any:
         async with AsyncCodeInterpreter() as interpreter:
@@ -136,4 +118,4 @@ def test_a_call_waits_for_the_users_approval() -> None:
             return (await Runner.run(agent, state)).final_output
 
     assert asyncio.run(run()) == "done"
-    assert "42" in model.outputs()[0]
+    assert "42" in outputs(model)[0]
