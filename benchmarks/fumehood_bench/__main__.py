@@ -24,6 +24,7 @@ GROUPS = {
     "stateless": 2,
     "creation": 0,
     "cell": 0,
+    "llm": 0,
     "density": 0,
     "streaming": 0,
     "flood": 0,
@@ -32,6 +33,7 @@ GROUPS = {
     "server-fusion": 4,
     "server-memory": 0,
     "server-streams": 0,
+    "mcp": 0,
 }
 
 # What must be there to measure: preloaded in zygote and floor, and for some groups a reference or a server.
@@ -40,6 +42,7 @@ _JUPYTER = ("jupyter_client", "ipykernel")
 _SERVER = ("fastapi", "uvicorn", "httptools", "sqlalchemy", "obstore")
 _NEEDED = {
     "cell": _JUPYTER,
+    "mcp": ("mcp", *_JUPYTER),
     "server": (*_SERVER, *_JUPYTER),
     "server-flood": _SERVER,
     "server-fusion": _SERVER,
