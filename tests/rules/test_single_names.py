@@ -71,6 +71,7 @@ def test_the_environment_is_read_in_one_place(modules):
     }
     assert users <= {
         "fumehood.assemble",
+        "fumehood.cli.chat",
         "fumehood.cli.host",
         "fumehood.cli.mcp",
         "fumehood.cli.serve",

@@ -20,7 +20,7 @@ _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
-def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
+def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = True) -> None:
     """Add the options that say what the sandbox should be."""
     group = parser.add_argument_group("sandbox")
     group.add_argument(
@@ -50,6 +50,10 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--strict", action="store_true", help="refuse to start when a layer of isolation is missing"
     )
+
+    if not with_raw:
+        return
+
     parser.add_argument(
         "--raw", action="store_true", help="pass terminal escapes of the code on to this terminal"
     )

@@ -45,7 +45,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, run and print until the end of input; return the exit code."""
-    _enable_line_editing()
+    enable_line_editing()
 
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)
@@ -122,7 +122,8 @@ def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> None
         note("the context was replaced: variables are gone, files are kept")
 
 
-def _enable_line_editing() -> None:
+def enable_line_editing() -> None:
+    """Let the arrow keys work in `input`, where this Python can."""
     try:
         import readline  # noqa: F401 - importing it is what enables it
     except ImportError:

@@ -1,0 +1,87 @@
+"""`fumehood chat`: talk to a model that runs code in a sandbox.
+
+Runs in the user's terminal. It only turns options into an agent, a sandbox and a session; the chat itself is
+`fumehood.llm.terminal`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from fumehood.cli.extras import require_extra
+from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.repl import enable_line_editing
+from fumehood.cli.terminal import patience
+from fumehood.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+_NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthropic:NAME (Messages)"
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "chat",
+        help="talk to a model that runs code in a sandbox",
+        description="Talk to a model that runs code in a sandbox. Ctrl-C interrupts an answer, Ctrl-D ends the chat, "
+        "/help lists its commands. Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY.",
+    )
+    parser.add_argument("--model", help=f"{_NAMES}; default: FUMEHOOD_MODEL")
+    parser.add_argument("--base-url", metavar="URL", help="address of a server that speaks the same dialect")
+    parser.add_argument(
+        "--fenced", action="store_true", help="the model has no tool calls: it writes code into its text"
+    )
+    parser.add_argument("--no-images", action="store_true", help="the model cannot see: send it no pictures")
+    parser.add_argument(
+        "--instructions", default="", metavar="TEXT", help="what you add to the system prompt"
+    )
+    parser.add_argument("--save", metavar="PATH", help="write the chat as a notebook at its end")
+    parser.add_argument(
+        "--output", metavar="DIR", default=".", help="where pictures and files are brought to (default: here)"
+    )
+    add_sandbox_options(parser, with_raw=False)
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Chat until the end; return the exit code."""
+    require_extra("chat", "rich")
+    # Late: nothing else of the command line needs a model or a terminal in colours.
+    from fumehood.llm.agent import Agent
+    from fumehood.llm.terminal.opening import open_session
+
+    model = options.model or os.environ.get("FUMEHOOD_MODEL")
+
+    if not model:
+        raise InvalidArgumentError(field="--model", value=model, allowed=_NAMES)
+
+    # Models are told that data lies there.
+    options.file = [
+        given if ":" in given else f"{given}:/mnt/data/{os.path.basename(given)}" for given in options.file
+    ]
+    enable_line_editing()
+
+    with patience("starting a sandbox"):
+        sandbox = open_sandbox(options)
+
+    with (
+        sandbox,
+        Agent(
+            model,
+            sandbox=sandbox,
+            base_url=options.base_url,
+            fenced=options.fenced,
+            images=not options.no_images,
+            instructions=options.instructions,
+        ) as agent,
+    ):
+        session = open_session(
+            agent, sandbox, folder=options.output, notebook=options.save, environment=os.environ
+        )
+        session.run()
+
+    return 0

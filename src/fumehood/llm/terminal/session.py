@@ -1,0 +1,174 @@
+"""A chat: reads what the user types, lets the agent work, and carries out what begins with a slash.
+
+Runs in the user's terminal. Ctrl-C ends a turn and never the chat; what goes wrong with the provider is said, and the
+chat goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fumehood import FileInfo, FumehoodError, Sandbox
+from fumehood.artifacts import list_tree, save_files
+from fumehood.llm.agent import Agent
+from fumehood.llm.terminal.screen import ChatScreen, describe_usage
+from fumehood.llm.wording import in_bytes
+
+_DATA = "/mnt/data"
+_ROOTS = (_DATA, "/home/user")
+_HELP = """\
+/help            this list
+/files           the files of the sandbox
+/get NAME        bring a file of /mnt/data to this machine
+/save [PATH]     write the conversation as a notebook
+/reset           forget the conversation; variables and files stay
+/quit            end the chat (Ctrl-D does too)
+Ctrl-C interrupts an answer or a running cell."""
+
+
+class ChatSession:
+    """One chat, from its first line to its end.
+
+    Args:
+        agent: Who answers.
+        sandbox: Where its code runs.
+        screen: Where it is shown.
+        ask_line: Reads a line of the user; raises EOFError at the end.
+        folder: Where files of the sandbox are brought to.
+        notebook: Where the conversation is written at the end, and by `/save` without a path.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        sandbox: Sandbox,
+        screen: ChatScreen,
+        ask_line: Callable[[], str],
+        *,
+        folder: str,
+        notebook: str | None = None,
+    ) -> None:
+        self._agent = agent
+        self._files_inside = sandbox.files
+        self._screen = screen
+        self._ask_line = ask_line
+        self._folder = folder
+        self._notebook = notebook
+        self._commands: dict[str, Callable[[str], bool]] = {
+            "help": self._help,
+            "files": self._files,
+            "get": self._get,
+            "save": self._save,
+            "reset": self._reset,
+            "quit": self._quit,
+        }
+
+    def run(self) -> None:
+        """Talk until the end."""
+        while True:
+            try:
+                line = self._ask_line().strip()
+            except KeyboardInterrupt:
+                self._screen.end_line()
+                continue
+            except EOFError:
+                break
+
+            if line.startswith("/"):
+                if not self._command(line):
+                    break
+            elif line:
+                self._turn(line)
+
+        if self._notebook is not None:
+            self._save("")
+
+        self._screen.say(f"the whole chat: {describe_usage(self._agent.usage)}")
+
+    def _turn(self, prompt: str) -> None:
+        try:
+            with _interrupts(self._agent.cancel):
+                for event in self._agent.stream(prompt):
+                    self._screen.show(event)
+        except (FumehoodError, OSError) as error:
+            self._screen.end_line()
+
+            for line in str(error).splitlines():
+                self._screen.say(line, "red")
+
+    def _command(self, line: str) -> bool:
+        name, _, rest = line[1:].partition(" ")
+        command = self._commands.get(name.lower())
+
+        if command is None:
+            self._screen.say(f"there is no /{name}; /help lists what there is", "red")
+            return True
+
+        try:
+            return command(rest.strip())
+        except (FumehoodError, OSError) as error:
+            self._screen.say(str(error), "red")
+            return True
+
+    def _help(self, _: str) -> bool:
+        for line in _HELP.splitlines():
+            self._screen.say(line, "")
+
+        return True
+
+    def _files(self, _: str) -> bool:
+        entries = self._entries()
+
+        for entry in entries:
+            self._screen.say(f"{entry.path}  {in_bytes(entry.size_bytes)}", "")
+
+        if not entries:
+            self._screen.say("there are no files yet")
+
+        return True
+
+    def _get(self, name: str) -> bool:
+        wanted = name if name.startswith("/") else f"{_DATA}/{name}"
+        entries = [entry for entry in self._entries() if entry.path == wanted]
+
+        if not entries:
+            self._screen.say(f"there is no {wanted}; /files lists what there is", "red")
+
+        root = os.path.dirname(wanted)
+
+        for saved in save_files(self._files_inside, entries, root=root, into=self._folder):
+            self._screen.say(f"{saved.source} was left out: {saved.skipped}" if saved.skipped else saved.path)
+
+        return True
+
+    def _save(self, path: str) -> bool:
+        target = path or self._notebook or "chat.ipynb"
+        self._agent.to_notebook(target)
+        self._screen.say(f"saved {target}")
+        return True
+
+    def _reset(self, _: str) -> bool:
+        self._agent.reset()
+        self._screen.say("the conversation is forgotten; variables and files are kept")
+        return True
+
+    def _quit(self, _: str) -> bool:
+        return False
+
+    def _entries(self) -> list[FileInfo]:
+        found = [entry for root in _ROOTS for entry in list_tree(self._files_inside, root)]
+        return [entry for entry in found if entry.type == "file"]
+
+
+@contextmanager
+def _interrupts(cancel: Callable[[], object]) -> Iterator[None]:
+    """While the block runs, Ctrl-C calls `cancel` and does nothing else."""
+    before = signal.signal(signal.SIGINT, lambda *_: cancel())
+
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
