@@ -39,7 +39,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "openai_agents_sandbox": {"agents", "pydantic"},
     "pydantic_ai": {"pydantic_ai"},
     "pydantic_ai_toolset": {"pydantic_ai"},
-    "smolagents": {"smolagents"},
+    "smolagents": {"PIL", "smolagents"},
 }
 FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
 

@@ -47,7 +47,7 @@ def __fumehood_plain__(value):
             return list(other)
         raise TypeError(f"a {type(other).__name__} is nothing that a function outside of the sandbox can be given")
 
-    return json.loads(json.dumps(value, default=convert))
+    return json.loads(json.dumps(value, default=convert, allow_nan=False))
 
 def __fumehood_finish__(value, **parts):
     from IPython.display import display
