@@ -37,6 +37,8 @@ WIDE = {
     "fumehood.sandbox:Sandbox.run_code",
     "fumehood.sandbox:Sandbox.stream_code",
     "fumehood.templates.verbs:build_template",
+    # The signature is Inspect's.
+    "fumehood.frameworks.inspect:FumehoodSandboxEnvironment.exec",
     # Facts that are read once and passed down once.
     "fumehood_guest.context:run_context",
     "fumehood_jail.users:IdPlan.__init__",
