@@ -290,7 +290,7 @@ def _open_up(folder: str) -> None:
         waiting.extend(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
 
 
-# Each look reads a file of the system, and a list has many entries of the same owner; in a sandbox neither file changes.
+# Each look reads a file of the system that never changes in a sandbox, and entries of a list have few owners.
 @functools.lru_cache(maxsize=256)
 def _name_of_user(uid: int) -> str:
     try:

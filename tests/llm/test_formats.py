@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from fumehood import InvalidArgumentError
 from fumehood.llm import (
     CodeInterpreter,
-    ToolCall,
+    ModelCall,
     ToolImage,
     ToolResult,
     code_interpreter_call,
@@ -240,7 +240,7 @@ def test_answers_in_chat() -> None:
 
 def test_answers_in_the_functions_of_before() -> None:
     """By the function's name."""
-    call = ToolCall(id="", name="run_python", form="function")
+    call = ModelCall(id="", name="run_python", form="function")
     (message,) = write_answers([(call, SHOWN)])
 
     valid(chat_types.ChatCompletionFunctionMessageParam, message)

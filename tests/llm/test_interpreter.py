@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fumehood import AsyncSandbox, InvalidArgumentError, Limits, Sandbox
-from fumehood.llm import AsyncCodeInterpreter, CodeInterpreter, ToolCall
+from fumehood import AsyncSandbox, InvalidArgumentError, Limits, Network, Sandbox
+from fumehood.llm import AsyncCodeInterpreter, CodeInterpreter, ModelCall
 from fumehood.llm.tenure import require_option
 
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n"
@@ -165,6 +165,31 @@ def test_many_files_are_counted(interpreter: CodeInterpreter) -> None:
     assert "[and 30 more new or changed files]" in result.text
 
 
+def test_a_folder_with_very_many_files_does_not_slow_the_calls(interpreter: CodeInterpreter) -> None:
+    """It is looked into no more, and that is said."""
+    interpreter.run("for n in range(2100): open(f'/mnt/data/{n}', 'w').close()")
+
+    for _ in range(4):
+        result = interpreter.run("open('/mnt/data/more', 'a').write('x');")
+
+    assert "[/mnt/data holds too many files to list new ones]" in result.text
+    assert result.files == ()
+    assert [file.path for file in interpreter.run("open('own.txt', 'w').close()").files] == [
+        "/home/user/own.txt"
+    ]
+
+
+def test_folders_of_the_home_are_looked_into(interpreter: CodeInterpreter) -> None:
+    """Not those of packages and caches."""
+    code = (
+        "import os\n"
+        "for name in ('out/plots/a.png', 'out/__pycache__/x.pyc', '.cache/b'):\n"
+        "    os.makedirs(os.path.dirname(name), exist_ok=True)\n"
+        "    open(name, 'w').close()"
+    )
+    assert [file.path for file in interpreter.run(code).files] == ["/home/user/out/plots/a.png"]
+
+
 def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
     """What the user brings is there, and is not told as the code's work."""
     interpreter.run("1")
@@ -295,8 +320,8 @@ def test_what_the_scan_does_not_let_pass_is_not_run(scan: object, told: str) -> 
     """A scan that blocks, fails or says nothing keeps the code from running, in Python and in a shell."""
     with CodeInterpreter(scan=scan) as made:
         for call in (
-            ToolCall(id="1", name="run_python", form="chat", arguments={"code": "open('/tmp/rm', 'w')"}),
-            ToolCall(id="2", name="bash", form="anthropic", arguments={"command": "touch /tmp/rm"}),
+            ModelCall(id="1", name="run_python", form="chat", arguments={"code": "open('/tmp/rm', 'w')"}),
+            ModelCall(id="2", name="bash", form="anthropic", arguments={"command": "touch /tmp/rm"}),
         ):
             result = made.answer(call)
             assert result.is_error
@@ -461,3 +486,41 @@ def test_importing_the_tool_loads_no_sdk() -> None:
     }
     assert not heavy & {name.partition(".")[0] for name in all_of_it}
     assert not {name for name in all_of_it if name.startswith(("fumehood.host", "fumehood.server"))}
+
+
+def test_code_calls_the_callers_functions() -> None:
+    """In the caller's thread, as the sandbox does; the system prompt names them."""
+    threads: list[int] = []
+
+    def price(item: str, count: int = 1) -> float:
+        """Look up a price."""
+        threads.append(threading.get_ident())
+        return 2.5 * count
+
+    with CodeInterpreter(tools={"price": price}) as made:
+        assert made.run("price(item='tea', count=2)").text == "5.0"
+        message = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "run_python"}}]}
+        message["tool_calls"][0]["function"]["arguments"] = json.dumps({"code": "price(item='tea')"})  # type: ignore[index]
+        assert made.handle(message)[0]["content"] == "2.5"
+        assert "- price(item: str, count: int = 1) -> float: Look up a price." in made.system_prompt()
+
+    assert set(threads) == {threading.get_ident()}
+
+
+def test_calls_of_functions_can_be_denied() -> None:
+    """The code sees why."""
+    with CodeInterpreter(tools={"pay": lambda: 1}, approve=lambda call: f"no {call.name} today") as made:
+        result = made.run("pay()")
+
+    assert result.is_error
+    assert "no pay today" in result.text
+
+
+def test_the_network_is_told_as_it_is() -> None:
+    """In the prompt and in hints, also when it changes."""
+    with CodeInterpreter(network=Network(allow=["api.example.com"])) as made:
+        assert "Network: these can be reached: api.example.com." in made.system_prompt()
+        hint = made.run("import urllib.request as u\nu.urlopen('http://example.org')").text
+        assert "reaches only what its network policy lists" in hint
+        made.sandbox.set_network("none")
+        assert "There is no network" in made.system_prompt()

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         TextWritten,
         TurnFinished,
     )
-    from fumehood.llm.formats.calls import ToolCall
+    from fumehood.llm.formats.calls import ModelCall
     from fumehood.llm.formats.code_execution import code_execution_result
     from fumehood.llm.formats.code_interpreter_call import code_interpreter_call, code_interpreter_events
     from fumehood.llm.formats.exchange import read_calls, write_answers
-    from fumehood.llm.hooks import Verdict
+    from fumehood.llm.hooks import ScanVerdict
     from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
     from fumehood.llm.model_errors import (
         ModelAnswerError,
@@ -62,6 +62,7 @@ __all__ = [
     "FileUploaded",
     "ModelAnswerError",
     "ModelAuthenticationError",
+    "ModelCall",
     "ModelConnectionError",
     "ModelContextLengthError",
     "ModelError",
@@ -74,14 +75,13 @@ __all__ = [
     "Price",
     "Provider",
     "ResultShown",
+    "ScanVerdict",
     "TextWritten",
     "TokenUsage",
-    "ToolCall",
     "ToolFile",
     "ToolImage",
     "ToolResult",
     "TurnFinished",
-    "Verdict",
     "aask",
     "ask",
     "code_execution_result",
@@ -111,11 +111,11 @@ _HOMES = {
     "providers.openai_chat": "OpenAIChat",
     "providers.openai_responses": "OpenAIResponses",
     "result": "ToolFile ToolImage ToolResult",
-    "formats.calls": "ToolCall",
+    "formats.calls": "ModelCall",
     "formats.exchange": "read_calls write_answers",
     "formats.code_interpreter_call": "code_interpreter_call code_interpreter_events",
     "formats.code_execution": "code_execution_result",
-    "hooks": "Verdict",
+    "hooks": "ScanVerdict",
 }
 
 

@@ -11,17 +11,19 @@ from collections.abc import Mapping
 
 from fumehood import FumehoodError, SandboxNotStartedError, WrongProcessError
 from fumehood.llm.formats.anthropic import BASH, TEXT_EDITOR
-from fumehood.llm.formats.calls import ToolCall, quoted
+from fumehood.llm.formats.calls import ModelCall, quoted
 from fumehood.llm.formats.tool_words import CODE
 from fumehood.llm.result import ToolResult
-from fumehood.llm.workbench import Workbench
+from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 
 _FENCED = re.compile(r"\A\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _MISTAKES = (SandboxNotStartedError, WrongProcessError)
 
 
-async def answer_call(bench: Workbench, call: ToolCall, tool_name: str) -> ToolResult:
-    """Carry out a call; never raises for what a model has done."""
+async def answer_call(
+    bench: Workbench, call: ModelCall, tool_name: str, options: Options = NO_OPTIONS
+) -> ToolResult:
+    """Carry out a call, Python with these options; never raises for what a model has done."""
     if call.name not in (tool_name, BASH, TEXT_EDITOR):
         return _refused(
             f"there is no tool {quoted(call.name)}", f"call {quoted(tool_name)} with the argument `{CODE}`"
@@ -31,7 +33,7 @@ async def answer_call(bench: Workbench, call: ToolCall, tool_name: str) -> ToolR
         return _refused(call.problem, f"send the arguments as one JSON object, such as {_example(call.name)}")
 
     try:
-        return await _carry_out(bench, call, tool_name)
+        return await _carry_out(bench, call, tool_name, options)
     except _MISTAKES:
         raise
     except FumehoodError as error:
@@ -41,9 +43,9 @@ async def answer_call(bench: Workbench, call: ToolCall, tool_name: str) -> ToolR
         )
 
 
-async def _carry_out(bench: Workbench, call: ToolCall, tool_name: str) -> ToolResult:
+async def _carry_out(bench: Workbench, call: ModelCall, tool_name: str, options: Options) -> ToolResult:
     if call.name == tool_name:
-        return await _python(bench, call.arguments)
+        return await _python(bench, call.arguments, options)
 
     if call.name == BASH:
         return await _bash(bench, call.arguments)
@@ -51,7 +53,7 @@ async def _carry_out(bench: Workbench, call: ToolCall, tool_name: str) -> ToolRe
     return (await bench.edit(call.arguments))[1]
 
 
-async def _python(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:
+async def _python(bench: Workbench, arguments: Mapping[str, object], options: Options) -> ToolResult:
     code = arguments.get(CODE)
 
     if not isinstance(code, str) or not code.strip():
@@ -59,7 +61,7 @@ async def _python(bench: Workbench, arguments: Mapping[str, object]) -> ToolResu
 
     # Some models write code as they do in a message.
     fenced = _FENCED.match(code)
-    return await bench.run_python(fenced[1] if fenced else code)
+    return await bench.run_python(fenced[1] if fenced else code, options)
 
 
 async def _bash(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:

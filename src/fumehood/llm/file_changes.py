@@ -14,11 +14,13 @@ from datetime import datetime
 from fumehood import AsyncSandbox, FileError, FileInfo
 from fumehood.llm.result import FileChangeWord, ToolFile
 
-ROOTS = ("/mnt/data", "/home/user")
+DATA, HOME = "/mnt/data", "/home/user"
 _DEPTH = 4
+# Folders of the home that are looked into; packages and caches lie in hidden ones.
+_MAX_FOLDERS = 8
 # More entries than this cost more time than the call itself.
 _MAX_ENTRIES = 2_000
-_TREES = ("__pycache__", "node_modules", "site-packages")
+_TREES = ("/__pycache__/", "/node_modules/", "/site-packages/")
 
 _Stamp = tuple[int, datetime | None]
 
@@ -28,7 +30,7 @@ class FileChanges:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Stamp] | None = None
-        self._depths = dict.fromkeys(ROOTS, _DEPTH)
+        self._depths: dict[str, int] = {}
 
     @property
     def is_begun(self) -> bool:
@@ -38,7 +40,12 @@ class FileChanges:
     @property
     def paths(self) -> tuple[str, ...]:
         """The files that were there when it was looked last, below /mnt/data first."""
-        return tuple(sorted(self._seen or (), key=lambda path: (not path.startswith(ROOTS[0]), path)))
+        return tuple(sorted(self._seen or (), key=lambda path: (not path.startswith(DATA), path)))
+
+    @property
+    def overfull(self) -> tuple[str, ...]:
+        """Folders with so many files that they are not looked into any more."""
+        return tuple(folder for folder, depth in self._depths.items() if depth == 0)
 
     def know(self, file: FileInfo) -> None:
         """Take a file that the host has written as seen."""
@@ -47,8 +54,9 @@ class FileChanges:
 
     async def look(self, sandbox: AsyncSandbox) -> list[ToolFile]:
         """Return the files that are new or changed since the last look; none at the first."""
-        listings = await asyncio.gather(*(self._list(sandbox, root) for root in ROOTS))
-        found = {file.path: (file.size_bytes, file.modified_at) for listing in listings for file in listing}
+        listings = await asyncio.gather(self._list(sandbox, DATA), self._list_home(sandbox))
+        files = _visible_files(entry for listing in listings for entry in listing)
+        found = {file.path: (file.size_bytes, file.modified_at) for file in files}
         before, self._seen = self._seen, found
 
         if before is None or before == found:
@@ -60,16 +68,34 @@ class FileChanges:
             if before.get(path) != stamp
         ]
 
-    async def _list(self, sandbox: AsyncSandbox, root: str) -> list[FileInfo]:
+    async def _list_home(self, sandbox: AsyncSandbox) -> list[FileInfo]:
+        entries = await self._list(sandbox, HOME, depth=1)
+        folders = [
+            entry.path
+            for entry in entries
+            if entry.type == "dir" and entry.symlink_target is None and not entry.name.startswith(".")
+        ]
+
+        for folder in folders[:_MAX_FOLDERS]:
+            entries += await self._list(sandbox, folder, depth=_DEPTH - 1)
+
+        return entries
+
+    async def _list(self, sandbox: AsyncSandbox, folder: str, *, depth: int = _DEPTH) -> list[FileInfo]:
+        depth = min(depth, self._depths.get(folder, depth))
+
+        if depth == 0:
+            return []
+
         try:
-            entries = await sandbox.files.list(root, depth=self._depths[root])
+            entries = await sandbox.files.list(folder, depth=depth)
         except FileError:
             return []
 
         if len(entries) > _MAX_ENTRIES:
-            self._depths[root] = max(1, self._depths[root] - 1)
+            self._depths[folder] = depth - 1
 
-        return list(_visible_files(entries, root))
+        return entries
 
 
 def mime_of(name: str) -> str:
@@ -77,14 +103,12 @@ def mime_of(name: str) -> str:
     return mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
 
 
-def _visible_files(entries: Iterable[FileInfo], root: str) -> Iterable[FileInfo]:
+def _visible_files(entries: Iterable[FileInfo]) -> Iterable[FileInfo]:
     for entry in entries:
-        if entry.type != "file" or entry.symlink_target is not None:
+        if entry.type != "file" or entry.symlink_target is not None or "/." in entry.path:
             continue
 
-        below = entry.path[len(root) :]
-
-        if "/." not in below and not any(f"/{tree}/" in below for tree in _TREES):
+        if not any(tree in entry.path for tree in _TREES):
             yield entry
 
 

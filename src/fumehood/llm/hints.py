@@ -7,9 +7,9 @@ only what holds for this sandbox; guest text enters it nowhere.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fumehood import Execution, ExecutionError
+from fumehood import Execution, ExecutionError, Network
 from fumehood.llm.wording import shorten
 
 _NETWORK_NAMES = frozenset(
@@ -49,12 +49,12 @@ class Surroundings:
     """What hints may say of the sandbox.
 
     Attributes:
-        has_network: Whether anything outside can be reached.
+        network: What can be reached.
         files: Paths of files that are there, for code that missed one.
         memory: Its memory, as people write it.
     """
 
-    has_network: bool = False
+    network: Network = field(default_factory=Network)
     files: tuple[str, ...] = ()
     memory: str = ""
 
@@ -113,8 +113,8 @@ def hint_for(error: ExecutionError, around: Surroundings) -> str:
     if error.name == "ModuleNotFoundError" or error.name == "ImportError":
         return _missing_module(around)
 
-    if not around.has_network and _is_about_network(error):
-        return "This sandbox has no network. Work with the files that are there, or ask the user to upload the data."
+    if _is_about_network(error):
+        return _unreachable(around.network)
 
     if error.name == "FileNotFoundError":
         shown = ", ".join(around.files) or "none yet"
@@ -153,13 +153,26 @@ def _stopped(error: ExecutionError, around: Surroundings) -> str:
 
 
 def _missing_module(around: Surroundings) -> str:
-    if around.has_network:
+    if around.network.internet or "pip" in around.network.presets:
         return "Install it with %pip install NAME in a call of its own, or use a package that is there."
 
     return (
-        "It is not installed, and without a network it cannot be. Use the standard library or a package that is there "
-        "(importlib.metadata.distributions() lists them)."
+        "It is not installed, and it cannot be installed from here. Use the standard library or a package that is "
+        "there (importlib.metadata.distributions() lists them)."
     )
+
+
+def _unreachable(network: Network) -> str:
+    match network.level:
+        case "none":
+            return "This sandbox has no network. Use the files that are there, or ask the user to upload the data."
+        case "listed":
+            return (
+                "This sandbox reaches only what its network policy lists. Do not try other addresses; ask the user to "
+                "upload the data."
+            )
+        case _:
+            return "Check the address; only public addresses on ports 80 and 443 can be reached."
 
 
 def _is_about_network(error: ExecutionError) -> bool:

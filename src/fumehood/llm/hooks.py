@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 _MAX_REASON_CHARS = 500
 
 
-class Verdict(Protocol):
+class ScanVerdict(Protocol):
     """What a scan says of a piece of code."""
 
     @property
@@ -25,7 +25,7 @@ class Verdict(Protocol):
         """True when the code must not run."""
 
 
-Scan: TypeAlias = Callable[[str], Verdict | Awaitable[Verdict]]
+Scan: TypeAlias = Callable[[str], ScanVerdict | Awaitable[ScanVerdict]]
 WrapOutput: TypeAlias = Callable[[str], str | Awaitable[str]]
 
 

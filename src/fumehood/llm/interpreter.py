@@ -11,10 +11,20 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
-from fumehood import ArtifactStore, AsyncSandbox, InvalidArgumentError, Limits, Result, Sandbox, Template
+from fumehood import (
+    ArtifactStore,
+    AsyncSandbox,
+    HostTool,
+    InvalidArgumentError,
+    Limits,
+    Network,
+    Result,
+    Sandbox,
+    Template,
+)
 from fumehood.llm.answering import answer_call
 from fumehood.llm.formats.anthropic import anthropic_tools
-from fumehood.llm.formats.calls import Item, ToolCall
+from fumehood.llm.formats.calls import Item, ModelCall
 from fumehood.llm.formats.chat import chat_tools
 from fumehood.llm.formats.code_execution import run_code_execution
 from fumehood.llm.formats.code_interpreter_call import code_interpreter_call, container_id_of
@@ -29,13 +39,14 @@ from fumehood.llm.result import ToolResult
 from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.tenure import Tenure, require_option, sync_face
-from fumehood.llm.workbench import Rules, Workbench
+from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
 from fumehood.portal import Turn, call
+from fumehood.tool_running import relay_approval, relay_tools
 
 OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
 Items: TypeAlias = list[Item]
 FileContent: TypeAlias = str | bytes
-Tools: TypeAlias = Mapping[str, Callable[..., Any]]
+Tools: TypeAlias = Mapping[str, Callable[..., object] | HostTool]
 
 
 class AsyncCodeInterpreter:
@@ -48,7 +59,7 @@ class AsyncCodeInterpreter:
         template: str | Template | None = None,
         limits: Limits | None = None,
         envs: Mapping[str, str] | None = None,
-        network: object = None,
+        network: Network | Literal["none", "internet"] | None = None,
         url: str | None = None,
         api_key: str | None = None,
         timeout: float | None = None,
@@ -68,7 +79,7 @@ class AsyncCodeInterpreter:
         options = {
             "timeout": timeout,
             "tools": tools,
-            "approve": approve,
+            "on_tool_call": approve,
             "transactional": transactional or None,
         }
         image_bounds = ImageBounds(
@@ -156,27 +167,38 @@ class AsyncCodeInterpreter:
         self, message: object, *, chat_images: bool = False, skip_unknown: bool = False
     ) -> Items:
         """Carry out the calls in a model's message."""
+        return await self._handle(message, chat_images, skip_unknown)
+
+    async def answer(self, model_call: ModelCall) -> ToolResult:
+        """Carry out one call of a tool."""
+        return await self._answer(model_call)
+
+    async def as_code_interpreter_call(self, code: str) -> Item:
+        """Run code, told as OpenAI's own code interpreter tells it."""
+        return await self._as_code_interpreter_call(code)
+
+    async def as_code_execution(self, block: object) -> Item:
+        """Carry out a `server_tool_use` block, told as Anthropic's own code execution tells it."""
+        return await run_code_execution(self._bench, block)
+
+    async def _handle(
+        self, message: object, chat_images: bool, skip_unknown: bool, options: Options = NO_OPTIONS
+    ) -> Items:
         calls = read_calls(message)
 
         if skip_unknown:
             calls = [call for call in calls if call.name in self._tool_names]
 
-        answered = [(call, await self.answer(call)) for call in calls]
+        answered = [(call, await self._answer(call, options)) for call in calls]
         return write_answers(answered, with_images=chat_images)
 
-    async def answer(self, call: ToolCall) -> ToolResult:
-        """Carry out one call of a tool."""
-        return await answer_call(self._bench, call, self._words.name)
+    async def _answer(self, model_call: ModelCall, options: Options = NO_OPTIONS) -> ToolResult:
+        return await answer_call(self._bench, model_call, self._words.name, options)
 
-    async def as_code_interpreter_call(self, code: str) -> Item:
-        """Run code, told as OpenAI's own code interpreter tells it."""
-        result = await self.run(code)
+    async def _as_code_interpreter_call(self, code: str, options: Options = NO_OPTIONS) -> Item:
+        result = await self._bench.run_python(code, options)
         sandbox_id = self._tenure.current.id if self._tenure.is_begun else "lost"
         return code_interpreter_call(result, code, container_id_of(sandbox_id))
-
-    async def as_code_execution(self, block: object) -> Item:
-        """Carry out a `server_tool_use` block, told as Anthropic's own code execution tells it."""
-        return await run_code_execution(self._bench, block)
 
     @property
     def _tool_names(self) -> tuple[str, ...]:
@@ -197,7 +219,7 @@ class CodeInterpreter:
         api_key: A key of that server.
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
         tools: Functions of yours that the code may call, by name.
-        approve: Asked before each call of one of them.
+        approve: Asked before each call of one of them; False or a text denies it.
         tool_name: By which models call the interpreter.
         max_text_chars: Characters of the text of one call.
         max_images: Pictures of one call.
@@ -216,7 +238,7 @@ class CodeInterpreter:
         template: str | Template | None = None,
         limits: Limits | None = None,
         envs: Mapping[str, str] | None = None,
-        network: object = None,
+        network: Network | Literal["none", "internet"] | None = None,
         url: str | None = None,
         api_key: str | None = None,
         timeout: float | None = None,
@@ -287,13 +309,12 @@ class CodeInterpreter:
             SandboxStartError: No sandbox can be made.
         """
         turn = Turn()
-        return turn.call(
-            self._twin.run,
-            code,
-            on_stdout=turn.relay(on_stdout),
-            on_stderr=turn.relay(on_stderr),
-            on_result=turn.relay(on_result),
-        )
+        callbacks = {
+            "on_stdout": turn.relay(on_stdout),
+            "on_stderr": turn.relay(on_stderr),
+            "on_result": turn.relay(on_result),
+        }
+        return turn.call(self._twin._bench.run_python, code, {**callbacks, **self._relayed(turn)})
 
     def upload(self, path: str, content: FileContent) -> str:
         """Write a file that the user has brought, and return its path; a relative one is below /mnt/data.
@@ -332,15 +353,18 @@ class CodeInterpreter:
         Raises:
             InvalidArgumentError: It is nothing that a provider sends.
         """
-        return call(self._twin.handle, message, chat_images=chat_images, skip_unknown=skip_unknown)
+        turn = Turn()
+        return turn.call(self._twin._handle, message, chat_images, skip_unknown, self._relayed(turn))
 
-    def answer(self, call_: ToolCall) -> ToolResult:
+    def answer(self, model_call: ModelCall) -> ToolResult:
         """Carry out one call of a tool, such as `read_calls` gives them."""
-        return call(self._twin.answer, call_)
+        turn = Turn()
+        return turn.call(self._twin._answer, model_call, self._relayed(turn))
 
     def as_code_interpreter_call(self, code: str) -> Item:
         """Run code and return the `code_interpreter_call` item that OpenAI's own tool would have given."""
-        return call(self._twin.as_code_interpreter_call, code)
+        turn = Turn()
+        return turn.call(self._twin._as_code_interpreter_call, code, self._relayed(turn))
 
     def as_code_execution(self, block: object) -> Item:
         """Carry out a `server_tool_use` block and return the result block of Anthropic's own code execution.
@@ -348,7 +372,17 @@ class CodeInterpreter:
         Args:
             block: A use of `code_execution`, `bash_code_execution` or `text_editor_code_execution`.
         """
-        return call(self._twin.as_code_execution, block)
+        turn = Turn()
+        return turn.call(run_code_execution, self._twin._bench, block, self._relayed(turn))
+
+    def _relayed(self, turn: Turn) -> Options:
+        """Tools of the caller, to be called in the caller's thread."""
+        options = self._twin._rules.options
+        relayed = {
+            "tools": relay_tools(turn, options.get("tools")),
+            "on_tool_call": relay_approval(turn, options.get("on_tool_call")),
+        }
+        return {name: value for name, value in relayed.items() if value is not None}
 
 
 def _run_options(options: Mapping[str, object]) -> dict[str, Any]:

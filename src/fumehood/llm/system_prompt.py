@@ -11,9 +11,8 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fumehood import AsyncSandbox, FileError, FumehoodError, SandboxInfo
+from fumehood import AsyncSandbox, FileError, FumehoodError, HostTool, SandboxInfo
 from fumehood.llm.wording import in_bytes
 from fumehood.text import visible_line
 
@@ -72,6 +71,7 @@ _WELL_KNOWN = (
 _MAX_PACKAGES = 60
 _MAX_FILES = 50
 _MAX_TOOLS = 50
+_MAX_RULES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ async def write_prompt(
     *,
     tool_name: str,
     timeout: float | None,
-    tools: Mapping[str, Callable[..., Any]],
+    tools: Mapping[str, HostTool | Callable[..., object]],
     is_transactional: bool,
 ) -> str:
     """Write the system prompt for a sandbox as it is now."""
@@ -152,16 +152,34 @@ def _limits(info: SandboxInfo, timeout: float | None) -> str:
 
 
 def _network(info: SandboxInfo) -> str:
-    if not has_network(info):
+    network = info.network
+
+    if network.level == "none":
         return "There is no network: nothing can be downloaded, and no package can be installed."
 
-    described = visible_line(str(getattr(info, "network", "")), max_characters=1_000)
-    return f"Network: only what this policy allows can be reached: {described}"
+    lines = []
+
+    if network.internet:
+        lines.append("Network: public addresses can be reached, on ports 80 and 443.")
+
+    if network.allow:
+        lines.append(f"Network: these can be reached: {_listed(network.allow)}.")
+
+    if network.deny:
+        lines.append(f"These cannot: {_listed(network.deny)}.")
+
+    if "pip" in network.presets:
+        lines.append("Packages can be installed with %pip install NAME.")
+    elif not network.internet:
+        lines.append("Nothing else can be reached, and no package can be installed.")
+
+    return " ".join(lines)
 
 
-def has_network(info: SandboxInfo) -> bool:
-    """Tell whether a sandbox reaches anything outside."""
-    return bool(getattr(info, "network", None))
+def _listed(rules: Sequence[str]) -> str:
+    shown = ", ".join(visible_line(rule, max_characters=100) for rule in rules[:_MAX_RULES])
+    more = len(rules) - _MAX_RULES
+    return f"{shown}, and {more:,} more" if more > 0 else shown
 
 
 def _python(inside: Inside) -> str:
@@ -199,26 +217,36 @@ async def _files(sandbox: AsyncSandbox) -> str:
     return "\n".join([head, "Files that are there now:", *lines, *more])
 
 
-def _host_tools(tools: Mapping[str, Callable[..., Any]]) -> str:
+def _host_tools(tools: Mapping[str, HostTool | Callable[..., object]]) -> str:
     if not tools:
         return ""
 
-    lines = [f"- {describe_function(name, function)}" for name, function in list(tools.items())[:_MAX_TOOLS]]
+    lines = [
+        f"- {describe_tool_function(name, function)}" for name, function in list(tools.items())[:_MAX_TOOLS]
+    ]
     return "\n".join(
         ["These functions are defined in the code that you run; call them with keyword arguments:", *lines]
     )
 
 
-def describe_function(name: str, function: Callable[..., Any]) -> str:
-    """Return a host tool as code would call it, with the first line of its docstring."""
-    try:
-        signature = str(inspect.signature(function))
-    except (TypeError, ValueError):
-        signature = "(...)"
+def describe_tool_function(name: str, tool: HostTool | Callable[..., object]) -> str:
+    """Return a host tool as code calls it, with the first line of what is said of it."""
+    given = tool if isinstance(tool, HostTool) else HostTool(tool)
+    is_awaited = inspect.iscoroutinefunction(given.function) if given.awaited is None else given.awaited
 
-    head = f"{'await ' if inspect.iscoroutinefunction(function) else ''}{name}{signature}"
-    said = (inspect.getdoc(function) or "").partition("\n")[0]
-    return f"{head}: {said}" if said else head
+    head = f"{'await ' if is_awaited else ''}{name}{_signature(given.function)}"
+    said = given.description or inspect.getdoc(given.function) or ""
+    return f"{head}: {said.partition(chr(10))[0]}" if said else head
+
+
+def _signature(function: Callable[..., object]) -> str:
+    for is_read in (True, False):
+        try:
+            return str(inspect.signature(function, eval_str=is_read))
+        except (TypeError, ValueError, NameError, AttributeError, SyntaxError):
+            continue
+
+    return "(...)"
 
 
 def _checked(said: object) -> Inside:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from fumehood import (
     AsyncSandbox,
@@ -27,13 +27,14 @@ from fumehood.llm.publishing import Publisher
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.shaping import Shape, list_files, tell
 from fumehood.llm.tenure import Tenure
-
-_T = TypeVar("_T")
+from fumehood.llm.wording import in_bytes
 
 _MAX_FILES = 20
 _MAX_HINTED_FILES = 10
 _ENDED = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
-_NO_CALLBACKS: Mapping[str, Any] = {}
+Options: TypeAlias = Mapping[str, Any]
+"""Arguments of `run_code` by name."""
+NO_OPTIONS: Options = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,6 @@ class Rules:
         scan: Looks at code before it runs.
         wrap_output: Makes the last change to the text.
         publisher: Gives files out.
-        has_network: Whether the sandbox reaches anything outside.
     """
 
     shape: Shape
@@ -54,7 +54,6 @@ class Rules:
     scan: Scan | None = None
     wrap_output: WrapOutput | None = None
     publisher: Publisher | None = None
-    has_network: bool = False
 
 
 class Workbench:
@@ -67,9 +66,9 @@ class Workbench:
         self._bash_context: str | None = None
         self._lock = asyncio.Lock()
 
-    async def run_python(self, code: str, callbacks: Mapping[str, Any] = _NO_CALLBACKS) -> ToolResult:
-        """Run Python code."""
-        return await self._run(code, {**self._rules.options, **callbacks})
+    async def run_python(self, code: str, options: Options = NO_OPTIONS) -> ToolResult:
+        """Run Python code, with further options for this call."""
+        return await self._run(code, {**self._rules.options, **options})
 
     async def run_bash(self, command: str) -> ToolResult:
         """Run a command in a shell that keeps its state."""
@@ -173,7 +172,9 @@ class Workbench:
 
         files, notes = await self._published(sandbox, found[:_MAX_FILES])
         notes = [*list_files(files, len(found) - len(files)), *notes]
-        told = tell(execution, code, self._rules.shape, self._surroundings(), notes)
+        notes += [f"[{folder} holds too many files to list new ones]" for folder in self._changes.overfull]
+        around = await self._surroundings(sandbox) if execution.error is not None else Surroundings()
+        told = tell(execution, code, self._rules.shape, around, notes)
         return ToolResult(
             text=await self.wrap(told.text),
             images=told.images,
@@ -200,9 +201,17 @@ class Workbench:
         skipped = [f"[not published: {file.name}, {file.skipped}]" for file in published if file.skipped]
         return [replace(file, url=urls.get(file.path)) for file in files], skipped
 
-    def _surroundings(self) -> Surroundings:
+    async def _surroundings(self, sandbox: AsyncSandbox) -> Surroundings:
+        """What holds at this moment, for hints; of a sandbox that has just ended nothing does."""
+        try:
+            info = await sandbox.get_info()
+        except FumehoodError:
+            return Surroundings()
+
         return Surroundings(
-            has_network=self._rules.has_network, files=self._changes.paths[:_MAX_HINTED_FILES]
+            network=info.network,
+            files=self._changes.paths[:_MAX_HINTED_FILES],
+            memory=in_bytes(info.limits.memory_bytes),
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fumehood.llm.formats.calls import Item, ToolCall, read_arguments, text_of
+from fumehood.llm.formats.calls import Item, ModelCall, read_arguments, text_of
 from fumehood.llm.formats.pictures import anthropic_image
 from fumehood.llm.formats.tool_words import ToolWords
 from fumehood.llm.result import ToolResult
@@ -34,12 +34,12 @@ def anthropic_tools(words: ToolWords, *, bash: bool, text_editor: bool) -> list[
     return tools
 
 
-def anthropic_calls(blocks: Iterable[Item]) -> list[ToolCall]:
+def anthropic_calls(blocks: Iterable[Item]) -> list[ModelCall]:
     """Return the calls among the blocks of an assistant's message."""
     return [_call(block) for block in blocks if block.get("type") == "tool_use"]
 
 
-def anthropic_answers(answered: Sequence[tuple[ToolCall, ToolResult]]) -> list[Item]:
+def anthropic_answers(answered: Sequence[tuple[ModelCall, ToolResult]]) -> list[Item]:
     """Return the one message of the user's role that answers all calls."""
     if not answered:
         return []
@@ -47,9 +47,9 @@ def anthropic_answers(answered: Sequence[tuple[ToolCall, ToolResult]]) -> list[I
     return [{"role": "user", "content": [_answer(call, result) for call, result in answered]}]
 
 
-def _call(block: Item) -> ToolCall:
+def _call(block: Item) -> ModelCall:
     arguments, problem = read_arguments(block.get("input"))
-    return ToolCall(
+    return ModelCall(
         id=text_of(block, "id"),
         name=text_of(block, "name"),
         form="anthropic",
@@ -58,7 +58,7 @@ def _call(block: Item) -> ToolCall:
     )
 
 
-def _answer(call: ToolCall, result: ToolResult) -> Item:
+def _answer(call: ModelCall, result: ToolResult) -> Item:
     # An error takes text alone.
     content: str | list[Item] = result.text
 

@@ -24,7 +24,7 @@ _MAX_ARGUMENT_CHARS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ModelCall:
     """One call of a tool.
 
     Attributes:

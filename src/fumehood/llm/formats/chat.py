@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fumehood.llm.formats.calls import Item, ToolCall, as_items, plain_dict, read_arguments, text_of
+from fumehood.llm.formats.calls import Item, ModelCall, as_items, plain_dict, read_arguments, text_of
 from fumehood.llm.formats.pictures import data_url
 from fumehood.llm.formats.tool_words import CODE, ToolWords
 from fumehood.llm.result import ToolImage, ToolResult
@@ -31,12 +31,12 @@ def chat_tools(words: ToolWords, *, custom: bool) -> list[Item]:
     return [{"type": "function", "function": function}]
 
 
-def chat_calls(message: Mapping[str, object]) -> list[ToolCall]:
+def chat_calls(message: Mapping[str, object]) -> list[ModelCall]:
     """Return the calls in an assistant's message."""
     return [_call(item) for item in as_items(message.get("tool_calls"))]
 
 
-def chat_answers(answered: Sequence[tuple[ToolCall, ToolResult]], *, with_images: bool) -> list[Item]:
+def chat_answers(answered: Sequence[tuple[ModelCall, ToolResult]], *, with_images: bool) -> list[Item]:
     """Return a tool message for each call, in order, and one of the user's role with the pictures where wanted."""
     messages: list[Item] = []
     pictures: list[Item] = []
@@ -51,17 +51,17 @@ def chat_answers(answered: Sequence[tuple[ToolCall, ToolResult]], *, with_images
     return [*messages, {"role": "user", "content": pictures}] if pictures else messages
 
 
-def _call(item: Item) -> ToolCall:
+def _call(item: Item) -> ModelCall:
     if "custom" in item:
         called = plain_dict(item["custom"])
         arguments: Mapping[str, object] = {CODE: text_of(called, "input")}
-        return ToolCall(
+        return ModelCall(
             id=text_of(item, "id"), name=text_of(called, "name"), form="chat", arguments=arguments
         )
 
     called = plain_dict(item.get("function"))
     arguments, problem = read_arguments(called.get("arguments"))
-    return ToolCall(
+    return ModelCall(
         id=text_of(item, "id"),
         name=text_of(called, "name"),
         form="chat",
@@ -70,7 +70,7 @@ def _call(item: Item) -> ToolCall:
     )
 
 
-def _picture_parts(call: ToolCall, images: Iterable[ToolImage]) -> list[Item]:
+def _picture_parts(call: ModelCall, images: Iterable[ToolImage]) -> list[Item]:
     parts: list[Item] = [{"type": "text", "text": f"Images of the tool call {call.id}, in order:"}]
     parts += [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in images]
     return parts

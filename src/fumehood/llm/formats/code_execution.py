@@ -15,14 +15,14 @@ from fumehood.llm.formats.calls import Item, plain_dict, text_of
 from fumehood.llm.formats.tool_words import CODE
 from fumehood.llm.result import ToolResult
 from fumehood.llm.wording import readable
-from fumehood.llm.workbench import Workbench
+from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 
-# The bash context names the code of a command that failed; a shell that has ended, its own.
-_EXIT_CODE = re.compile(r"(?:status|exit code) (\d{1,3})")
+# A process that has ended names its code in the message; a command of a shell that failed is nothing but its code.
+_EXIT_CODE = re.compile(r"exit code (\d{1,3})")
 _TIMED_OUT = ("time_limit", "cpu_limit")
 
 
-async def run_code_execution(bench: Workbench, block: object) -> Item:
+async def run_code_execution(bench: Workbench, block: object, relayed: Options = NO_OPTIONS) -> Item:
     """Carry out a `server_tool_use` block and return its result block.
 
     Raises:
@@ -50,7 +50,7 @@ async def run_code_execution(bench: Workbench, block: object) -> Item:
         return code_execution_error("invalid_tool_input", text_of(use, "id"), name=name)
 
     try:
-        ran = bench.run_python(code) if name == "code_execution" else bench.run_bash(code)
+        ran = bench.run_python(code, relayed) if name == "code_execution" else bench.run_bash(code)
         made = code_execution_result(await ran, text_of(use, "id"), name=name)
     except FumehoodError:
         return code_execution_error("unavailable", text_of(use, "id"), name=name)
@@ -176,8 +176,13 @@ def _stderr(execution: Execution) -> str:
 
 
 def _return_code(execution: Execution) -> int:
-    if execution.error is None:
+    error = execution.error
+
+    if error is None:
         return 0
 
-    found = _EXIT_CODE.search(execution.error.value)
+    if error.name == "ExitCode" and error.value.isascii() and error.value.isdigit() and len(error.value) <= 3:
+        return int(error.value)
+
+    found = _EXIT_CODE.search(error.value)
     return int(found[1]) if found else 1

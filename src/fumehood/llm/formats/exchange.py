@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fumehood.llm.formats.anthropic import anthropic_answers, anthropic_calls
-from fumehood.llm.formats.calls import Form, Item, ToolCall, as_items, plain, plain_dict
+from fumehood.llm.formats.calls import Form, Item, ModelCall, as_items, plain, plain_dict
 from fumehood.llm.formats.chat import chat_answers, chat_calls
 from fumehood.llm.formats.functions import function_answers, function_calls
 from fumehood.llm.formats.responses import response_answers, response_calls
 from fumehood.llm.result import ToolResult
 
-Answered = tuple[ToolCall, ToolResult]
+Answered = tuple[ModelCall, ToolResult]
 
 
-def read_calls(message: object) -> list[ToolCall]:
+def read_calls(message: object) -> list[ModelCall]:
     """Return the tool calls in a message, a response, an item, or a list of items or blocks.
 
     Raises:
@@ -53,7 +53,7 @@ def write_answers(answered: Sequence[Answered], *, with_images: bool = False) ->
     return writers[answered[0][0].form](answered)
 
 
-def _calls_of(message: Item) -> list[ToolCall]:
+def _calls_of(message: Item) -> list[ModelCall]:
     if choices := as_items(message.get("choices")):
         return _calls_of(plain_dict(choices[0].get("message")))
 
@@ -72,6 +72,6 @@ def _calls_of(message: Item) -> list[ToolCall]:
     return _calls_of_items([message])
 
 
-def _calls_of_items(items: list[Item]) -> list[ToolCall]:
+def _calls_of_items(items: list[Item]) -> list[ModelCall]:
     """Items of Responses and blocks of Messages have types of their own; a list has either."""
     return response_calls(items) or anthropic_calls(items)

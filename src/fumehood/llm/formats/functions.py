@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fumehood.llm.formats.calls import Item, ToolCall, plain_dict, read_arguments, text_of
+from fumehood.llm.formats.calls import Item, ModelCall, plain_dict, read_arguments, text_of
 from fumehood.llm.formats.tool_words import ToolWords
 from fumehood.llm.result import ToolResult
 
@@ -17,7 +17,7 @@ def functions(words: ToolWords) -> list[Item]:
     return [{"name": words.name, "description": words.description, "parameters": words.schema()}]
 
 
-def function_calls(message: Mapping[str, object]) -> list[ToolCall]:
+def function_calls(message: Mapping[str, object]) -> list[ModelCall]:
     """Return the call in an assistant's message; there is one at most."""
     called = plain_dict(message.get("function_call"))
 
@@ -26,10 +26,10 @@ def function_calls(message: Mapping[str, object]) -> list[ToolCall]:
 
     arguments, problem = read_arguments(called.get("arguments"))
     return [
-        ToolCall(id="", name=text_of(called, "name"), form="function", arguments=arguments, problem=problem)
+        ModelCall(id="", name=text_of(called, "name"), form="function", arguments=arguments, problem=problem)
     ]
 
 
-def function_answers(answered: Sequence[tuple[ToolCall, ToolResult]]) -> list[Item]:
+def function_answers(answered: Sequence[tuple[ModelCall, ToolResult]]) -> list[Item]:
     """Return the message that answers the call."""
     return [{"role": "function", "name": call.name, "content": result.text} for call, result in answered]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fumehood.llm.formats.calls import Form, Item, ToolCall, read_arguments, text_of
+from fumehood.llm.formats.calls import Form, Item, ModelCall, read_arguments, text_of
 from fumehood.llm.formats.pictures import data_url
 from fumehood.llm.formats.tool_words import CODE, ToolWords
 from fumehood.llm.result import ToolResult
@@ -38,17 +38,17 @@ def response_tools(words: ToolWords, *, custom: bool) -> list[Item]:
     ]
 
 
-def response_calls(items: Iterable[Item]) -> list[ToolCall]:
+def response_calls(items: Iterable[Item]) -> list[ModelCall]:
     """Return the calls among the items of a response's output."""
     return [_call(item, form) for item in items if (form := _FORMS.get(text_of(item, "type"))) is not None]
 
 
-def response_answers(answered: Sequence[tuple[ToolCall, ToolResult]]) -> list[Item]:
+def response_answers(answered: Sequence[tuple[ModelCall, ToolResult]]) -> list[Item]:
     """Return an output item for each call, in order."""
     return [_answer(call, result) for call, result in answered]
 
 
-def _call(item: Item, form: Form) -> ToolCall:
+def _call(item: Item, form: Form) -> ModelCall:
     problem = ""
 
     if form == "custom":
@@ -57,7 +57,7 @@ def _call(item: Item, form: Form) -> ToolCall:
         read, problem = read_arguments(item.get("arguments"))
         arguments = dict(read)
 
-    return ToolCall(
+    return ModelCall(
         id=text_of(item, "call_id"),
         name=text_of(item, "name"),
         form=form,
@@ -67,7 +67,7 @@ def _call(item: Item, form: Form) -> ToolCall:
     )
 
 
-def _answer(call: ToolCall, result: ToolResult) -> Item:
+def _answer(call: ModelCall, result: ToolResult) -> Item:
     kind = "custom_tool_call_output" if call.form == "custom" else "function_call_output"
     answer: Item = {"type": kind, "call_id": call.id, "output": _output(result)}
 
