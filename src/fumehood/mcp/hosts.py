@@ -7,6 +7,7 @@ whole path. A key is never written out where a host can read it from the environ
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ NAME = "fumehood"
 KEY_VARIABLE = "FUMEHOOD_API_KEY"
 _URL_VARIABLE = "FUMEHOOD_URL"
 _YOUR_KEY = "YOUR_KEY"
+_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
+_BETWEEN = re.compile(r",\n\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,9 @@ def _bearer(value: str) -> dict[str, str]:
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False)
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    # Lists of words on one line, as people write them.
+    return _LIST.sub(lambda found: "[" + _BETWEEN.sub(", ", found[1]) + "]", text)
 
 
 def _claude_desktop(launch: Launch) -> str:
