@@ -21,6 +21,7 @@ class RecordedCell:
         stdin: What its standard input gave; None: nothing.
         is_fresh: Whether the context had no state from cells before: its first cell, or the first after a restart.
         outputs_dropped: Whether its logs, results and traceback were dropped, to stay within the bounds of the record.
+        is_undone: Whether what it did to variables and files was taken back: the sandbox went back to a checkpoint.
     """
 
     code: str
@@ -28,6 +29,7 @@ class RecordedCell:
     stdin: str | None = None
     is_fresh: bool = False
     outputs_dropped: bool = False
+    is_undone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,8 @@ class LiveContext:
         self._starting: asyncio.Task[ContextProcess] | None = None
         self._turn = asyncio.Lock()
         self._stop: Stop | None = None
+        # Of the last execution that had tools; their names tell whether it is the one that is meant.
+        self._tool_calls: ToolCalls | None = None
         self._was_interrupted = False
         self._farewell: asyncio.Task[None] | None = None
         self.record = ContextRecorder(host.recorder, info.id)
@@ -195,8 +197,8 @@ class LiveContext:
 
     def answer_tool(self, answer: ToolAnswer) -> None:
         """Answers a call of a tool that the running execution makes."""
-        if self._process is not None:
-            self._process.link.answer_tool(answer)
+        if self._tool_calls is not None:
+            self._tool_calls.answer(answer)
 
     async def replace(self) -> None:
         """Kills the process and starts a fresh one; what ran is told that its context died."""
@@ -276,7 +278,7 @@ class LiveContext:
 
         if request.tools:
             reply_to = partial(link.reply_to_tool, running.id)
-            running.tools = ToolCalls(running.id, request.tools, reply_to, host.clock)
+            running.tools = self._tool_calls = ToolCalls(running.id, request.tools, reply_to, host.clock)
 
         wall_seconds = request.wall_seconds or limits.wall_seconds
         stop = Stop(process, limits.grace_seconds, host.clock)

@@ -49,12 +49,14 @@ class CellComparison:
         code: Its code.
         differences: What was different; empty when nothing was, or nothing can be said.
         is_known: Whether the record still has its outputs; without them there is nothing to compare with.
+        is_skipped: Whether it was not run, because what it did was undone.
     """
 
     number: int
     code: str
     differences: tuple[Difference, ...] = ()
     is_known: bool = True
+    is_skipped: bool = False
 
     @property
     def is_same(self) -> bool:

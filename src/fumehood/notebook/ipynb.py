@@ -98,12 +98,18 @@ def _cell(cell: RecordedCell, number: int, language: str) -> dict[str, Any]:
     if cell.outputs_dropped:
         facts["outputs_dropped"] = True
 
+    metadata: dict[str, Any] = {"execution": times_of(execution), "fumehood": facts}
+
+    if cell.is_undone:
+        # Whoever runs the notebook again leaves it out, and comes to the same state.
+        metadata["tags"] = ["undone", "skip-execution"]
+
     source = cell.code if language == "python" else f"%%{language}\n{cell.code}"
     return {
         "cell_type": "code",
         "id": f"cell-{number}",
         "execution_count": execution.execution_count,
-        "metadata": {"execution": times_of(execution), "fumehood": facts},
+        "metadata": metadata,
         "source": _valid(source),
         "outputs": outputs_of(execution),
     }

@@ -76,13 +76,20 @@ async def areplay(
     try:
         context = await _context_for(sandbox, record)
         compared: list[CellComparison] = []
+        is_new = True
 
         for number, cell in enumerate(record.cells, 1):
-            if number > 1 and cell.is_fresh:
-                await sandbox.restart_code_context(context)
+            if cell.is_undone:
+                compared.append(CellComparison(number=number, code=cell.code, is_skipped=True))
+                continue
 
-            if cell.is_fresh or number == 1:
+            if cell.is_fresh and not is_new:
+                await sandbox.restart_code_context(context)
+                is_new = True
+
+            if is_new:
                 await _fix(sandbox, record, deterministic)
+                is_new = False
 
             execution = await sandbox.run_code(
                 cell.code, language=_language(record), context=context, stdin=cell.stdin

@@ -92,6 +92,7 @@ def _notes(cell: RecordedCell) -> list[str]:
     truncated = cell.execution.truncated
     cut = truncated.stdout_bytes + truncated.stderr_bytes
     return [
+        *(["What it did was undone."] if cell.is_undone else []),
         *(["The outputs are no longer in the record."] if cell.outputs_dropped else []),
         *([f"{cut} bytes of output were cut off."] if cut else []),
         *([f"{truncated.results} results were dropped."] if truncated.results else []),

@@ -35,13 +35,14 @@ def _cell(cell: RecordedCell, language: str) -> str:
     failed = "" if error is None else f"\n# It ended with {_one_line(error.name)}: {_one_line(error.value)}"
     # Other characters end a line for some readers, and would end the comment that they stand in.
     lines = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", cell.code)
-    is_foreign = language != "python" or cell.code.lstrip().startswith("%%")
+    is_foreign = cell.is_undone or language != "python" or cell.code.lstrip().startswith("%%")
 
     if language != "python":
         lines = [f"%%{language}", *lines]
 
     body = "\n".join(f"# {line}".rstrip() if is_foreign or _MAGIC.match(line) else line for line in lines)
-    return f"{head}{failed}\n{body.rstrip()}\n"
+    undone = "\n# What it did was undone." if cell.is_undone else ""
+    return f"{head}{failed}{undone}\n{body.rstrip()}\n"
 
 
 def _one_line(text: str) -> str:
