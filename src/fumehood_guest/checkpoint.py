@@ -189,7 +189,7 @@ class _Checkpoint:
             pid = self._maker._fork_quietly()
         except OSError as error:
             _close_all(fds)
-            self._send({"type": "failed", "number": number, "errno": error.errno or 0})
+            self._send({"type": "revival_failed", "number": number, "errno": error.errno or 0})
             return False
 
         if pid == 0:
@@ -214,7 +214,8 @@ class _Checkpoint:
         os.close(watch)
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        self._send({"type": "ended", "number": self._numbers.pop(pid), "status": code})
+        outcome = {"exit_code": code} if code >= 0 else {"signal": -code}
+        self._send({"type": "ended", "number": self._numbers.pop(pid), **outcome})
 
     def _send(self, header: Dict[str, Any]) -> None:
         try:

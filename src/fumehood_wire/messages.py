@@ -256,8 +256,8 @@ CHECKPOINT_TO_HOST: Table = {
         {"pid": _PID, "left_behind": items(text(MAX_LEFT_BEHIND_CHARS), MAX_LEFT_BEHIND)},
     ),
     "revived": _message({"number": _COUNT, "pid": _PID}),
-    "failed": _message({"number": _COUNT, "errno": _ERRNO}),
-    "ended": _message({"number": _COUNT, "status": integer(-64, 255)}),
+    "revival_failed": _message({"number": _COUNT, "errno": _ERRNO}),
+    "ended": _message({"number": _COUNT}, exclusive=_END),
 }
 
 # "id" is the execution that a message belongs to, "at" the guest's monotonic clock in seconds.

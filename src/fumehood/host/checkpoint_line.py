@@ -113,7 +113,8 @@ class CheckpointLine:
         if header["type"] == "kept":
             self._note_kept(header)
         elif header["type"] == "ended":
-            self._context(header["number"]).note_exit(header["status"])
+            code = header.get("exit_code")
+            self._context(header["number"]).note_exit(-header["signal"] if code is None else code)
             del self._contexts[header["number"]]
         else:
             self._note_revived(header)

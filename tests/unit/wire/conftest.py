@@ -109,6 +109,8 @@ def _from_host() -> list[Sample]:
         ),
         Sample("is_complete_request", table, {"type": "is_complete_request", "id": EXECUTION}, b"if x:"),
         *_comms(table, "host", **BOUNDS),
+        Sample("checkpoint_request", table, {"type": "checkpoint_request", "id": EXECUTION}),
+        Sample("proceed", table, {"type": "proceed", "id": EXECUTION}),
     ]
 
 
@@ -185,12 +187,26 @@ def _from_context() -> list[Sample]:
             {"type": "is_complete_reply", "id": EXECUTION, "status": "incomplete", "indent": "    "},
         ),
         *_comms(table, "guest", at=4.5),
+        Sample("checkpoint_reply", table, {"type": "checkpoint_reply", "id": EXECUTION, "errno": 0}),
+    ]
+
+
+def _checkpoints() -> list[Sample]:
+    table = messages.CHECKPOINT_TO_HOST
+    return [
+        Sample("revive", messages.HOST_TO_CHECKPOINT, {"type": "revive", "number": 1}),
+        Sample(
+            "kept", table, {"type": "kept", "pid": 9, "left_behind": ["thread 'x'", "descriptor 7: a pipe"]}
+        ),
+        Sample("revived", table, {"type": "revived", "number": 1, "pid": 12}),
+        Sample("revival_failed", table, {"type": "revival_failed", "number": 1, "errno": 12}),
+        Sample("ended", table, {"type": "ended", "number": 1, "signal": 9}),
     ]
 
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "signal_context": {"pid": 7, "signal": 2},
-    "kill_context": {"pid": 7},
+    "kill_context": {"pid": 7, "spare": [9]},
     "stop_all": {},
     "continue_all": {},
     "open": {"path": "notes.txt", "mode": "r"},
@@ -210,6 +226,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "watch": {"path": "/tmp", "recursive": False},
     "unwatch": {"watch_id": 1},
     "metrics": {},
+    "take_snapshot": {"held": [7, 9]},
+    "restore_snapshot": {"snapshot": 1, "held": [7]},
+    "compare_snapshot": {"snapshot": 1},
+    "drop_snapshot": {"snapshot": 1},
 }
 
 VALUES: dict[str, Any] = {
@@ -241,6 +261,15 @@ VALUES: dict[str, Any] = {
         "disk_total_bytes": 1 << 29,
         "inodes_used": 5,
     },
+    "take_snapshot": {"snapshot": 1, "files": 3, "size_bytes": 10**9, "left_behind": ["/tmp/s, a socket"]},
+    "restore_snapshot": {"restored": 2, "removed": 1},
+    "compare_snapshot": {
+        "created": [{"path": "/tmp/a", "size_bytes": 3}],
+        "modified": [],
+        "deleted": [{"path": "/tmp/b", "size_bytes": 0}],
+        "more": 0,
+    },
+    "drop_snapshot": None,
 }
 
 
@@ -279,7 +308,7 @@ def _from_init() -> list[Sample]:
     ]
 
 
-SAMPLES = [*_from_host(), *_from_context(), *_to_init(), *_from_init()]
+SAMPLES = [*_from_host(), *_from_context(), *_checkpoints(), *_to_init(), *_from_init()]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -23,12 +23,16 @@ from fumehood_wire.rules import is_mime_name
 TABLES = {
     "host to context": messages.HOST_TO_CONTEXT,
     "context to host": messages.CONTEXT_TO_HOST,
+    "host to checkpoint": messages.HOST_TO_CHECKPOINT,
+    "checkpoint to host": messages.CHECKPOINT_TO_HOST,
     "host to init": messages.HOST_TO_INIT,
     "greeting of init": messages.INIT_GREETING,
     "init to host": messages.INIT_TO_HOST,
 }
 # Which fields of which real message may be left out.
 OPTIONAL = {
+    "proceed": {"id"},
+    "kill_context": {"spare"},
     "execute_request-tools": {"tools", "tool_calls"},
     "input_reply-eof": {"eof"},
     "stream-after-fd": {"after_fd"},

@@ -36,7 +36,8 @@ def request(conversation: Conversation, *, allow_stdin: bool = True, tool_calls:
 
 def message(kind: str, execution_id: str | None = None) -> dict[str, Any]:
     header = {"type": kind} if execution_id is None else {"type": kind, "id": execution_id}
-    return {**header, "name": "search", "call": 1} if kind == "tool_request" else header
+    extra = {"tool_request": {"name": "search", "call": 1}, "checkpoint_reply": {"errno": 0}}
+    return {**header, **extra.get(kind, {})}
 
 
 def in_state(state: State) -> Conversation:
@@ -63,6 +64,12 @@ def in_state(state: State) -> Conversation:
     for question, (_, asked) in QUESTIONS.items():
         if state is asked:
             conversation.sent(message(question, conversation.next_id))
+
+    if state in (State.FORKING, State.HELD):
+        conversation.sent(message("checkpoint_request", conversation.next_id))
+
+    if state is State.HELD:
+        conversation.received(message("checkpoint_reply", conversation.current_id))
 
     assert conversation.state is state
     return conversation
@@ -181,6 +188,24 @@ class TestOrdinary:
 
         assert conversation.state is state
 
+    def test_a_checkpoint_holds_the_context_until_it_is_let_go(self) -> None:
+        """Between the two nothing of the context is legal; without a checkpoint it goes on at once."""
+        conversation = in_state(State.HELD)
+        conversation.sent(message("proceed", conversation.current_id))
+        assert conversation.state is State.IDLE
+        assert conversation.current_id is None
+        conversation.sent(message("checkpoint_request", conversation.next_id))
+        conversation.received({**message("checkpoint_reply", conversation.current_id), "errno": 12})
+        assert conversation.state is State.IDLE
+
+    def test_a_context_made_from_a_checkpoint_knows_the_executions_before(self) -> None:
+        """Their tasks may still write in it; its own executions have names that nobody had."""
+        conversation = Conversation(NAME, count=5)
+        conversation.sent(message("proceed"))
+        conversation.received(message("status"))
+        assert conversation.received(message("stream", f"{NAME}-3")) is Kind.BACKGROUND
+        assert conversation.next_id == f"{NAME}-6"
+
 
 class TestHostile:
     @pytest.mark.parametrize("state", State)
@@ -190,6 +215,7 @@ class TestHostile:
         current = {
             State.BUSY: OF_CURRENT | {"input_request"},
             State.ASKING: OF_CURRENT | {"input_request"},
+            State.FORKING: {"checkpoint_reply"},
             **ANSWERS,
         }
         legal = {
@@ -311,6 +337,7 @@ class TestHost:
         for state in State:
             for kind in (
                 *("execute_request", "input_reply", "shutdown_request", "stream", "tool_reply"),
+                *("checkpoint_request", "proceed"),
                 *QUESTIONS,
                 *COMMS,
             ):
@@ -319,6 +346,9 @@ class TestHost:
                         (State.IDLE, "execute_request", f"{NAME}-3"),
                         (State.IDLE, "shutdown_request", None),
                         (State.ASKING, "input_reply", f"{NAME}-3"),
+                        (State.IDLE, "checkpoint_request", f"{NAME}-3"),
+                        (State.HELD, "proceed", f"{NAME}-3"),
+                        (State.STARTING, "proceed", None),
                         *((State.IDLE, request, f"{NAME}-3") for request in (*QUESTIONS, *COMMS)),
                         # Which tools an execution was given, and which calls wait, says a test of its own.
                     }
