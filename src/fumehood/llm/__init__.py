@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fumehood.llm.agent import Agent, AsyncAgent
     from fumehood.llm.answer import Answer, Cell
-    from fumehood.llm.ask import aask, ask
+    from fumehood.llm.asking import aask, ask
     from fumehood.llm.costs import AgentUsage, Price, TokenUsage
     from fumehood.llm.events import (
         AgentEvent,
@@ -95,7 +95,7 @@ __all__ = [
 _HOMES = {
     "agent": "Agent AsyncAgent",
     "answer": "Answer Cell",
-    "ask": "aask ask",
+    "asking": "aask ask",
     "costs": "AgentUsage Price TokenUsage",
     "events": """
         AgentEvent CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten

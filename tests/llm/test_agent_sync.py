@@ -1,0 +1,191 @@
+"""The synchronous agent, one question at a time, conversations as notebooks, and models of one's own."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import AsyncGenerator
+
+import nbformat
+import pytest
+from tests.llm.scripted_server import Call, Reply, ScriptedServer
+
+from fumehood import InvalidArgumentError, Sandbox
+from fumehood.llm import (
+    Agent,
+    AsyncAgent,
+    CodeInterpreter,
+    ModelError,
+    OutputWritten,
+    Price,
+    TextWritten,
+    TurnFinished,
+    aask,
+    ask,
+)
+from fumehood.llm.costs import TokenUsage
+from fumehood.llm.providers.base import CodeCall, CodeWritten, ModelMessage, ModelRequest, Written
+
+PROMPT = "You run Python."
+
+
+def test_ask_starts_and_ends_all_that_it_needs(tmp_path):
+    """One call: a file goes in, code runs, an answer comes."""
+    (tmp_path / "words.txt").write_text("fume hood")
+    script = Reply(calls=[Call("print(len(open('/mnt/data/words.txt').read()))")]), Reply(text="9.")
+
+    with ScriptedServer("openai", *script) as server:
+        answer = ask("How long?", **server.arguments, files=[tmp_path / "words.txt"])
+
+    assert answer.text == str(answer) == "9."
+    assert answer.cells[0].result.text.strip() == "9"
+
+
+def test_a_stream_of_events_in_a_thread_without_a_loop():
+    """The same events as the asynchronous one has."""
+    with ScriptedServer("anthropic", Reply(calls=[Call("print(1)")]), Reply(text="One.")) as server:
+        with Agent(**server.arguments, system_prompt=PROMPT) as agent:
+            events = list(agent.stream("Print."))
+
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].answer is agent.last_answer
+    assert "".join(event.text for event in events if isinstance(event, TextWritten)) == "One."
+
+
+@pytest.mark.parametrize("way", ["leave", "cancel"])
+def test_a_turn_is_stopped_from_outside(way):
+    """By leaving the loop, or from another thread."""
+    endless = "print('running', flush=True)\nwhile True: pass"
+
+    with ScriptedServer("openai-chat", Reply(calls=[Call(endless)]), Reply(text="Fine.")) as server:
+        with Agent(**server.arguments, system_prompt=PROMPT) as agent:
+            for event in agent.stream("Run."):
+                if isinstance(event, OutputWritten) and way == "leave":
+                    break
+
+                if isinstance(event, OutputWritten):
+                    thread = threading.Thread(target=agent.cancel)
+                    thread.start()
+                    thread.join()
+
+            # Leaving a loop closes the iterator when nobody holds it any more, which is at once.
+            assert agent.last_answer.stopped == "cancelled"
+            assert agent.ask("Well?").text == "Fine."
+
+
+def test_a_sandbox_of_the_callers_stays_the_callers():
+    """It is used and not killed, and so is an interpreter."""
+    with Sandbox() as sandbox, CodeInterpreter(sandbox) as interpreter:
+        with ScriptedServer("openai", Reply(calls=[Call("n = 3")]), Reply(text="Set.")) as server:
+            with Agent(**server.arguments, interpreter=interpreter, system_prompt=PROMPT) as agent:
+                agent.ask("Set n.")
+
+            with pytest.raises(InvalidArgumentError, match="interpreter"):
+                Agent(**server.arguments, interpreter=interpreter, sandbox=sandbox)
+
+        assert sandbox.run_code("n").text == "3"
+
+
+def test_a_conversation_is_a_valid_notebook(tmp_path):
+    """Prompts and prose, code with what it printed, showed and raised, and nothing that a front end could not read."""
+    code = "print('out')\nimport sys; print('err', file=sys.stderr)\nfrom IPython.display import HTML\nHTML('<b>x</b>')"
+    script = (
+        Reply(text="I *look*.", calls=[Call(code), Call("1 / 0")]),
+        Reply(text="Broken.", calls=[Call(arguments="{")]),
+        Reply(text="That is it."),
+    )
+
+    with ScriptedServer("anthropic", *script) as server:
+        with Agent(**server.arguments, system_prompt=PROMPT) as agent:
+            agent.ask("Look.")
+            text = agent.to_notebook(tmp_path / "chat.ipynb")
+            assert (tmp_path / "chat.ipynb").read_text() == text
+            assert len(agent.cells) == 3
+            agent.reset()
+            assert nbformat.reads(agent.to_notebook(), as_version=4).cells == []
+
+    notebook = nbformat.reads(text, as_version=4)
+    nbformat.validate(notebook)
+    kinds = [(cell.cell_type, cell.source) for cell in notebook.cells]
+    assert kinds == [
+        ("markdown", "**You:** Look."),
+        ("markdown", "I *look*."),
+        ("code", code),
+        ("code", "1 / 0"),
+        ("markdown", "Broken."),
+        ("code", ""),
+        ("markdown", "That is it."),
+    ]
+    outputs = notebook.cells[2].outputs
+    assert [output.get("name", output.output_type) for output in outputs] == [
+        "stdout",
+        "stderr",
+        "execute_result",
+    ]
+    assert outputs[2].data["text/html"] == "<b>x</b>"
+    assert notebook.cells[3].outputs[0].ename == "ZeroDivisionError"
+    assert "Nothing was run" in notebook.cells[5].outputs[0].text
+
+
+class OwnModel:
+    """A model of the caller's own: it asks for one sum, and then says what came out."""
+
+    name = "own"
+    model = "adder"
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Written, None]:
+        assert request.tool is not None
+        last = request.messages[-1]
+
+        if hasattr(last, "call_id"):
+            yield TextWritten(text=last.text)
+            yield ModelMessage(text=last.text.strip(), tokens=TokenUsage(input_tokens=1_000_000))
+        else:
+            yield CodeWritten(call_id="a", text="print(2 + 2)")
+            yield ModelMessage(calls=(CodeCall(id="a", code="print(2 + 2)"),), tokens=TokenUsage())
+
+    async def close(self) -> None:
+        raise AssertionError("it is the caller's")
+
+
+def test_a_provider_is_a_small_thing():
+    """A model of one's own, with a price of one's own."""
+    with Agent(OwnModel(), prices={"adder": Price(input=3.0, output=1.0)}, system_prompt=PROMPT) as agent:
+        answer = agent.ask("Add.")
+
+    assert answer.text == "4"
+    assert answer.usage.cost == 3.0
+
+
+class SilentModel(OwnModel):
+    """A model that breaks the protocol."""
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Written, None]:
+        yield TextWritten(text="Hm")
+
+    async def close(self) -> None: ...
+
+
+def test_a_provider_without_a_message_is_told():
+    """It is the provider that is wrong, and the error names it."""
+    with Agent(SilentModel(), system_prompt=PROMPT) as agent, pytest.raises(ModelError, match="own:adder"):
+        agent.ask("Add.")
+
+
+def test_the_two_faces_are_the_same():
+    """Name by name, parameter by parameter."""
+
+    def names(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")} - {"last_answer"}
+
+    def shape(function: object) -> list[tuple[str, object]]:
+        return [(item.name, item.default) for item in inspect.signature(function).parameters.values()]
+
+    assert names(Agent) == names(AsyncAgent)
+    assert shape(Agent.__init__) == shape(AsyncAgent.__init__)
+    assert shape(ask) == shape(aask)
+
+    for name in names(Agent):
+        ours, theirs = vars(Agent)[name], vars(AsyncAgent)[name]
+        assert isinstance(ours, property) == isinstance(theirs, property)
+        assert isinstance(ours, property) or shape(ours) == shape(theirs)
