@@ -19,25 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.backends.questions import Answer, Question
-from fumehood.backends.tool_requests import ToolAnswer
-from fumehood.events import (
-    ClearOutputEvent,
-    ErrorEvent,
-    Event,
-    InputRequestEvent,
-    ResultEvent,
-    StderrEvent,
-    StdoutEvent,
-)
-from fumehood.execution import ExecutionError, StreamName
+from fumehood.events import Event, InputRequestEvent, StderrEvent, StdoutEvent
+from fumehood.execution import StreamName
 from fumehood.host.asking import Asked, question_header
 from fumehood.host.channel import Channel
-from fumehood.host.comms import KINDS as COMM_KINDS
-from fumehood.host.comms import comm_event
+from fumehood.host.context_events import event_of
 from fumehood.host.pipes import open_pipe
 from fumehood.host.sockets import open_pair
 from fumehood.host.tool_calls import ToolCalls
-from fumehood.results import Result
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.states import Conversation, Kind
@@ -238,13 +227,6 @@ class ContextLink:
 
         self._channel.send(header, (text or "").encode())
 
-    def answer_tool(self, answer: ToolAnswer) -> None:
-        """Answers a call of the running execution; one that nobody waits for is dropped."""
-        running = self._running
-
-        if running is not None and running.tools is not None and running.id == answer.execution_id:
-            running.tools.answer(answer)
-
     def reply_to_tool(self, execution_id: str, header: Header, payload: bytes) -> None:
         """Sends what came of a call; an execution that has ended does not wait for it."""
         reply = {**header, "id": execution_id}
@@ -318,62 +300,25 @@ class ContextLink:
             self._finish(header)
             return
 
-        if message_type == "tool_request":
-            self._call_tool(header, payload)
-            return
-
-        self._emit(self._event(message_type, header, payload), len(payload))
-
-    def _call_tool(self, header: Header, payload: bytes) -> None:
-        running = self._running
-
-        if running is None or running.tools is None:
-            raise ProtocolError("order", "tool_request while nothing runs that has tools")
-
-        event = running.tools.asked(header, payload, self._since_start(header["at"]))
+        event = self._event(message_type, header, payload)
 
         if event is not None:
             self._emit(event, len(payload))
 
-    def _event(self, message_type: str, header: Header, payload: bytes) -> Event:
+    def _event(self, message_type: str, header: Header, payload: bytes) -> Event | None:
+        """What a message of an execution means; None for what was answered at once."""
         at_seconds = self._since_start(header["at"])
 
-        if message_type == "stream":
-            kind = StdoutEvent if header["name"] == "stdout" else StderrEvent
-            return kind(text=messages.read_text(payload), at_seconds=at_seconds)
+        if message_type not in ("input_request", "tool_request"):
+            return event_of(header, payload, at_seconds)
 
-        if message_type == "clear_output":
-            return ClearOutputEvent(at_seconds=at_seconds, wait=header["wait"])
-
-        if message_type == "error":
-            lines = messages.parse_traceback(payload)
-            error = ExecutionError(
-                kind="exception", name=header["ename"], value=header["evalue"], traceback="\n".join(lines)
-            )
-            return ErrorEvent(error=error, at_seconds=at_seconds)
-
-        if message_type in COMM_KINDS:
-            return comm_event(header, payload, at_seconds)
-
-        if message_type == "input_request":
-            return self._input_request(header, payload, at_seconds)
-
-        result = Result(
-            parts=dict(messages.split_parts(header, payload)),
-            metadata=header["metadata"],
-            is_main_result=message_type == "execute_result",
-            display_id=header.get("display_id"),
-            truncated=dict(header.get("truncated", ())),
-        )
-        return ResultEvent(
-            result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data"
-        )
-
-    def _input_request(self, header: Header, payload: bytes, at_seconds: float) -> Event:
         running = self._running
 
-        if running is None:
-            raise ProtocolError("order", "input_request while nothing runs")
+        if running is None or (message_type == "tool_request" and running.tools is None):
+            raise ProtocolError("order", f"{message_type} while nothing runs that may ask")
+
+        if running.tools is not None and message_type == "tool_request":
+            return running.tools.asked(header, payload, at_seconds)
 
         running.input_number += 1
         return InputRequestEvent(

@@ -1,0 +1,54 @@
+"""What a context shows and says, as events: one message of the wire, one event.
+
+Runs in the host process. The messages have passed the wire's tables and its states; what they hold is a guest's all
+the same, and becomes plain values that nobody executes. Knows no execution: questions and calls, which need one,
+are made into events where it is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fumehood.events import ClearOutputEvent, ErrorEvent, Event, ResultEvent, StderrEvent, StdoutEvent
+from fumehood.execution import ExecutionError
+from fumehood.host.comms import KINDS as COMM_KINDS
+from fumehood.host.comms import comm_event
+from fumehood.results import Result
+from fumehood_wire import messages
+
+Header = dict[str, Any]
+
+
+def event_of(header: Header, payload: bytes, at_seconds: float) -> Event:
+    """Returns what a message of an execution means.
+
+    Raises:
+        ProtocolError: The payload is not what such a message holds.
+    """
+    message_type = header["type"]
+
+    if message_type == "stream":
+        kind = StdoutEvent if header["name"] == "stdout" else StderrEvent
+        return kind(text=messages.read_text(payload), at_seconds=at_seconds)
+
+    if message_type == "clear_output":
+        return ClearOutputEvent(at_seconds=at_seconds, wait=header["wait"])
+
+    if message_type == "error":
+        lines = messages.parse_traceback(payload)
+        error = ExecutionError(
+            kind="exception", name=header["ename"], value=header["evalue"], traceback="\n".join(lines)
+        )
+        return ErrorEvent(error=error, at_seconds=at_seconds)
+
+    if message_type in COMM_KINDS:
+        return comm_event(header, payload, at_seconds)
+
+    result = Result(
+        parts=dict(messages.split_parts(header, payload)),
+        metadata=header["metadata"],
+        is_main_result=message_type == "execute_result",
+        display_id=header.get("display_id"),
+        truncated=dict(header.get("truncated", ())),
+    )
+    return ResultEvent(result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data")
