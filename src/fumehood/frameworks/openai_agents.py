@@ -13,19 +13,8 @@ from agents import FunctionTool, ToolOutputImage, ToolOutputText, function_tool
 
 from fumehood.llm import AsyncCodeInterpreter
 
-_DESCRIPTION = (
-    "Run Python code in a live, isolated sandbox. Variables, imports and files stay from call to call. Returned are "
-    "what the code prints, the value of its last expression, its figures, and its error if it fails."
-)
 
-
-def run_python_tool(
-    interpreter: AsyncCodeInterpreter,
-    *,
-    name: str = "run_python",
-    description: str = _DESCRIPTION,
-    **options: Any,
-) -> FunctionTool:
+def run_python_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> FunctionTool:
     """Return a tool with one argument, `code`, that runs it with `interpreter`.
 
     Code that fails is an answer that the model can act on, and no failure of the tool. A run that is cancelled, or a
@@ -33,9 +22,8 @@ def run_python_tool(
 
     Args:
         interpreter: Holds the sandbox; whoever made it closes it. Agents that share it share variables and files.
-        name: What the model calls it by.
-        description: What the model is told of it.
-        options: What `agents.function_tool` takes besides, such as *needs_approval*, *timeout* and guardrails.
+        options: What `agents.function_tool` takes, such as *needs_approval*, *timeout* and guardrails. Name and
+            description are the interpreter's, unless *name_override* and *description_override* are given.
     """
 
     async def run_python(code: str) -> Any:
@@ -47,7 +35,9 @@ def run_python_tool(
         pictures = [ToolOutputImage(image_url=_data_url(image.mime, image.data)) for image in result.images]
         return [ToolOutputText(text=result.text), *pictures]
 
-    return function_tool(run_python, name_override=name, description_override=description, **options)
+    words = interpreter.openai_tools(api="functions")[0]
+    named = {"name_override": words["name"], "description_override": words["description"], **options}
+    return function_tool(run_python, **named)
 
 
 def _data_url(mime: str, data: bytes) -> str:
