@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -88,27 +89,49 @@ class HostFunctions:
         self._functions = functions
         self._encode = _as_json if encode is None else encode
 
-    def tools(self) -> dict[str, HostTool]:
-        """What `run_code` is given as `tools`."""
-        tool = HostTool(self.call, parameters=_SCHEMA, timeout=_LONGEST_SECONDS, max_calls=_MAX_CALLS)
+    def tools(self, *, on_a_loop: bool = False) -> dict[str, HostTool]:
+        """What `run_code` is given as `tools`: of a `Sandbox`, or on a loop of an `AsyncSandbox`."""
+        tool = HostTool(
+            self.call_on_a_loop if on_a_loop else self.call,
+            parameters=_SCHEMA,
+            timeout=_LONGEST_SECONDS,
+            max_calls=_MAX_CALLS,
+            awaited=False,
+        )
         return {_TOOL: tool}
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call one of the functions.
+        """Call one of the functions, in this thread.
 
         Raises:
             ToolError: There is none of this name, or it failed.
         """
-        function = self._functions.get(name)
-
-        if function is None:
-            raise ToolError(f"{name}() is not there any more")
+        function = self._function(name)
 
         try:
             value = function(*args, **kwargs)
             return self._encode(_finished(value) if isinstance(value, Awaitable) else value)
         except Exception as error:
-            raise ToolError(f"{name}() failed with {type(error).__name__}: {error}") from error
+            raise _failure(name, error) from error
+
+    async def call_on_a_loop(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call one of the functions, a plain one in a thread of its own; raises like `call`."""
+        function = self._function(name)
+
+        try:
+            if inspect.iscoroutinefunction(function):
+                return self._encode(await function(*args, **kwargs))
+
+            value = await asyncio.to_thread(function, *args, **kwargs)
+            return self._encode(await value if isinstance(value, Awaitable) else value)
+        except Exception as error:
+            raise _failure(name, error) from error
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        if name not in self._functions:
+            raise ToolError(f"{name}() is not there any more")
+
+        return self._functions[name]
 
 
 def binding(names: Iterable[str], more: str = "") -> str:
@@ -139,6 +162,10 @@ def final_value(result: Result) -> Any:
         raise ValueError("the final value is too large: `limits.result_bytes` bounds it")
 
     return result.json["value"]
+
+
+def _failure(name: str, error: Exception) -> ToolError:
+    return ToolError(f"{name}() failed with {type(error).__name__}: {error}")
 
 
 def _as_json(value: Any) -> Any:

@@ -6,12 +6,15 @@ Code that fails is an answer to the model, never an exception.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, ClassVar
 
 from llama_index.core.base.llms.types import ImageBlock, TextBlock
 from llama_index.core.tools.tool_spec.base import BaseToolSpec
 
+from fumehood import InvalidArgumentError
+from fumehood.frameworks.host_functions import HostFunctions, binding
 from fumehood.llm import AsyncCodeInterpreter
 
 
@@ -20,13 +23,29 @@ class FumehoodToolSpec(BaseToolSpec):
 
     Args:
         interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
-        options: What `fumehood.llm.AsyncCodeInterpreter` takes, such as *sandbox*, *template*, *limits* and *tools*:
-            functions of yours that the code may call, of which a `CodeActAgent` tells its model.
+        functions: Functions of yours that the code may call while it runs: the `tools` of a `CodeActAgent`.
+        options: What `fumehood.llm.AsyncCodeInterpreter` takes, such as *sandbox*, *template*, *limits* and *url*.
     """
 
     spec_functions: ClassVar[list[str]] = ["run_python"]
 
-    def __init__(self, interpreter: AsyncCodeInterpreter | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        interpreter: AsyncCodeInterpreter | None = None,
+        *,
+        functions: Iterable[Callable[..., Any]] = (),
+        **options: Any,
+    ) -> None:
+        self._functions = {function.__name__: function for function in functions}
+
+        if self._functions and interpreter is not None:
+            raise InvalidArgumentError(
+                field="functions", value=[*self._functions], allowed="nothing when an interpreter is given"
+            )
+
+        if self._functions:
+            options["tools"] = HostFunctions(self._functions).tools(on_a_loop=True)
+
         self.interpreter = AsyncCodeInterpreter(**options) if interpreter is None else interpreter
         self._is_owner = interpreter is None
 
@@ -36,6 +55,10 @@ class FumehoodToolSpec(BaseToolSpec):
         Returns what it printed, the value of its last expression, its figures, and the names of new files. Variables,
         imports and files are kept between calls. Data files are in /mnt/data; save files for the user there.
         """
+        if self._functions:
+            await self.interpreter.__aenter__()
+            await self.interpreter.sandbox.run_code(binding(self._functions))
+
         result = await self.interpreter.run(code)
         pictures = [ImageBlock(image=image.data, image_mimetype=image.mime) for image in result.images]
         return [TextBlock(text=result.text), *pictures]

@@ -7,6 +7,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from llama_index.core.agent.workflow import CodeActAgent, FunctionAgent, ToolCallResult
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -20,7 +21,7 @@ from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from pydantic import Field
 
-from fumehood import AsyncSandbox
+from fumehood import AsyncSandbox, InvalidArgumentError
 from fumehood.frameworks.llama_index import FumehoodToolSpec
 from fumehood.llm import AsyncCodeInterpreter
 
@@ -87,19 +88,36 @@ def test_a_function_agent_repairs_and_draws():
     assert base64.b64decode(picture.image or b"").startswith(b"\x89PNG")
 
 
-def test_a_code_act_agent_writes_code_instead_of_calls():
-    """The same function executes what stands between the tags of a `CodeActAgent`'s model."""
-    codes = ["x = 20", "print(x + y)", "print(x + 22)"]
+def test_a_code_act_agent_calls_functions_of_the_host():
+    """The function executes what stands between the tags of its model, which calls what it was told of."""
+    calls: list[tuple[int, int]] = []
+
+    def add(left: int, right: int) -> int:
+        """Add two numbers."""
+        calls.append((left, right))
+        return left + right
+
+    async def look_up(word: str) -> str:
+        """Look a word up."""
+        await asyncio.sleep(0)
+        return f"{word} is a word"
+
+    codes = ["x = add(1, right=19)", "print(x + y)", "print(add(x, 22), look_up('hood'))", "add('a', [1])"]
     model = ScriptedLLM(answers=[*(f"<execute>\n{code}\n</execute>" for code in codes), "It is 42."])
 
     async def run() -> str:
-        async with FumehoodToolSpec() as spec:
-            agent = CodeActAgent(code_execute_fn=spec.run_python, llm=model, streaming=False)
+        async with FumehoodToolSpec(functions=[add, look_up]) as spec:
+            agent = CodeActAgent(
+                code_execute_fn=spec.run_python, tools=[add, look_up], llm=model, streaming=False
+            )
             return str(await agent.run("compute"))
 
     assert asyncio.run(run()) == "It is 42."
+    assert "def add(left" in model.prompts[0]
     assert "NameError" in model.prompts[2]
-    assert "42" in model.prompts[3]
+    assert "42 hood is a word" in model.prompts[3]
+    assert "add() failed with TypeError: can only concatenate" in model.prompts[4]
+    assert calls == [(1, 19), (20, 22), ("a", [1])]
 
 
 def test_the_model_is_told_what_the_tool_is():
@@ -121,6 +139,9 @@ def test_what_was_lent_stays():
 
             async with AsyncCodeInterpreter(sandbox) as interpreter, FumehoodToolSpec(interpreter) as spec:
                 assert "1" in (await spec.run_python("x"))[0].text
+
+                with pytest.raises(InvalidArgumentError, match="functions"):
+                    FumehoodToolSpec(interpreter, functions=[print])
 
             assert await sandbox.is_running()
 
