@@ -361,7 +361,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _library_check(schema: Mapping[str, JsonValue], where: str, strange: set[str]) -> Check:
     try:
-        import jsonschema  # type: ignore[import-untyped]
+        import jsonschema
         import referencing
     except ImportError:
         raise InvalidArgumentError(

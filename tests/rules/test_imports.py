@@ -18,13 +18,21 @@ FLOOR = (
     "network",
     "models",
     "charts",
+    "json_values",
     "results",
     "execution",
     "events",
     "record",
     "templates.template",
 )
-PORT = ("backends.base", "backends.requests", "backends.questions", "backends.stateless", "backends.streams")
+PORT = (
+    "backends.base",
+    "backends.requests",
+    "backends.questions",
+    "backends.stateless",
+    "backends.streams",
+    "backends.tool_requests",
+)
 # Adapter of an agent framework -> what it imports of others.
 FRAMEWORKS: dict[str, set[str]] = {
     "ag2": {"ag2"},
@@ -41,7 +49,20 @@ FRAMEWORKS: dict[str, set[str]] = {
     "pydantic_ai_toolset": {"pydantic_ai"},
     "smolagents": {"PIL", "smolagents"},
 }
-FACADE = ("aio", "sandbox", "filesystem", "commands", "command_handle", "pty", "lease", "callbacks", "portal")
+FACADE = (
+    "tools",
+    "tool_schemas",
+    "tool_running",
+    "aio",
+    "sandbox",
+    "filesystem",
+    "commands",
+    "command_handle",
+    "pty",
+    "lease",
+    "callbacks",
+    "portal",
+)
 
 _FLOOR = {f"fumehood.{name}" for name in FLOOR}
 _PORT = {f"fumehood.{name}" for name in PORT}
@@ -78,6 +99,7 @@ CONTRACT: dict[str, set[str]] = {
     },
     "fumehood.models": {"fumehood.limits", "fumehood.network"},
     "fumehood.charts": set(),
+    "fumehood.json_values": {"fumehood.text"},
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
     "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
     "fumehood.events": {"fumehood.charts", "fumehood.execution", "fumehood.results"},
@@ -86,7 +108,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.transcript": _FLOOR,
     "fumehood.serialise": _FLOOR,
     "fumehood.backends": set(),
-    "fumehood.backends.requests": _FLOOR,
+    "fumehood.backends.tool_requests": _FLOOR,
+    "fumehood.backends.requests": _FLOOR | {"fumehood.backends.tool_requests"},
     "fumehood.backends.streams": set(),
     "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
     "fumehood.backends.http": _FLOOR
@@ -132,6 +155,11 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.portal": set(),
     "fumehood.readiness": set(),
     "fumehood.callbacks": set(),
+    # A tool is written down, its schema made and held, its calls run: each knows the one before.
+    "fumehood.tool_schemas": _FLOOR,
+    "fumehood.tools": _FLOOR | {"fumehood.backends.tool_requests", "fumehood.tool_schemas"},
+    "fumehood.tool_running": _FLOOR
+    | {"fumehood.backends.tool_requests", "fumehood.callbacks", "fumehood.portal", "fumehood.tools"},
     "fumehood.lease": _FLOOR | _PORT | {"fumehood.assemble"},
     "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
@@ -313,6 +341,8 @@ FOREIGN = {
     # IPython, and what user code brings: looked for, never required.
     "fumehood_guest": {"IPython", "comm", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
     "fumehood": set(),
+    # The extra `tools`, for schemas that say more than our own check understands.
+    "fumehood.tool_schemas": {"jsonschema", "referencing"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
     "fumehood.server": {
