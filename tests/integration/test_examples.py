@@ -53,7 +53,7 @@ def _run(arguments: list[str], folder: Path, envs: dict[str, str] | None = None)
 
 
 # What speaks to a server is told where one is, as its reader has to tell it.
-AT_A_SERVER = {"README", "from-e2b", "from-jupyter", "from-replit", "over_http"}
+AT_A_SERVER = {"README", "from-e2b", "from-jupyter", "from-replit", "llm", "over_http"}
 
 
 def _addresses(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
