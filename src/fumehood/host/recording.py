@@ -37,6 +37,7 @@ class _Kept:
     log: _Log
     cell: RecordedCell | None
     size_bytes: int
+    is_bare: bool = False
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Recorder:
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self._max_bytes = max_bytes
         self._size_bytes = 0
+        self._bare_bytes = 0
         self._logs: dict[str, _Log] = {}
         # Of all contexts, the oldest first: those with their outputs, and those without.
         self._whole: deque[_Kept] = deque()
@@ -80,7 +82,8 @@ class Recorder:
         self._size_bytes += kept.size_bytes
 
         while self._size_bytes > self._max_bytes:
-            if self._whole:
+            # Old cells without outputs may not crowd out what the latest have printed.
+            if self._whole and self._bare_bytes <= self._max_bytes // 2:
                 self._drop_outputs(self._whole.popleft())
             else:
                 self._drop_cell(self._bare.popleft())
@@ -115,16 +118,20 @@ class Recorder:
         log = self._logs.pop(context_id, None)
 
         for kept in () if log is None else log.cells:
-            self._size_bytes -= kept.size_bytes
-            kept.cell, kept.size_bytes = None, 0
+            self._resize(kept, 0)
+            kept.cell = None
 
     def _drop_outputs(self, kept: _Kept) -> None:
         if kept.cell is None:
             return
 
-        kept.cell = replace(kept.cell, execution=_bare(kept.cell.execution), outputs_dropped=True)
-        kept.log.dropped_outputs += 1
-        self._resize(kept, _size(kept.cell))
+        if not _is_bare(kept.cell.execution):
+            kept.cell = replace(kept.cell, execution=_bare(kept.cell.execution), outputs_dropped=True)
+            kept.log.dropped_outputs += 1
+            self._resize(kept, _size(kept.cell))
+
+        kept.is_bare = True
+        self._bare_bytes += kept.size_bytes
         self._bare.append(kept)
 
     def _drop_cell(self, kept: _Kept) -> None:
@@ -134,12 +141,14 @@ class Recorder:
         # The oldest of all is the oldest of its context.
         kept.log.cells.popleft()
         kept.log.dropped_cells += 1
-        kept.log.dropped_outputs -= 1
-        kept.cell = None
+        kept.log.dropped_outputs -= kept.cell.outputs_dropped
         self._resize(kept, 0)
+        kept.cell = None
 
     def _resize(self, kept: _Kept, size_bytes: int) -> None:
-        self._size_bytes += size_bytes - kept.size_bytes
+        change = size_bytes - kept.size_bytes
+        self._size_bytes += change
+        self._bare_bytes += change if kept.is_bare else 0
         kept.size_bytes = size_bytes
 
 
@@ -194,6 +203,11 @@ def _result_size(result: Result) -> int:
 
 def _unread(execution: Execution) -> Execution:
     return replace(execution, results=tuple(replace(result) for result in execution.results))
+
+
+def _is_bare(execution: Execution) -> bool:
+    has_traceback = execution.error is not None and bool(execution.error.traceback)
+    return not (execution.results or execution.logs.entries or has_traceback)
 
 
 def _bare(execution: Execution) -> Execution:
