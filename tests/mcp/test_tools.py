@@ -11,13 +11,17 @@ from .conftest import MODES, Connect, new_sandbox, play, run, text_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 TOOLS = {
+    "checkpoint",
     "create_sandbox",
+    "install_packages",
     "kill_sandbox",
     "list_files",
     "list_sandboxes",
     "read_file",
+    "rollback",
     "run_code",
     "run_command",
+    "to_notebook",
     "write_file",
 }
 
@@ -113,6 +117,30 @@ async def _commands(client: Client, place: str) -> None:
 
     late = await client.call_tool("run_command", {"sandbox_id": place, "command": "sleep 60", "timeout": 0.3})
     assert (late.structured_content["timed_out"], late.structured_content["exit_code"]) == (True, None)
+
+
+def test_what_was_spoilt_is_taken_back(connect: Connect) -> None:
+    async def scene() -> None:
+        async with connect() as client:
+            place = await new_sandbox(client)
+            await run(client, "rows = [1, 2, 3]\nopen('kept.txt', 'w').write('before')", place)
+            kept = await client.call_tool("checkpoint", {"sandbox_id": place, "name": "clean"})
+            assert not kept.is_error, text_of(kept)
+            await run(client, "rows.clear()\nopen('kept.txt', 'w').write('after')", place)
+
+            for point in (kept.structured_content["checkpoint_id"], "clean"):
+                back = await client.call_tool("rollback", {"sandbox_id": place, "checkpoint_id": point})
+                assert not back.is_error, text_of(back)
+                result = await run(client, "rows, open('kept.txt').read()", place)
+                assert result.structured_content["value"] == "([1, 2, 3], 'before')"
+                await run(client, "rows.clear()", place)
+
+            missing = await client.call_tool("rollback", {"sandbox_id": place, "checkpoint_id": "nowhere"})
+            assert missing.is_error
+            assert "nowhere" in text_of(missing)
+            await client.call_tool("kill_sandbox", {"sandbox_id": place})
+
+    play(scene)
 
 
 def test_progress_comes_while_code_runs(connect: Connect) -> None:

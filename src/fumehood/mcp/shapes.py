@@ -67,6 +67,17 @@ class Ended(BaseModel):
     was_alive: bool
 
 
+class KeptCheckpoint(BaseModel):
+    """A point of a sandbox to go back to."""
+
+    sandbox_id: str
+    checkpoint_id: str
+    name: str | None
+    created_at: str
+    files: int
+    left_behind: list[str] = Field(description="What could not be kept, such as threads and child processes")
+
+
 class CommandOutcome(BaseModel):
     """What a command did."""
 

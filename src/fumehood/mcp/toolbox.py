@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mcp.types import CallToolResult, ToolAnnotations
 
+from fumehood.mcp.checkpoints import checkpoint, rollback
 from fumehood.mcp.commands import run_command
 from fumehood.mcp.files import list_files, read_file, write_file
 from fumehood.mcp.notebooks import to_notebook
@@ -73,6 +74,8 @@ TOOLS = (
     Tool(function=read_file, title="Read a file", is_read_only=True),
     Tool(function=write_file, title="Write a file", is_destructive=True, is_idempotent=True),
     Tool(function=list_files, title="List files", is_read_only=True),
+    Tool(function=checkpoint, title="Keep a checkpoint"),
+    Tool(function=rollback, title="Go back to a checkpoint", is_destructive=True, is_idempotent=True),
     Tool(function=install_packages, title="Install packages", is_idempotent=True, is_open_world=True),
     Tool(function=to_notebook, title="Write a notebook", is_destructive=True, is_idempotent=True),
 )

@@ -1,0 +1,72 @@
+"""Tools that keep a point to go back to, and go back to it.
+
+Runs in the process of the MCP server. Both take milliseconds, so a model may keep one before every step that it is not
+sure of.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from fumehood import CheckpointInfo
+from fumehood.llm.wording import in_bytes, readable
+from fumehood.mcp.arguments import SandboxId
+from fumehood.mcp.caller import CallContext, caller_of, in_order
+from fumehood.mcp.shapes import KeptCheckpoint
+from fumehood.mcp.telling import answer
+
+_NAME_CHARS = 100
+_MAX_LEFT_BEHIND = 20
+
+CheckpointName = Annotated[
+    str | None, Field(min_length=1, max_length=_NAME_CHARS, description="A name, to go back to it by")
+]
+CheckpointId = Annotated[
+    str, Field(min_length=1, max_length=_NAME_CHARS, description="What checkpoint gave: its id, or its name")
+]
+
+
+async def checkpoint(
+    context: CallContext, sandbox_id: SandboxId, name: CheckpointName = None
+) -> Annotated[CallToolResult, KeptCheckpoint]:
+    """Keep the variables and files of a sandbox as they are now, to go back to with rollback.
+
+    Worth it before a step that could spoil what is there: cleaning data in place, removing files, changing a model.
+    Takes milliseconds. At most 16 are kept; the oldest goes.
+    """
+    sandbox = await caller_of(context).sandbox(sandbox_id)
+    info = await in_order(lambda: sandbox.checkpoint(name))
+    left = f"; not kept: {', '.join(_left_behind(info))}" if info.left_behind else ""
+    text = f"kept {info.id}: the variables, and {info.files} files of {in_bytes(info.files_bytes)}{left}"
+    return answer(text, _describe(sandbox.id, info))
+
+
+async def rollback(
+    context: CallContext, sandbox_id: SandboxId, checkpoint_id: CheckpointId
+) -> Annotated[CallToolResult, KeptCheckpoint]:
+    """Go back to a checkpoint: variables and files are what they were then, and what came after is gone.
+
+    The checkpoint stays, so it can be gone back to again.
+    """
+    sandbox = await caller_of(context).sandbox(sandbox_id)
+    info = await in_order(lambda: sandbox.rollback(checkpoint_id))
+    return answer(f"variables and files are what they were at {info.id}", _describe(sandbox.id, info))
+
+
+def _describe(sandbox_id: str, info: CheckpointInfo) -> KeptCheckpoint:
+    return KeptCheckpoint(
+        sandbox_id=sandbox_id,
+        checkpoint_id=info.id,
+        name=info.name,
+        created_at=info.created_at.isoformat(timespec="seconds"),
+        files=info.files,
+        left_behind=_left_behind(info),
+    )
+
+
+def _left_behind(info: CheckpointInfo) -> list[str]:
+    """What could not be kept, as the guest says it."""
+    return [readable(item)[:200] for item in info.left_behind[:_MAX_LEFT_BEHIND]]
