@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from fumehood.mcp.hosts import HOSTS, Launch, config_for
+from fumehood.mcp.toolbox import TOOLS
 
 from .conftest import ARGV, play, run
 
@@ -60,6 +61,11 @@ def test_the_program_that_is_printed_works() -> None:
             assert (await run(client, "6 * 7")).structured_content["value"] == "42"
 
     play(scene)
+
+
+def test_the_guide_names_every_tool() -> None:
+    shown = GUIDE.read_text()
+    assert [tool.name for tool in TOOLS if f"`{tool.name}" not in shown] == []
 
 
 def test_an_unknown_host_is_told_which_there_are() -> None:

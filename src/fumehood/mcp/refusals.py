@@ -38,6 +38,7 @@ _WAYS_OUT = {
     "disk_full": "remove files that are no longer needed, with run_command",
     "template": "leave template out to get the default one",
     "command_start": "check that cwd is a directory of the sandbox; list_files shows what is there",
+    "checkpoint_not_found": "give the id or the name that checkpoint returned; at most 16 are kept",
     "network_forbidden": "leave network out, or ask the user to allow more: max_network of the server or of its key",
 }
 _NOT_THERE = {"sandbox_not_found", "sandbox_closed", "path_not_found", "path_is_directory"}
