@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
+
+from fumehood.mcp.toolbox import TOOLS
 
 from .conftest import new_sandbox, over_http, play, run, text_of
 
@@ -73,7 +76,15 @@ def test_one_tenant_does_not_see_another(server: Any, key: Callable[..., str]) -
                 "read_file": {"path": "secret.txt"},
                 "write_file": {"path": "secret.txt", "content": ""},
                 "list_files": {},
+                "checkpoint": {},
+                "rollback": {"checkpoint_id": "checkpoint-1"},
+                "install_packages": {"packages": ["bouquet"]},
+                "to_notebook": {},
             }
+            of_one = {
+                tool.name for tool in TOOLS if "sandbox_id" in inspect.signature(tool.function).parameters
+            }
+            assert set(calls) == of_one - {"kill_sandbox"}
 
             for tool, given in calls.items():
                 result = await theirs.call_tool(tool, {"sandbox_id": place, **given})
