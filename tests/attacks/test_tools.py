@@ -58,7 +58,7 @@ class Search:
 
 def attack(caller, code, tool):
     """Runs code that breaks the wire; a breach that comes after the reply is noticed by the next call."""
-    caller.sandbox.run_code(code, tools={"search": tool}, timeout=5)
+    caller.sandbox.run_code(code, tools={} if tool is None else {"search": tool}, timeout=5)
     caller.sandbox.run_code("1")
 
 
@@ -130,8 +130,7 @@ def test_c01_a_forged_call_is_a_typed_error(breach, caller, host_memory):
 def test_c01_who_was_given_no_tool_calls_none(caller):
     """Without tools there is nobody to ask."""
     with pytest.raises(ProtocolViolationError, match=r"\(order\)"):
-        caller.sandbox.run_code("raw(call())", timeout=5)
-        caller.sandbox.run_code("1")
+        attack(caller, "raw(call())", None)
 
 
 def test_c02_forged_arguments_do_not_reach_the_function(caller):
@@ -150,7 +149,12 @@ def test_c02_forged_arguments_do_not_reach_the_function(caller):
         b'{"query":null}',
         b'{"":""}',
     ]
-    code = f'raw(*[call(n + 1, content) for n, content in enumerate({forged!r})])\nraw(call(90, b\'{{"query":"last"}}\'))\nimport time\nwhile True: time.sleep(1)'
+    code = (
+        f"raw(*[call(n + 1, content) for n, content in enumerate({forged!r})])\n"
+        'raw(call(90, b\'{"query":"last"}\'))\n'
+        "import time\n"
+        "while True: time.sleep(1)"
+    )
     execution = caller.sandbox.run_code(code, tools={"search": search}, timeout=1)
     assert seen == ["last"]
     assert [call.ok for call in execution.tool_calls] == [False] * len(forged) + [True]

@@ -32,6 +32,7 @@ def test_every_example_works(server, tmp_path):
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert '"text":"42"' in done.stdout
     assert "'ADA'" in done.stdout
+    assert "'found gold'" in done.stdout
     assert "got one" in done.stdout
 
 

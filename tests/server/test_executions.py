@@ -116,6 +116,58 @@ def test_a_question_of_the_code_is_answered(api, place, stream):
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_argument")
 
 
+SEARCH = {
+    "name": "search",
+    "description": "Looks for words.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+
+
+def test_a_call_of_a_tool_is_answered(api, place, stream):
+    """The call comes while the code waits; what it gets is what was sent, to the last digit."""
+    lines = stream(
+        "first = search(query='a')\ntry: search(query='b')\nexcept ToolError as error: print(error)\nfirst",
+        tools=[SEARCH],
+    )
+    call = next(line for line in lines if line["type"] == "tool_call")
+    assert (call["name"], call["arguments"]) == ("search", {"query": "a"})
+    where = f"{place}/executions/{call['execution_id']}/tools"
+    assert api.post(where, json={"request_id": call["request_id"], "value": 2.0}).status_code == 204
+    # It is answered once.
+    assert api.post(where, json={"request_id": call["request_id"], "value": "late"}).status_code == 204
+
+    call = next(line for line in lines if line["type"] == "tool_call")
+    assert api.post(where, json={"request_id": call["request_id"], "error": "no such row"}).status_code == 204
+    last = list(lines)[-1]["execution"]
+    assert (last["text"], last["logs"]["stdout"]) == ("2.0", ["no such row\n"])
+    assert [(one["name"], one["ok"]) for one in last["tool_calls"]] == [("search", True), ("search", False)]
+    assert api.post(where, json={"request_id": call["request_id"], "value": 1}).status_code == 204
+
+
+def test_tools_of_a_request_are_checked(api, place):
+    """A call comes in a stream only; what cannot be a tool, or an answer, is refused with its name."""
+    refused = api.post(f"{place}/executions", json={"code": "1", "tools": [SEARCH]})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_argument")
+
+    for wrong in (
+        {"name": "not a name"},
+        {"name": "class"},
+        {**SEARCH, "timeout_seconds": 0},
+        {**SEARCH, "max_calls": 0},
+        {**SEARCH, "parameters": {"type": "array"}},
+        {**SEARCH, "function": "x"},
+    ):
+        answer = api.post(f"{place}/executions", json={"code": "1", "tools": [wrong]}, headers=NDJSON)
+        assert answer.status_code == 422, wrong
+
+    where = f"{place}/executions/x/tools"
+    long = json.dumps({"request_id": "x", "value": "x" * (5 << 20)})
+    headers = {"Content-Type": "application/json"}
+
+    for body in ('{"request_id": "x", "value": NaN}', '{"value": 1}', '{"request_id": "x", "more": 1}', long):
+        assert api.post(where, content=body, headers=headers).status_code in (400, 413, 422), body[:40]
+
+
 def test_a_refusal_before_the_first_line_has_its_own_status(api, place):
     """A stream that never began is an ordinary problem."""
     body = {"code": "1", "context_id": "none"}

@@ -27,7 +27,7 @@ deterministic = true
 expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "429"]
 
 [[operations]]
-include-path-regex = "^/v1/sandboxes$|/files|/executions$|/commands$|/contexts$"
+include-path-regex = "^/v1/sandboxes$|/files|/executions$|/tools$|/commands$|/contexts$"
 
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "422", "429"]
