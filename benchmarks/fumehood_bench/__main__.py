@@ -27,6 +27,7 @@ GROUPS = {
     "llm": 0,
     "density": 0,
     "streaming": 0,
+    "tools": 0,
     "flood": 0,
     "server": 2,
     "server-flood": 4,

@@ -156,6 +156,9 @@ class ToolAnswer:
 
 def check_tools(tools: object) -> None:
     """Raise InvalidArgumentError unless `tools` can be the tools of one execution."""
+    if tools == ():
+        return
+
     if not isinstance(tools, tuple) or not all(isinstance(tool, ToolSpec) for tool in tools):
         raise InvalidArgumentError(field="tools", value=tools, allowed="a tuple of ToolSpec")
 
