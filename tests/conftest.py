@@ -181,7 +181,7 @@ def _stop(process: subprocess.Popen[str], reader: threading.Thread) -> int:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server for all tests that need nothing special of it."""
-    running = RunningServer(tmp_path_factory.mktemp("server"), pool_size=2)
+    running = RunningServer(tmp_path_factory.mktemp("server"), pool_size=2, max_network="listed")
     yield running
     running.stop()
 

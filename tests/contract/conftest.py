@@ -126,7 +126,15 @@ def unbounded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from tests.conftest import RunningServer
 
     state = tmp_path_factory.mktemp("contract")
-    running = RunningServer(state, pool_size=2, sandbox_seconds=0, max_sandbox_seconds=0, dialects="")
+    running = RunningServer(
+        state,
+        pool_size=2,
+        sandbox_seconds=0,
+        max_sandbox_seconds=0,
+        dialects="",
+        max_network="internet",
+        private_networks="127.0.0.1",
+    )
     yield running
     running.stop()
 

@@ -22,12 +22,12 @@ _CONFIG = """
 deterministic = true
 
 # Valid by its form, and yet refused with a reason: an opaque cursor that is none of ours, names that the file system
-# finds too long, `stdin` together with `allow_input`, parts of a form that are no files.
+# finds too long, `stdin` together with `allow_input`, parts of a form that are no files, rules that are none.
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "429"]
 
 [[operations]]
-include-path-regex = "^/v1/sandboxes$|/files|/executions$|/tools$|/commands$|/contexts$"
+include-path-regex = "^/v1/sandboxes$|/network$|/files|/executions$|/tools$|/commands$|/contexts$"
 
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "422", "429"]
