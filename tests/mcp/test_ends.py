@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,3 +189,61 @@ def test_an_unused_sandbox_ends_by_itself(start: Callable[..., RawServer]) -> No
     assert result["isError"]
     assert "it was idle" in result["content"][0]["text"]
     assert "create_sandbox" in result["content"][0]["text"]
+
+
+_MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+def test_a_client_that_goes_away_ends_its_code(server: Any, version: str) -> None:
+    """Over HTTP nobody is left to be told; the sandbox is free for the next call."""
+    headers = {
+        **server.headers,
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": version,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "run_code",
+    }
+
+    with httpx2.Client(base_url=server.url, headers=headers, timeout=WAIT_SECONDS) as web:
+
+        def message(code: str) -> dict[str, Any]:
+            params: dict[str, Any] = {
+                "name": "run_code",
+                "arguments": {"code": code, "sandbox_id": place, "timeout": 600},
+                "_meta": {"progressToken": 1, **(_MODERN if version == "2026-07-28" else {})},
+            }
+            return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+        place = web.post("/v1/sandboxes", json={}).json()["id"]
+        code = "import time\nkept = 5\nprint('begun', flush=True)\nwhile True: time.sleep(0.01)"
+
+        with web.stream("POST", "/mcp", json=message(code)) as answer:
+            assert answer.status_code == 200
+            assert any("begun" in line for line in answer.iter_lines())
+
+        assert '"value":"5"' in web.post("/mcp", json=message("kept")).text.replace('": ', '":')
+        web.delete(f"/v1/sandboxes/{place}")
+
+
+def test_a_server_that_ends_does_not_wait_for_ever(start_server: Callable[..., Any]) -> None:
+    """It waits as long as it may, and its log holds no accident."""
+    server = start_server(pool_size=0, drain_seconds=0.2, dialects="mcp")
+    headers = {**server.headers, "Accept": "application/json, text/event-stream"}
+    arguments = {"code": "import time; time.sleep(600)", "timeout": 600}
+    params = {"name": "run_code", "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answers: list[str] = []
+
+    with httpx2.Client(base_url=server.url, headers=headers, timeout=WAIT_SECONDS) as web:
+        calling = threading.Thread(target=lambda: answers.append(web.post("/mcp", json=message).text))
+        calling.start()
+        until(lambda: server.process.poll() is None and bool(web.get("/v1/sandboxes").json()["items"]))
+        assert server.stop() == 1
+        calling.join(WAIT_SECONDS)
+
+    assert answers == [""]
+    assert "Traceback" not in "".join(server.said)

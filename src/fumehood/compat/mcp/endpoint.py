@@ -7,15 +7,18 @@ and in values, because a small body can become a large one in memory.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from fumehood.server.auth import principal_of
+from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import check_values
 from fumehood.server.services import Services
-from fumehood.service_errors import RequestTooLargeError
+from fumehood.server.streaming import ended
+from fumehood.service_errors import RequestTooLargeError, ServerEndingError
 
 if TYPE_CHECKING:
     from fumehood.mcp.http import HttpTransport
@@ -49,7 +52,33 @@ class Endpoint:
         check_values(body)
         transport = await self._transport()
         backend = self._services.backend_for(principal)
-        await transport.answer(scope, _once_more(body, receive), send, backend)
+        given = _once_more(body, receive)
+        await self._until_over(send, lambda sent: transport.answer(scope, given, sent, backend))
+
+    async def _until_over(self, send: Send, answer: Callable[[Send], Coroutine[None, None, None]]) -> None:
+        """Answers, or stops in the middle when the server ends and has waited for it as long as it may."""
+        is_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        answering = asyncio.create_task(answer(send_on))
+        over = asyncio.create_task(self._services.drain.over.wait())
+        try:
+            await asyncio.wait({answering, over}, return_when=asyncio.FIRST_COMPLETED)
+
+            if answering.done():
+                await answering
+                return
+        finally:
+            await ended(answering, over)
+
+        if not is_begun:
+            raise ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=True)
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _transport(self) -> HttpTransport:
         if self._loading is None:
