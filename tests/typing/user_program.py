@@ -19,6 +19,7 @@ from fumehood import (
     ExecutionFinished,
     FileChange,
     FileInfo,
+    HostTool,
     InputRequestEvent,
     Limits,
     Metrics,
@@ -26,6 +27,8 @@ from fumehood import (
     Sandbox,
     SandboxInfo,
     StdoutEvent,
+    ToolCall,
+    ToolOutcome,
     WriteEntry,
     arun_code,
     run_code,
@@ -34,6 +37,28 @@ from fumehood import (
 
 def answer(request: InputRequestEvent) -> str | None:
     return None if request.is_password else input(request.prompt)
+
+
+def search(query: str, limit: int = 3) -> list[str]:
+    return [query] * limit
+
+
+async def fetch(key: int) -> int:
+    return key
+
+
+def approve(call: ToolCall) -> bool | str:
+    return call.name == "search" or "not now"
+
+
+def use_tools(sandbox: Sandbox) -> None:
+    execution = sandbox.run_code(
+        "search(query='x')",
+        tools={"search": search, "fetch": HostTool(fetch, timeout=5, max_calls=3)},
+        on_tool_call=approve,
+    )
+    assert_type(execution.tool_calls, tuple[ToolOutcome, ...])
+    assert_type(execution.tool_calls[0].ok, bool)
 
 
 def use_code(sandbox: Sandbox) -> None:
