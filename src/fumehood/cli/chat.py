@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
     require_extra("chat", "rich")
     # Late: nothing else of the command line needs a model or a terminal in colours.
     from fumehood.llm.agent import Agent
+    from fumehood.llm.providers.choose import choose_provider
     from fumehood.llm.terminal.opening import open_session
 
     model = options.model or os.environ.get("FUMEHOOD_MODEL")
@@ -59,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     if not model:
         raise InvalidArgumentError(field="--model", value=model, allowed=_NAMES)
 
+    # Refused, if it has to be, before a sandbox is started.
+    choose_provider(model, base_url=options.base_url)
     # Models are told that data lies there.
     options.file = [
         given if ":" in given else f"{given}:/mnt/data/{os.path.basename(given)}" for given in options.file

@@ -1,0 +1,356 @@
+"""`fumehood chat` in a real terminal, against a model that follows a script.
+
+The sandboxes of most tests live at a server that all of them share; the first test has an engine of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+import pexpect
+import pytest
+from tests.llm.scripted_server import Call, Dialect, Reply, Request, ScriptedServer
+
+PROMPT = "you> "
+FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+ENDLESS = "n = 5\nprint('running', flush=True)\nwhile True: pass"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_PATIENCE_SECONDS = 60
+
+
+def environment(**more: str) -> dict[str, str]:
+    """No terminal's own marks but those that a test gives."""
+    marks = (
+        "KITTY",
+        "TERM",
+        "LC_TERMINAL",
+        "TMUX",
+        "STY",
+        "FUMEHOOD",
+        "OPENAI",
+        "ANTHROPIC",
+        "COLOR",
+        "NO_COLOR",
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(marks)}
+    keys = {"OPENAI_API_KEY": "scripted-key", "ANTHROPIC_API_KEY": "scripted-key"}
+    return kept | keys | {"TERM": "xterm-256color"} | more
+
+
+class Chat:
+    """A chat in a terminal of its own."""
+
+    def __init__(self, server: ScriptedServer, folder: Path, *options: str, **marks: str) -> None:
+        arguments = server.arguments
+        argv = ["-m", "fumehood", "chat", "--model", arguments["model"], "--base-url", arguments["base_url"]]
+        self.child = pexpect.spawn(
+            sys.executable,
+            [*argv, "--output", str(folder), *options],
+            env=environment(**marks),
+            encoding="utf-8",
+            timeout=_PATIENCE_SECONDS,
+            dimensions=(40, 200),
+        )
+        # All that reached the terminal, as it came.
+        self.raw = ""
+        self.wait_for(PROMPT)
+
+    def say(self, line: str) -> str:
+        """Type a line and return what is shown until the next prompt."""
+        self.child.sendline(line)
+        return self.wait_for(PROMPT)
+
+    def wait_for(self, text: str) -> str:
+        self.child.expect_exact(text)
+        self.raw += self.child.before + text
+        return _COLOURS.sub("", self.child.before).replace("\r\n", "\n")
+
+    def end(self) -> str:
+        """End the chat as people do and return its last words."""
+        self.child.sendeof()
+        self.child.expect(pexpect.EOF)
+        self.raw += self.child.before
+        self.child.close()
+        assert self.child.exitstatus == 0
+        return _COLOURS.sub("", self.child.before)
+
+
+@pytest.fixture
+def shared(server) -> dict[str, str]:
+    """Where sandboxes are had without starting an engine."""
+    return {"FUMEHOOD_URL": server.url, "FUMEHOOD_API_KEY": server.token}
+
+
+@contextmanager
+def chat(
+    folder: Path, *script: Reply, options: tuple[str, ...] = (), dialect: Dialect = "anthropic", **marks: str
+) -> Iterator[tuple[Chat, ScriptedServer]]:
+    with ScriptedServer(dialect, *script) as server:
+        opened = Chat(server, folder, *options, **marks)
+
+        try:
+            yield opened, server
+        finally:
+            opened.child.close(force=True)
+
+
+def test_a_whole_talk(tmp_path):
+    """Prose, code, output, an image, an error and its repair, files in and out, and the notebook at the end."""
+    (tmp_path / "sales.csv").write_text("a,b\n1,2\n")
+    notebook = tmp_path / "talk.ipynb"
+
+    def look(request: Request) -> None:
+        assert "/mnt/data/sales.csv" in request.system
+
+    script = (
+        Reply(text="I draw.", calls=[Call(FIGURE)], check=look),
+        Reply(calls=[Call("print('half')\nopen('/mnt/data/out.txt', 'w').write('done')\n1 / 0")]),
+        Reply(calls=[Call("print('whole')")]),
+        Reply(text="That is it."),
+    )
+    options = ("--save", str(notebook), "--file", str(tmp_path / "sales.csv"))
+
+    with chat(tmp_path, *script, options=options) as (talk, _):
+        shown = talk.say("Draw.")
+
+        for text in (
+            "I draw.",
+            "plt.plot([1, 2])",
+            f"image: {tmp_path}/figure-1.png",
+            "half\n",
+            "ZeroDivisionError",
+            "may repair it",
+            "new file: /mnt/data/out.txt, 4 bytes",
+            "whole\n",
+            "That is it.",
+            "4 requests; 40 tokens read, 20 written",
+        ):
+            assert text in shown
+            shown = shown.partition(text)[2]
+
+        assert "/mnt/data/out.txt  4 bytes" in talk.say("/files")
+        assert str(tmp_path / "out.txt") in talk.say("/get out.txt")
+        assert "there is no /mnt/data/nothing" in talk.say("/get nothing")
+        assert "/save [PATH]" in talk.say("/help")
+        assert "there is no /dance" in talk.say("/dance")
+        assert "4 requests" in talk.end()
+
+    assert (tmp_path / "figure-1.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out.txt").read_text() == "done"
+    saved = nbformat.read(notebook, as_version=4)
+    nbformat.validate(saved)
+    assert [cell.cell_type for cell in saved.cells] == [
+        "markdown",
+        "markdown",
+        "code",
+        "code",
+        "code",
+        "markdown",
+    ]
+    # Without a terminal that can show it, no picture is sent to one.
+    assert "\x1b_G" not in talk.raw
+    assert "\x1b]" not in talk.raw
+
+
+def test_ctrl_c_interrupts_the_model_and_not_the_chat(tmp_path, shared):
+    """What was written stays, the request ends, and the talk goes on."""
+
+    def look(request: Request) -> None:
+        assert "interrupted" in request.said[1][1]
+
+    with chat(tmp_path, Reply(text="It is a", hold=True), Reply(text="Yes.", check=look), **shared) as (
+        talk,
+        server,
+    ):
+        talk.child.sendline("What is it?")
+        talk.wait_for("It is a")
+        talk.child.sendintr()
+        assert "interrupted" in talk.wait_for(PROMPT)
+        assert server.left.wait(_PATIENCE_SECONDS)
+        assert "Yes." in talk.say("Well?")
+        talk.end()
+
+
+def test_ctrl_c_interrupts_a_cell_and_not_the_chat(tmp_path, shared):
+    """The variables of the cell stay; a second Ctrl-C does no harm."""
+    script = (
+        Reply(calls=[Call(ENDLESS)]),
+        Reply(calls=[Call("print(n + 1)")]),
+        Reply(text="Six."),
+    )
+
+    with chat(tmp_path, *script, dialect="openai", **shared) as (talk, _):
+        talk.child.sendline("Run.")
+        talk.wait_for("running")
+        talk.child.sendintr()
+        talk.child.sendintr()
+        assert "interrupted" in talk.wait_for(PROMPT)
+        assert "6\n" in talk.say("And now?")
+        talk.end()
+
+
+def test_ctrl_c_at_the_prompt_ends_nothing(tmp_path, shared):
+    """It only throws away the line."""
+    with chat(tmp_path, Reply(text="Still here."), **shared) as (talk, _):
+        talk.child.send("half a li")
+        talk.wait_for("half a li")
+        talk.child.sendintr()
+        talk.wait_for(PROMPT)
+        assert "Still here." in talk.say("Well?")
+        talk.end()
+
+
+def test_code_is_seen_while_it_is_written(tmp_path, shared):
+    """Its first line is there, in colours, before the model has finished it."""
+    code = "first = 1\nsecond = 2\n" + "third = 3" * 3
+
+    with chat(tmp_path, Reply(calls=[Call(code)], hold=True), dialect="openai-chat", **shared) as (
+        talk,
+        server,
+    ):
+        talk.child.sendline("Write.")
+        shown = talk.wait_for("second")
+        assert "first = 1" in shown
+        assert server.holding.wait(_PATIENCE_SECONDS)
+        talk.child.sendintr()
+        talk.wait_for(PROMPT)
+        talk.end()
+
+    assert _COLOURS.search(talk.raw)
+
+
+@pytest.mark.parametrize(
+    ("marks", "begins", "ends"),
+    [
+        ({"KITTY_WINDOW_ID": "1"}, "\x1b_Ga=T,f=100,q=2,m=1;iVBOR", "\x1b\\"),
+        ({"TERM_PROGRAM": "iTerm.app"}, "\x1b]1337;File=inline=1;size=", "\x07"),
+    ],
+    ids=["kitty", "iTerm2"],
+)
+def test_images_are_shown_where_the_terminal_can(tmp_path, shared, marks, begins, ends):
+    """Inside the terminal, and saved as well."""
+    with chat(tmp_path, Reply(calls=[Call(FIGURE)]), Reply(text="Seen."), **shared, **marks) as (talk, _):
+        shown = talk.say("Draw.")
+        talk.end()
+
+    assert begins in talk.raw
+    assert ends in talk.raw.partition(begins)[2]
+    assert "image: " in shown
+    assert (tmp_path / "figure-1.png").exists()
+
+
+def test_no_escape_of_a_model_or_its_code_reaches_the_terminal(tmp_path, shared):
+    """Titles, cursors, links and markup are spelled out wherever they come from."""
+    evil = "\x1b]0;owned\x07\x1b[2J[bold red]x[/] :smile: \u202e"
+    code = f"print({evil!r}); import sys; print({evil!r}, file=sys.stderr); open({evil!r}, 'w').write('x')\n{evil!r}"
+    broken = f"raise ValueError({evil!r})"
+    script = (
+        Reply(text=evil, calls=[Call(code), Call(f"# {evil}\n1")]),
+        Reply(calls=[Call(broken)]),
+        Reply(calls=[Call(arguments=evil)]),
+        Reply(text=evil, error="overloaded_error"),
+    )
+
+    with chat(tmp_path, *script, dialect="openai", **shared) as (talk, _):
+        shown = talk.say("Be evil.")
+        talk.say("/files")
+        talk.end()
+
+    for forbidden in ("\x1b]", "\x1b[2J", "\x07", "\u202e"):
+        assert forbidden not in talk.raw.replace(talk.raw[: talk.raw.index(PROMPT)], "")
+
+    assert "\\x1b]0;owned" in shown
+    assert "[bold red]x[/] :smile:" in shown
+
+
+def test_what_the_provider_refuses_is_said_and_the_chat_goes_on(tmp_path, shared):
+    """With the way out, and the same question can be asked again."""
+    with chat(
+        tmp_path, Reply(status=401, error="authentication_error", text="bad key"), Reply(text="Now.")
+    ) as (talk, _):
+        shown = talk.say("Hello?")
+        assert "refused the key" in shown
+        assert "ANTHROPIC_API_KEY" in shown
+        assert "Now." in talk.say("Hello?")
+        talk.end()
+
+
+def test_reset_and_save(tmp_path, shared):
+    """`/reset` forgets talk, `/save` writes it where it is told to."""
+
+    def look(request: Request) -> None:
+        assert [role for role, _ in request.said] == ["user"]
+
+    with chat(tmp_path, Reply(text="One."), Reply(text="Two.", check=look), **shared) as (talk, _):
+        talk.say("First?")
+        assert "forgotten" in talk.say("/reset")
+        talk.say("Second?")
+        assert "saved" in talk.say(f"/save {tmp_path}/second.ipynb")
+        assert "No such file" in talk.say(f"/save {tmp_path}/nowhere/x.ipynb")
+        talk.child.sendline("/quit")
+        talk.child.expect(pexpect.EOF)
+
+    saved = nbformat.read(tmp_path / "second.ipynb", as_version=4)
+    assert [cell.source for cell in saved.cells] == ["**You:** Second?", "Two."]
+
+
+def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
+    """Questions from a pipe, plain text out: no prompt, no colours."""
+    script = Reply(calls=[Call("print(6 * 7)")]), Reply(text="It is 42.")
+
+    with ScriptedServer("openai-chat", *script) as server:
+        arguments = server.arguments
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "fumehood",
+                "chat",
+                "--base-url",
+                arguments["base_url"],
+                "--output",
+                str(tmp_path),
+            ],
+            input="How much?\n",
+            env=environment(FUMEHOOD_MODEL=arguments["model"], **shared),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert "42\n" in done.stdout
+    assert "It is 42." in done.stdout
+    assert "\x1b" not in done.stdout
+    assert PROMPT not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "--model=None is refused"),
+        (["--model", "gpt-x"], "model='gpt-x' is refused"),
+        (["--model", "openai:x", "--raw"], "unrecognized arguments: --raw"),
+    ],
+    ids=["no model", "no dialect", "raw"],
+)
+def test_wrong_options_are_told_at_once(options, told):
+    """With what is allowed instead."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fumehood", "chat", *options],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode in (2, 64)
+    assert told in done.stderr
