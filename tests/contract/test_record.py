@@ -101,3 +101,21 @@ def test_a_notebook_a_script_and_a_report(sandbox, tmp_path):
 
     with pytest.raises(InvalidArgumentError, match="path"):
         sandbox.to_notebook(tmp_path / "x.docx")
+
+
+def test_what_was_undone_is_marked(sandbox):
+    """By going back to a checkpoint, and by a transaction that failed; the state went on from before."""
+    sandbox.run_code("x = 1")
+    checkpoint = sandbox.checkpoint()
+    sandbox.run_code("x = 2")
+    sandbox.run_code("x = 3")
+    sandbox.rollback(checkpoint)
+    sandbox.run_code("x")
+    sandbox.run_code("x = 4; 1 / 0", transactional=True)
+    sandbox.run_code("x = x + 4", transactional=True)
+    sandbox.run_code("x")
+    cells = sandbox.get_record().cells
+    assert [cell.is_undone for cell in cells] == [False, True, True, False, True, False, False]
+    assert [cell.is_fresh for cell in cells] == [True, *[False] * 6]
+    assert cells[3].execution.text == "1"
+    assert cells[6].execution.text == "5"

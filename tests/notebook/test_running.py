@@ -237,3 +237,13 @@ def test_parameters_are_literals_and_replace_those_of_before():
 def test_values_of_the_command_line(text, value):
     assert read_value(text) == value
     assert type(read_value(text)) is type(value)
+
+
+def test_a_cell_that_fails_is_undone(tmp_path):
+    given = notebook_with(code("x = 1"), code("x = 2\nopen('/mnt/data/x', 'w').write('x')\n1 / 0"), code("x"))
+    path = write(tmp_path / "in.ipynb", given)
+    done = fumehood(path, "-o", str(tmp_path / "out.ipynb"), "--transactional")
+    assert done.returncode == 1, done.stderr
+    cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    assert cells[1].outputs[0].ename == "ZeroDivisionError"
+    assert cells[2].outputs[0].data["text/plain"] == "1"

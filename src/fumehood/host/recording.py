@@ -180,9 +180,21 @@ class ContextRecorder:
 
     def note(self, process: object, request: ExecuteRequest, execution: Execution) -> None:
         """Takes what has just run in a process."""
+        transaction = execution.transaction
+        is_undone = transaction is not None and transaction.outcome == "rolled_back"
         is_fresh = process is not self._process and not self._is_revived
-        self._process, self._is_revived = process, False
-        cell = RecordedCell(code=request.code, execution=execution, stdin=request.stdin, is_fresh=is_fresh)
+
+        # A transaction that was undone has gone back already: the next cell goes on from there, not from here.
+        if not is_undone:
+            self._process, self._is_revived = process, False
+
+        cell = RecordedCell(
+            code=request.code,
+            execution=execution,
+            stdin=request.stdin,
+            is_fresh=is_fresh,
+            is_undone=is_undone,
+        )
         self._recorder.note(self._context_id, cell)
 
 

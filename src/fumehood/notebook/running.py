@@ -6,12 +6,10 @@ nowhere else, and its outputs are data.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fumehood.errors import InvalidArgumentError
 from fumehood.execution import Execution
 from fumehood.notebook.determinism import Determinism
 from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
@@ -111,7 +109,7 @@ async def run_notebook(
     for number, cell in enumerate(cells, 1):
         code = source_of(cell)
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code))
-        execution = await _run_cell(sandbox, code, options)
+        execution = await sandbox.run_code(code, transactional=options.transactional)
         executed = number
         _write_outputs(cell, execution)
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
@@ -135,18 +133,6 @@ def run_in_sandbox(
     """Do what `run_notebook` does, from a thread; `on_step` is called in it."""
     turn = Turn()
     return turn.call(run_notebook, sandbox._twin, source, options, on_step=turn.relay(on_step))
-
-
-async def _run_cell(sandbox: AsyncSandbox, code: str, options: NotebookOptions) -> Execution:
-    if not options.transactional:
-        return await sandbox.run_code(code)
-
-    run_code: Callable[..., Awaitable[Execution]] = sandbox.run_code
-
-    if "transactional" not in inspect.signature(run_code).parameters:
-        raise InvalidArgumentError(field="transactional", value=True, allowed="False in this version")
-
-    return await run_code(code, transactional=True)
 
 
 def _is_run(cell: Mapping[str, Any]) -> bool:
