@@ -29,8 +29,8 @@ class Blocking:
 
 @pytest.fixture
 def small() -> Iterator[CodeInterpreter]:
-    """One whose answers are short and whose calls are."""
-    with CodeInterpreter(max_text_chars=1_000, max_images=2, timeout=0.5) as made:
+    """One whose answers are short."""
+    with CodeInterpreter(max_text_chars=1_000, max_images=2) as made:
         yield made
 
 
@@ -220,10 +220,6 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
             "import urllib.request as u\nu.urlopen('http://example.org')",
             ("line 2", "Hint: This sandbox has no network"),
         ),
-        (
-            "while True: pass",
-            ("TimeLimitExceeded", "0.5 s", "the state is kept", "Hint: Do less in one call"),
-        ),
     ],
 )
 def test_errors_come_with_the_line_and_a_hint(
@@ -237,6 +233,20 @@ def test_errors_come_with_the_line_and_a_hint(
     assert not [part for part in told if part not in result.text], result.text
     assert "fumehood" not in result.text
     assert result.text.count("/site-packages/") + result.text.count("/lib/python") <= 2
+
+
+def test_time_that_is_over_is_told() -> None:
+    """What was there stays, and the model is told to do less."""
+    with CodeInterpreter(timeout=0.5) as made:
+        made.run("x = 1")
+        result = made.run("while True: pass")
+
+        assert result.is_error
+        assert (
+            "TimeLimitExceeded: ran longer than 0.5 s: it was interrupted, the state is kept" in result.text
+        )
+        assert "Hint: Do less in one call" in result.text
+        assert made.run("x").text == "1"
 
 
 def test_frames_inside_libraries_are_counted(interpreter: CodeInterpreter) -> None:
@@ -524,3 +534,45 @@ def test_the_network_is_told_as_it_is() -> None:
         assert "reaches only what its network policy lists" in hint
         made.sandbox.set_network("none")
         assert "There is no network" in made.system_prompt()
+
+
+def test_texts_of_megabytes_cost_little(small: CodeInterpreter) -> None:
+    """Only the ends of them are looked at, and the count is still right."""
+    code = "print('ü\\u202e' * 400_000); print('\\r' * 10 + 'x' * 100_000, flush=True)\n'é' * 5_000_000"
+    text = small.run(code).text
+
+    assert len(text) <= 1_000
+    assert text.count("characters left out ...") == 2
+    value = next(line for line in text.splitlines()[::-1] if "left out" in line)
+    shown = text.partition(value)[2]
+    assert 4_999_000 < int(value.split()[1].replace(",", "")) < 5_000_003 - len(shown)
+
+
+def test_it_works_at_a_server(server: object) -> None:
+    """The same, with the sandbox elsewhere."""
+    with CodeInterpreter(url=server.url, api_key=server.token) as made:  # type: ignore[attr-defined]
+        result = made.run(FIGURE + "open('/mnt/data/a.txt', 'w').close()")
+        assert ([file.path for file in result.files], len(result.images)) == (["/mnt/data/a.txt"], 1)
+        assert "Python 3." in made.system_prompt()
+        before = made.sandbox
+        before.kill()
+        assert made.run("1").state_lost
+        assert made.run("1").text == "1"
+
+
+def test_a_transaction_that_fails_is_undone() -> None:
+    """Variables and files, also when the memory was used up; the model is told."""
+    with CodeInterpreter(transactional=True, limits=Limits(memory_bytes=256 << 20)) as made:
+        assert [file.name for file in made.run("x = 1; open('/mnt/data/a', 'w').close()").files] == ["a"]
+        failed = made.run("x = 2; open('/mnt/data/b', 'w').close(); 1/0")
+
+        assert (failed.undone, failed.files) == (True, ())
+        assert failed.text.endswith("[undone: variables and files are as they were before this call]")
+        assert made.run("import os; x, os.listdir('/mnt/data')").text == "(1, ['a'])"
+
+        large = made.run("y = bytearray(1 << 30)")
+        assert (large.undone, large.state_lost) == (True, False)
+        assert "are gone" not in large.text
+        assert made.run("x").text == "1"
+        assert "A call that fails is undone as a whole" in made.system_prompt()
+        assert "A call that fails is undone" in made.openai_tools()[0]["function"]["description"]

@@ -6,7 +6,6 @@ cannot be had. Only a mistake of the program around it is raised.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from fumehood import FumehoodError, SandboxNotStartedError, WrongProcessError
@@ -16,7 +15,7 @@ from fumehood.llm.formats.tool_words import CODE
 from fumehood.llm.result import ToolResult
 from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 
-_FENCED = re.compile(r"\A\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_FENCE = "```"
 _MISTAKES = (SandboxNotStartedError, WrongProcessError)
 
 
@@ -37,8 +36,10 @@ async def answer_call(
     except _MISTAKES:
         raise
     except FumehoodError as error:
+        unsure = " It is not known how much of this call was carried out." if error.outcome_unknown else ""
         return ToolResult(
-            text=f"The tool cannot be used now: {error.message}.\nHint: try once more, then go on without it.",
+            text=f"The tool cannot be used now: {error.message}.{unsure}\n"
+            "Hint: try once more, then go on without it.",
             is_error=True,
         )
 
@@ -60,8 +61,17 @@ async def _python(bench: Workbench, arguments: Mapping[str, object], options: Op
         return _refused(f"the argument `{CODE}` must be a text with Python code", f"send {_example('')}")
 
     # Some models write code as they do in a message.
-    fenced = _FENCED.match(code)
-    return await bench.run_python(fenced[1] if fenced else code, options)
+    return await bench.run_python(_unfenced(code), options)
+
+
+def _unfenced(code: str) -> str:
+    whole = code.strip()
+    first, _, rest = whole.partition("\n")
+
+    if not first.startswith(_FENCE) or not rest.endswith(_FENCE) or _FENCE in first[len(_FENCE) :]:
+        return code
+
+    return rest[: -len(_FENCE)]
 
 
 async def _bash(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import posixpath
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -100,7 +101,10 @@ class FileChanges:
 
 def mime_of(name: str) -> str:
     """Return the type that a file's name tells."""
-    return mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
+    # The ending alone: of a whole name a part could be taken for an address.
+    return (
+        mimetypes.guess_type(f"x{posixpath.splitext(name)[1]}", strict=False)[0] or "application/octet-stream"
+    )
 
 
 def _visible_files(entries: Iterable[FileInfo]) -> Iterable[FileInfo]:

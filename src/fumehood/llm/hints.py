@@ -74,7 +74,7 @@ def describe_error(execution: Execution, code: str, around: Surroundings) -> str
 
     hint = hint_for(error, around)
 
-    if execution.state_lost and _LOST not in hint:
+    if execution.state_lost:
         hint = f"{hint} {_LOST}".strip()
 
     if hint:
@@ -145,9 +145,9 @@ def _stopped(error: ExecutionError, around: Surroundings) -> str:
             )
         case "out_of_memory":
             within = f" within {around.memory}" if around.memory else ""
-            return f"Work on less at a time{within}: read in chunks, take only the columns you need. {_LOST}"
+            return f"Work on less at a time{within}: read in chunks, take only the columns you need."
         case "context_died":
-            return f"Do not end the process (exit(), os._exit(), os.kill). {_LOST}"
+            return "Do not end the process (exit(), os._exit(), os.kill)."
         case _:
             return ""
 

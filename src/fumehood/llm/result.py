@@ -62,6 +62,7 @@ class ToolResult:
         execution: What happened in full; None when nothing was run.
         blocked_by: Why the scan refused the code; empty if it did not.
         state_lost: Whether the variables of earlier calls are gone.
+        undone: Whether all that the call did was undone, because it failed and was a transaction.
     """
 
     text: str
@@ -71,6 +72,7 @@ class ToolResult:
     execution: Execution | None = None
     blocked_by: str = ""
     state_lost: bool = False
+    undone: bool = False
 
     def __str__(self) -> str:
         return self.text

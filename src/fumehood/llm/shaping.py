@@ -15,10 +15,12 @@ from fumehood.llm.hints import Surroundings, describe_error
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
 from fumehood.llm.result import ToolFile, ToolImage
 from fumehood.llm.tables import preview_table
-from fumehood.llm.wording import fair_shares, in_bytes, readable, shorten
+from fumehood.llm.wording import Passage, fair_shares, in_bytes, readable, readable_ends, shorten
 from fumehood.text import visible_line
 
 _NOTHING = "(no output; print a value, or end with an expression, to see it)"
+_UNDONE = "[undone: variables and files are as they were before this call]"
+_MAX_LEFT_BEHIND = 10
 # What is told besides output may take this part of the room, however many files there are.
 _NOTES_SHARE = 0.25
 _MIN_CHARS = 500
@@ -60,18 +62,35 @@ def tell(
         notes: Lines of the tool itself, about files for example; they come last.
     """
     shelf = ImageShelf(shape.images)
-    parts = _output(execution)
-    parts += [part for result in execution.results if (part := _value(result, shelf))]
-    parts += oversized(execution.results)
+    room = shape.max_text_chars
+    parts = _output(execution, room)
+    parts += [part for result in execution.results if len(part := _value(result, shelf, room))]
+    parts += [Passage(line) for line in oversized(execution.results)]
     tail = [part for part in (_cut(execution.truncated),) if part]
 
     if execution.error is not None:
         tail.append(readable(describe_error(execution, code, around)))
 
+    if is_undone(execution):
+        tail.append(_UNDONE)
+        tail += _left_behind(execution)
+
     if not parts and not tail and not notes:
         return Told(_NOTHING, ())
 
-    return Told(_fit(parts, [*tail, *notes], shape.max_text_chars), tuple(shelf.images))
+    return Told(_fit(parts, [*tail, *notes], room), tuple(shelf.images))
+
+
+def is_undone(execution: Execution) -> bool:
+    """Tell whether all that an execution did to variables and files was undone."""
+    return execution.transaction is not None and execution.transaction.outcome == "rolled_back"
+
+
+def _left_behind(execution: Execution) -> list[str]:
+    """What a transaction could not bring back; names of a guest's making."""
+    left = execution.transaction.left_behind if execution.transaction is not None else ()
+    shown = ", ".join(visible_line(name, max_characters=100) for name in left[:_MAX_LEFT_BEHIND])
+    return [f"[lost all the same: {shown}]"] if shown else []
 
 
 def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
@@ -84,26 +103,28 @@ def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
     return [*lines, f"[and {more:,} more new or changed files]"] if more else lines
 
 
-def _output(execution: Execution) -> list[str]:
-    out = readable("".join(execution.logs.stdout)).rstrip("\n")
-    err = readable("".join(execution.logs.stderr)).rstrip("\n")
-    return [part for part in (out, f"[standard error]\n{err}" if err else "") if part]
+def _output(execution: Execution, room: int) -> list[Passage]:
+    out = readable_ends("".join(execution.logs.stdout).rstrip("\n"), room)
+    err = "".join(execution.logs.stderr).rstrip("\n")
+    told = readable_ends(f"[standard error]\n{err}", room) if err else Passage("")
+    return [part for part in (out, told) if len(part)]
 
 
-def _value(result: Result, shelf: ImageShelf) -> str:
+def _value(result: Result, shelf: ImageShelf, room: int) -> Passage:
     """What a model reads of one result; the text beside a picture says only what kind of object it is."""
-    return shelf.take(result) or preview_table(result) or _text_of(result)
+    line = shelf.take(result) or preview_table(result)
+    return Passage(line) if line else _text_of(result, room)
 
 
-def _text_of(result: Result) -> str:
+def _text_of(result: Result, room: int) -> Passage:
     for name in _TEXT_FORMATS:
         text: str | None = getattr(result, name)
 
         if text:
-            return readable(text)
+            return readable_ends(text, room)
 
     named = ", ".join(visible_line(mime, max_characters=60) for mime in list(result.parts)[:5])
-    return f"[a result without text: {named}]" if named else ""
+    return Passage(f"[a result without text: {named}]" if named else "")
 
 
 def _cut(truncated: Truncation) -> str:
@@ -119,7 +140,7 @@ def _cut(truncated: Truncation) -> str:
     return f"[dropped because of the limits: {', '.join(cut)}; print less]" if cut else ""
 
 
-def _fit(parts: Sequence[str], notes: Sequence[str], max_chars: int) -> str:
+def _fit(parts: Sequence[Passage], notes: Sequence[str], max_chars: int) -> str:
     """Put the parts together within the room; notes come last and are the last to be shortened."""
     room = max(max_chars, _MIN_CHARS)
     told = "\n".join(notes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fumehood import Result
-from fumehood.llm.wording import readable, shorten
+from fumehood.llm.wording import readable_ends, shorten
 from fumehood.text import visible_line
 
 _DATA_MIME = "application/vnd.fumehood.data+json"
@@ -26,7 +26,7 @@ def preview_table(result: Result) -> str:
     if _DATA_MIME not in result.parts and _DATA_MIME not in result.truncated:
         return ""
 
-    shown = shorten(readable(result.text or ""), _MAX_TEXT_CHARS)
+    shown = shorten(readable_ends(result.text or "", _MAX_TEXT_CHARS), _MAX_TEXT_CHARS)
 
     if len(result.parts.get(_DATA_MIME, b"")) > _MAX_DATA_BYTES or not result.data:
         return shown

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fumehood.text import visible
 
 # Colours and the like (ECMA-48, Select Graphic Rendition) carry no text.
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
-# What a terminal would have overwritten: progress bars write the same line again and again.
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
 # Characters without a shape: zero-width ones, and the tags in which text can be hidden from people.
 _SHAPELESS = {
     **{point: f"\\u{point:04x}" for point in (0x200B, 0x200C, 0x2060, 0xFEFF)},
@@ -23,6 +22,8 @@ _SHAPELESS = {
 # Of a shortened text, this part is its head; errors and totals stand at the end.
 _HEAD_SHARE = 0.6
 _MARK_CHARS = 60
+# Shorter texts are always made readable as a whole.
+_MIN_SIDE_CHARS = 64 * 1024
 
 
 def readable(text: str) -> str:
@@ -31,20 +32,53 @@ def readable(text: str) -> str:
         text = _COLOUR.sub("", text)
 
     if "\r" in text:
-        text = _OVERWRITTEN.sub("", text.replace("\r\n", "\n"))
+        text = "\n".join(map(_last_state, text.split("\n")))
 
     return visible(text).translate(_SHAPELESS)
 
 
-def shorten(text: str, max_chars: int) -> str:
-    """Return `text`, or its head and its tail with the number of characters that are left out between them."""
-    if len(text) <= max_chars:
-        return text
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A readable text of which the middle may be missing already.
+
+    Attributes:
+        head: Its beginning, or all of it.
+        left_out: How many characters of the original are missing after that.
+        tail: Its end, if something is missing.
+    """
+
+    head: str
+    left_out: int = 0
+    tail: str = ""
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.tail)
+
+
+def readable_ends(text: str, max_chars: int) -> Passage:
+    """Return a guest's text made readable; of a very long one only its two ends, so that the work is bounded."""
+    side = max(max_chars, _MIN_SIDE_CHARS)
+
+    if len(text) <= 2 * side:
+        return Passage(readable(text))
+
+    return Passage(readable(text[:side]), len(text) - 2 * side, readable(text[-side:]))
+
+
+def shorten(text: str | Passage, max_chars: int) -> str:
+    """Return a text, or its head and its tail with the number of characters that are left out between them."""
+    whole = text if isinstance(text, Passage) else Passage(text)
+
+    if len(whole) <= max_chars and not whole.left_out:
+        return whole.head
 
     room = max(max_chars - _MARK_CHARS, 2)
-    head, tail = text[: int(room * _HEAD_SHARE)], text[-(room - int(room * _HEAD_SHARE)) :]
+    head_room = int(room * _HEAD_SHARE)
+    head, tail = whole.head[:head_room], (whole.tail or whole.head)[-(room - head_room) :]
     head, tail = _whole_lines(head, tail)
-    return f"{head}\n... {len(text) - len(head) - len(tail):,} characters left out ...\n{tail}"
+    return (
+        f"{head}\n... {whole.left_out + len(whole) - len(head) - len(tail):,} characters left out ...\n{tail}"
+    )
 
 
 def fair_shares(sizes: Sequence[int], room: int) -> list[int]:
@@ -66,6 +100,11 @@ def in_bytes(size: int) -> str:
             return f"{size / step:.1f}".removesuffix(".0") + f" {unit}"
 
     return f"{size} bytes"
+
+
+def _last_state(line: str) -> str:
+    """What a terminal would show of a line in the end: progress bars overwrite theirs again and again."""
+    return line.rstrip("\r").rpartition("\r")[2]
 
 
 def _whole_lines(head: str, tail: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from fumehood.llm.hints import Surroundings
 from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
 from fumehood.llm.publishing import Publisher
 from fumehood.llm.result import ToolFile, ToolResult
-from fumehood.llm.shaping import Shape, list_files, tell
+from fumehood.llm.shaping import Shape, is_undone, list_files, tell
 from fumehood.llm.tenure import Tenure
 from fumehood.llm.wording import in_bytes
 
@@ -182,6 +182,7 @@ class Workbench:
             is_error=execution.error is not None,
             execution=execution,
             state_lost=execution.state_lost,
+            undone=is_undone(execution),
         )
 
     async def _published(
@@ -194,8 +195,9 @@ class Workbench:
 
         try:
             published = await publisher.publish(sandbox, [file.path for file in files])
-        except FumehoodError as error:
-            return files, [f"[the files were not published: {error.message}]"]
+        except Exception as error:  # noqa: BLE001 - a store's failure must not lose what the code has done
+            why = error.message if isinstance(error, FumehoodError) else type(error).__name__
+            return files, [f"[the files were not published: {why}]"]
 
         urls = {file.path: file.url for file in published}
         skipped = [f"[not published: {file.name}, {file.skipped}]" for file in published if file.skipped]
