@@ -61,8 +61,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # configuration: where it finds no index, pip installs.
 .venv-frameworks/%/.installed: tests/frameworks/%.txt pyproject.toml $(wildcard tests/frameworks/*/requirements.txt) | $(VENV)/.installed-dev
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-frameworks/$*
-	@$(BIN)/uv pip install --quiet --python .venv-frameworks/$*/bin/python --editable '.[data]' -r $< \
-		|| $(BIN)/python -m pip --python .venv-frameworks/$*/bin/python install --quiet --editable '.[data]' -r $<
+	@$(BIN)/uv pip install --quiet --python .venv-frameworks/$*/bin/python --editable . -r $< \
+		|| $(BIN)/python -m pip --python .venv-frameworks/$*/bin/python install --quiet --editable . -r $<
 	@touch $@
 
 # Programs from npm that the tests run: servers and clients that are written in JavaScript.

@@ -30,7 +30,8 @@ with Sandbox(network=network) as sandbox:
     print(sandbox.run_code("import fumehood_test_wheel; fumehood_test_wheel.greet('you')").text)
 
     try:
-        sandbox.commands.run("pip download --retries 0 --trusted-host elsewhere.test -i http://elsewhere.test/simple fumehood-test-wheel")
+        elsewhere = "pip download --retries 0 --trusted-host elsewhere.test -i http://elsewhere.test/simple"
+        sandbox.commands.run(f"{elsewhere} fumehood-test-wheel")
     except CommandExitError as error:
         print("elsewhere", error.exit_code)
 
