@@ -139,7 +139,9 @@ def test_what_is_overwritten_by_code_is_the_codes(server: Any, client: openai.Op
         {"memory_limit": "2g"},
         {"file_ids": ["file-1"]},
         {"skills": [{"type": "skill_reference", "skill_id": "x"}]},
-        {"network_policy": {"type": "allowlist", "allowed_domains": ["example.org"]}},
+        {"network_policy": {"type": "allowlist", "allowed_domains": []}},
+        {"network_policy": {"type": "allowlist", "allowed_domains": ["exa mple"]}},
+        {"network_policy": {"type": "everything"}},
         {"expires_after": {"anchor": "last_active_at", "minutes": 0}},
         {"name": ""},
     ],
@@ -149,7 +151,31 @@ def test_what_cannot_be_had_is_refused_by_name(client: openai.OpenAI, asked: dic
     with pytest.raises(openai.BadRequestError) as raised:
         client.containers.create(**{"name": "x", **asked})
 
-    assert raised.value.body["param"].startswith(next(iter(asked)))  # type: ignore[index]
+    assert raised.value.body["param"].startswith(next(iter(asked))[:7])  # type: ignore[index]
+
+
+def test_a_network_is_given_where_the_server_allows_it(
+    start_server: Callable[..., Any], new_client: Callable[..., openai.OpenAI]
+) -> None:
+    """By names; who may have none is refused."""
+    policy: Any = {"type": "allowlist", "allowed_domains": ["api.example.com"]}
+    secrets = [{"domain": "api.example.com", "name": "KEY", "value": "v"}]
+
+    with pytest.raises(openai.PermissionDeniedError):
+        new_client(scopes=["sandboxes"], max_network="none").containers.create(
+            name="x", network_policy=policy
+        )
+
+    running = start_server(max_network="listed", pool_size=0)
+
+    with openai.OpenAI(base_url=f"{running.url}/v1", api_key=running.token, max_retries=0) as client:
+        made = client.containers.create(name="net", network_policy=policy)
+        found = client.containers.retrieve(made.id).network_policy
+        assert found is not None
+        assert (found.type, found.allowed_domains) == ("allowlist", ["api.example.com"])
+
+        with pytest.raises(openai.BadRequestError, match="domain_secrets"):
+            client.containers.create(name="net", network_policy={**policy, "domain_secrets": secrets})
 
 
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "1e2"}, {"limit": "101"}, {"order": "up"}])

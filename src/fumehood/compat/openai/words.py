@@ -17,6 +17,7 @@ from fumehood.compat.openai.answers import UnknownFileError, refused
 from fumehood.errors import SandboxNotFoundError
 from fumehood.limits import GIB, Limits
 from fumehood.models import FileInfo, SandboxInfo
+from fumehood.network import Network
 
 ROOT = "/mnt/data"
 _PREFIX = "cntr_"
@@ -52,6 +53,7 @@ def read_container(body: Mapping[str, Any]) -> SandboxSpec:
     minutes = _minutes(body.get("expires_after"))
     return SandboxSpec(
         limits=Limits(memory_bytes=_MEMORY_LIMITS[memory]),
+        network=_network(body.get("network_policy")),
         metadata={_NAME: name, _MINUTES: str(minutes), _MEMORY: memory},
         timeout_seconds=_LIFETIME_SECONDS,
         idle_timeout_seconds=minutes * 60.0,
@@ -72,7 +74,7 @@ def container_data(info: SandboxInfo) -> dict[str, Any]:
         "created_at": int(info.started_at.timestamp()),
         "status": "running",
         "name": info.metadata.get(_NAME, info.id),
-        "network_policy": {"type": "disabled"},
+        "network_policy": _network_policy(info.network),
     }
 
     if minutes.isascii() and minutes.isdigit():
@@ -212,7 +214,28 @@ def _refuse_what_is_not_here(body: Mapping[str, Any]) -> None:
     if body.get("skills"):
         raise refused("skills", body["skills"], "nothing: put what is needed into a file of the container")
 
-    policy = body.get("network_policy")
 
-    if policy is not None and (not isinstance(policy, Mapping) or policy.get("type") != "disabled"):
-        raise refused("network_policy", policy, '{"type": "disabled"}')
+def _network(policy: object) -> Network:
+    given = policy if isinstance(policy, Mapping) else {}
+
+    if policy is None or given.get("type") == "disabled":
+        return Network()
+
+    domains = given.get("allowed_domains")
+
+    if given.get("type") != "allowlist" or not isinstance(domains, list) or not domains:
+        raise refused("network_policy", policy, '{"type": "disabled"}, or "allowlist" with `allowed_domains`')
+
+    if given.get("domain_secrets"):
+        raise refused(
+            "network_policy.domain_secrets", "...", "nothing: give secrets as headers, by the native API"
+        )
+
+    return Network(allow=domains)
+
+
+def _network_policy(network: Network) -> dict[str, Any]:
+    if network.level == "none":
+        return {"type": "disabled"}
+
+    return {"type": "allowlist", "allowed_domains": ["*"] if network.internet else [*network.allow]}
