@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fumehood.aio import AsyncSandbox
     from fumehood.backends.base import Backend
+    from fumehood.changes import ChangedFile, Changes, Transaction, VariableChange
     from fumehood.charts import (
         Bar,
         BarChart,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from fumehood.events import (
         ClearOutputEvent,
         CommEvent,
+        CommitRequestEvent,
         ErrorEvent,
         Event,
         ExecutionFinished,
@@ -139,6 +141,7 @@ if TYPE_CHECKING:
     )
     from fumehood.storage.artifact_files import PublishedFile
     from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
+    from fumehood.storage.signed_files import AsyncSignedFiles, SignedFiles
     from fumehood.templates.store import TemplateInfo
     from fumehood.templates.template import Template
     from fumehood.templates.verbs import build_template, list_templates, remove_template
@@ -153,6 +156,7 @@ __all__ = [
     "AsyncPty",
     "AsyncPtyHandle",
     "AsyncSandbox",
+    "AsyncSignedFiles",
     "AsyncWatch",
     "Backend",
     "BadGatewayError",
@@ -163,6 +167,8 @@ __all__ = [
     "BoxAndWhiskerChart",
     "CapacityError",
     "CellComparison",
+    "ChangedFile",
+    "Changes",
     "Chart",
     "CheckpointError",
     "CheckpointInfo",
@@ -177,6 +183,7 @@ __all__ = [
     "CommandStartError",
     "CommandTimeoutError",
     "Commands",
+    "CommitRequestEvent",
     "ContextInfo",
     "ContextNotFoundError",
     "Determinism",
@@ -249,6 +256,7 @@ __all__ = [
     "ScatterChart",
     "ServerEndingError",
     "ServiceError",
+    "SignedFiles",
     "SlowReaderError",
     "StderrEvent",
     "StdoutEvent",
@@ -264,10 +272,12 @@ __all__ = [
     "ToolCallEvent",
     "ToolError",
     "ToolOutcome",
+    "Transaction",
     "Truncation",
     "UnauthenticatedError",
     "UnknownChart",
     "Usage",
+    "VariableChange",
     "Watch",
     "WriteEntry",
     "WrongProcessError",
@@ -284,6 +294,7 @@ __all__ = [
 _HOMES = {
     "aio": "AsyncSandbox",
     "backends.base": "Backend",
+    "changes": "ChangedFile Changes Transaction VariableChange",
     "charts": """
         Bar BarChart Box BoxAndWhiskerChart Chart LineChart PieChart PieSlice PointSeries
         ScatterChart SuperChart UnknownChart
@@ -301,7 +312,7 @@ _HOMES = {
         TemplateStoreError WrongProcessError
     """,
     "events": """
-        ClearOutputEvent CommEvent ErrorEvent Event ExecutionFinished ExecutionStarted
+        ClearOutputEvent CommEvent CommitRequestEvent ErrorEvent Event ExecutionFinished ExecutionStarted
         InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
     """,
     "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
@@ -328,6 +339,7 @@ _HOMES = {
     """,
     "storage.artifact_files": "PublishedFile",
     "storage.artifacts": "ArtifactStore AsyncArtifactStore",
+    "storage.signed_files": "AsyncSignedFiles SignedFiles",
     "templates.store": "TemplateInfo",
     "templates.template": "Template",
     "templates.verbs": "build_template list_templates remove_template",

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fumehood.backends.base import Backend
-from fumehood.backends.checkpoint_requests import DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
+from fumehood.backends.checkpoint_requests import CommitAnswer
 from fumehood.backends.requests import (
     CreateContext,
     ExecuteRequest,
@@ -27,9 +27,11 @@ from fumehood.backends.requests import (
     SandboxSpec,
 )
 from fumehood.callbacks import notify
+from fumehood.changes import Changes
 from fumehood.commands import AsyncCommands
 from fumehood.errors import ProtocolViolationError, SandboxClosedError, SandboxNotFoundError
 from fumehood.events import (
+    CommitRequestEvent,
     ErrorEvent,
     Event,
     ExecutionFinished,
@@ -42,13 +44,14 @@ from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import AsyncFilesystem
 from fumehood.lease import Lease, default_backend, named_backend
 from fumehood.limits import Limits, check_seconds
-from fumehood.models import CheckpointInfo, ContextInfo, Metrics, SandboxInfo, TimeoutAction
+from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import EgressRecord, NetworkChoice, read_network
 from fumehood.pty import AsyncPty
 from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.service_errors import NoHostNameError
 from fumehood.templates.template import Template
+from fumehood.time_travel import AsyncTimeTravel
 from fumehood.tool_running import AsyncToolCallback, ToolRunner
 from fumehood.tools import Tools, ready_tools
 
@@ -57,19 +60,18 @@ if TYPE_CHECKING:
 
 Language: TypeAlias = Literal["python", "bash"]
 Context: TypeAlias = ContextInfo | str
-Checkpoint: TypeAlias = CheckpointInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
 ContextInfos: TypeAlias = list[ContextInfo]
-CheckpointInfos: TypeAlias = list[CheckpointInfo]
 EgressRecords: TypeAlias = list[EgressRecord]
 
 AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
 AsyncResultCallback: TypeAlias = Callable[[Result], Awaitable[object] | object]
 AsyncErrorCallback: TypeAlias = Callable[[ExecutionError], Awaitable[object] | object]
+AsyncCommitCallback: TypeAlias = Callable[[Changes], Awaitable[bool] | bool]
 AsyncInputCallback: TypeAlias = Callable[[InputRequestEvent], Awaitable[str | None] | str | None]
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncTimeTravel):
     """An isolated machine with files and state; described at `Sandbox`.
 
     It starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by `await
@@ -314,9 +316,12 @@ class AsyncSandbox:
         on_input: AsyncInputCallback | None = None,
         tools: Tools | None = None,
         on_tool_call: AsyncToolCallback | None = None,
+        transactional: bool = False,
+        on_commit: AsyncCommitCallback | None = None,
+        changes: bool = False,
     ) -> Execution:
         """Run code and wait for its end."""
-        if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools)):
+        if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools, on_commit)):
             request = ExecuteRequest(
                 code=code,
                 language=language,
@@ -324,6 +329,8 @@ class AsyncSandbox:
                 envs={} if envs is None else envs,
                 wall_seconds=timeout,
                 stdin=stdin,
+                transactional=transactional,
+                tell_changes=changes,
             )
             return await self._lease.backend.run(self.id, request)
 
@@ -337,6 +344,9 @@ class AsyncSandbox:
             on_input=on_input,
             tools=tools,
             on_tool_call=on_tool_call,
+            transactional=transactional,
+            on_commit=on_commit,
+            changes=changes,
         )
 
         async with aclosing(events):
@@ -368,6 +378,9 @@ class AsyncSandbox:
         on_input: AsyncInputCallback | None = None,
         tools: Tools | None = None,
         on_tool_call: AsyncToolCallback | None = None,
+        transactional: bool = False,
+        on_commit: AsyncCommitCallback | None = None,
+        changes: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Run code and give what happens as it happens."""
         ready, backend = ready_tools(tools), self._lease.backend
@@ -380,6 +393,9 @@ class AsyncSandbox:
             allow_input=on_input is not None,
             stdin=stdin,
             tools=tuple(tool.spec for tool in ready.values()),
+            transactional=transactional,
+            ask_commit=on_commit is not None,
+            tell_changes=changes,
         )
         happening = backend.execute(self.id, request)
 
@@ -395,26 +411,8 @@ class AsyncSandbox:
                     answer = await _ask(event, on_input)
                     await backend.answer_input(self.id, answer)
 
-    async def checkpoint(
-        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
-    ) -> CheckpointInfo:
-        """Keep the state of a context and the files, to go back to."""
-        call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
-        return (await self._lease.backend.checkpoint_call(self.id, call))[0]
-
-    async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
-        """Go back to a checkpoint."""
-        call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
-        return (await self._lease.backend.checkpoint_call(self.id, call))[0]
-
-    async def list_checkpoints(self) -> CheckpointInfos:
-        """List the checkpoints."""
-        return [*await self._lease.backend.checkpoint_call(self.id, ListCheckpoints())]
-
-    async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Forget a checkpoint."""
-        call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
-        await self._lease.backend.checkpoint_call(self.id, call)
+                if isinstance(event, CommitRequestEvent):
+                    await backend.answer_commit(self.id, await _decide(event, on_commit))
 
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context."""
@@ -441,8 +439,11 @@ class AsyncSandbox:
         await self._lease.backend.context_call(self.id, RemoveContext(context_id=_context_id(context) or ""))
 
 
-def _checkpoint_id(checkpoint: Checkpoint) -> str:
-    return checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint
+async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | None) -> CommitAnswer:
+    """What raises, or says nothing clear, says no; the error goes to the caller."""
+    return CommitAnswer(
+        execution_id=event.execution_id, commit=await notify(on_commit, event.changes) is True
+    )
 
 
 async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from fumehood.changes import Changes
 from fumehood.charts import JsonValue
 from fumehood.execution import Execution, ExecutionError
 from fumehood.results import Result
@@ -132,6 +133,20 @@ class CommEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequestEvent:
+    """A transactional execution has done well, and waits to hear whether what it changed shall stay.
+
+    Attributes:
+        execution_id: Which.
+        changes: What it changed.
+    """
+
+    execution_id: str
+    changes: Changes
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinished:
     """The end, with everything once more."""
 
@@ -148,5 +163,6 @@ Event: TypeAlias = (
     | InputRequestEvent
     | ToolCallEvent
     | CommEvent
+    | CommitRequestEvent
     | ExecutionFinished
 )

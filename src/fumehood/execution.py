@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
+from fumehood.changes import Changes, Transaction
 from fumehood.limits import Usage
 from fumehood.models import Truncation
 from fumehood.results import Result
@@ -115,6 +116,8 @@ class Execution:
         isolation: The level that it ran under.
         started_at: When it began (UTC), or None if it was never started.
         tool_calls: The calls of tools that it made, in the order in which they ended.
+        transaction: What became of it if it was transactional, or None.
+        changes: What it changed if that was asked for, or None.
     """
 
     id: str
@@ -129,6 +132,8 @@ class Execution:
     isolation: str = ""
     started_at: datetime | None = None
     tool_calls: tuple[ToolOutcome, ...] = ()
+    transaction: Transaction | None = None
+    changes: Changes | None = None
 
     @property
     def text(self) -> str | None:

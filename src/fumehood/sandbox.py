@@ -12,29 +12,22 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fumehood.aio import (
-    AsyncSandbox,
-    Checkpoint,
-    CheckpointInfos,
-    Context,
-    ContextInfos,
-    EgressRecords,
-    Language,
-    SandboxInfos,
-)
+from fumehood.aio import AsyncSandbox, Context, ContextInfos, EgressRecords, Language, SandboxInfos
 from fumehood.backends.base import Backend
+from fumehood.changes import Changes
 from fumehood.commands import Commands
 from fumehood.events import Event, InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
 from fumehood.limits import Limits
-from fumehood.models import CheckpointInfo, ContextInfo, Metrics, SandboxInfo, TimeoutAction
+from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import NetworkChoice
 from fumehood.portal import Turn, call
 from fumehood.pty import Pty
 from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.templates.template import Template
+from fumehood.time_travel import TimeTravel
 from fumehood.tool_running import AsyncToolCallback, relay_approval, relay_tools
 from fumehood.tools import Tools
 
@@ -44,11 +37,12 @@ if TYPE_CHECKING:
 TextCallback: TypeAlias = Callable[[str], object]
 ResultCallback: TypeAlias = Callable[[Result], object]
 ErrorCallback: TypeAlias = Callable[[ExecutionError], object]
+CommitCallback: TypeAlias = Callable[[Changes], bool]
 InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
 ToolCallback: TypeAlias = AsyncToolCallback
 
 
-class Sandbox:
+class Sandbox(TimeTravel):
     """An isolated machine with files and state, for code that nobody has read yet.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
@@ -343,6 +337,9 @@ class Sandbox:
         on_input: InputCallback | None = None,
         tools: Tools | None = None,
         on_tool_call: ToolCallback | None = None,
+        transactional: bool = False,
+        on_commit: CommitCallback | None = None,
+        changes: bool = False,
     ) -> Execution:
         """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
 
@@ -365,6 +362,10 @@ class Sandbox:
                 ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
             on_tool_call: Asked before each call of a tool; False or a text denies it, and the text is what the code
                 sees.
+            transactional: Keep what it changes only if it comes to its ordinary end: after an error, a time-out, a
+                kill or want of memory, variables and files are as they were before; `execution.transaction` says so.
+            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it.
+            changes: Tell in `execution.changes` which variables and files it changed.
         """
         turn = Turn()
         return turn.call(
@@ -382,6 +383,9 @@ class Sandbox:
             on_input=turn.relay(on_input),
             tools=relay_tools(turn, tools),
             on_tool_call=relay_approval(turn, on_tool_call),
+            transactional=transactional,
+            on_commit=turn.relay(on_commit),
+            changes=changes,
         )
 
     def stream_code(
@@ -396,6 +400,9 @@ class Sandbox:
         on_input: InputCallback | None = None,
         tools: Tools | None = None,
         on_tool_call: ToolCallback | None = None,
+        transactional: bool = False,
+        on_commit: CommitCallback | None = None,
+        changes: bool = False,
     ) -> Iterator[Event]:
         """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
 
@@ -413,50 +420,11 @@ class Sandbox:
                 on_input=turn.relay(on_input),
                 tools=relay_tools(turn, tools),
                 on_tool_call=relay_approval(turn, on_tool_call),
+                transactional=transactional,
+                on_commit=turn.relay(on_commit),
+                changes=changes,
             )
         )
-
-    def checkpoint(
-        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
-    ) -> CheckpointInfo:
-        """Keep the state of a context and the files, as they are now, to go back to.
-
-        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
-        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
-        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
-
-        Args:
-            name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. A context of bash cannot be kept.
-            strict: Refuse when anything could not be kept.
-
-        Raises:
-            CheckpointError: It cannot be made; the sandbox is as it was.
-        """
-        return call(self._twin.checkpoint, name, context=context, strict=strict)
-
-    def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
-        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
-
-        Other contexts, and commands that run, go on.
-
-        Args:
-            checkpoint: What `checkpoint` returned, its id, or its name.
-
-        Raises:
-            CheckpointNotFoundError: There is none of this id or name.
-            CheckpointLostError: Code in the sandbox, or the want of memory, has ended it; the sandbox is as it was.
-            CheckpointError: There is no room to go back; the sandbox is as it was.
-        """
-        return call(self._twin.rollback, checkpoint)
-
-    def list_checkpoints(self) -> CheckpointInfos:
-        """List the checkpoints, the oldest first."""
-        return call(self._twin.list_checkpoints)
-
-    def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Forget a checkpoint, and free what it holds."""
-        call(self._twin.drop_checkpoint, checkpoint)
 
     def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.

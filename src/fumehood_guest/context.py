@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol
 
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.bash import BashShell
+from fumehood_guest.changes import Survey
 from fumehood_guest.channel import Channel
 from fumehood_guest.checkpoint import Checkpoints
 from fumehood_guest.comms import KINDS as COMM_KINDS
@@ -210,6 +211,7 @@ class Context:
             self._insist(self._replies.begin)
             self._insist(lambda: self._tools.lend(execution))
 
+        survey = Survey(self._shell.user_ns, self._shell.user_ns_hidden) if execution.tells_changes else None
         error = self._run(work, borrowed, standard_input)
 
         if self._outlet.is_detached:
@@ -225,6 +227,10 @@ class Context:
         self._insist(lambda: self._language.report(error))
         self._insist(borrowed.give_back)
         self._insist(standard_input.give_back)
+
+        if survey is not None:
+            self._insist(lambda: self._outlet.changes(survey.encoded()))
+
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
 
     def _answer(self, question: Dict[str, Any], code: str) -> None:

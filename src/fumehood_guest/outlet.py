@@ -36,6 +36,7 @@ class Execution:
         self.silent: bool = request["silent"]
         self.store_history: bool = request["store_history"]
         self.after_interrupt: bool = request.get("after_interrupt", False)
+        self.tells_changes: bool = request.get("changes", False)
         self.envs: Dict[str, str] = request["envs"]
         self.result_bytes: int = request["result_bytes"]
         self.results_left: int = request["result_count"]
@@ -242,6 +243,11 @@ class Outlet:
             "name": name,
         }
         self._send(header, payload)
+
+    def changes(self, payload: bytes) -> None:
+        """Tells which variables the execution has changed."""
+        assert self.execution is not None
+        self._send({"type": "changes", "id": self.execution.id, "at": self._clock()}, payload)
 
     def reply(self, execution_count: int, usage: Dict[str, Any]) -> None:
         """Ends the execution."""

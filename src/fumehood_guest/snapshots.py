@@ -406,7 +406,7 @@ class _Restoration:
         return inodes
 
     def _is_overwritten(self, path: str, entry: _Entry, source: int) -> bool:
-        """Writes the content into the file itself if that is still there: programs such as SQLite know it by its number.
+        """Writes the content into the file itself if that is still there: SQLite and others know it by its number.
 
         False where that cannot be done, for want of room as well; then the copy takes the file's place.
         """

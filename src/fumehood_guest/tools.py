@@ -226,8 +226,11 @@ class _Faults:
         """What is wrong with a value, beginning with its place; None if nothing is."""
         self.values += 1
 
-        if value is None or isinstance(value, (str, bool)):
+        if value is None or isinstance(value, bool):
             return None
+
+        if isinstance(value, str):
+            return None if _is_whole(value) else f"{where} is text that UTF-8 cannot hold"
 
         if isinstance(value, int):
             return None if -_MAX_INTEGER < value < _MAX_INTEGER else f"{where} has more than 20 digits"
@@ -255,9 +258,21 @@ class _Faults:
             if not isinstance(key, str):
                 return f"{where} has the key {key!r:.100}, and keys of JSON are text"
 
+            if not _is_whole(key):
+                return f"{where} has the key {key!r:.100}, which UTF-8 cannot hold"
+
             fault = self.of(item, f"{where}[{key[:40]!r}]", depth + 1)
 
             if fault is not None:
                 return fault
 
         return None
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+
+    return True

@@ -60,6 +60,8 @@ __all__ = [
     "MAX_TOOL_NAME_CHARS",
     "MAX_TOOL_RESULT_BYTES",
     "MAX_TRACEBACK_LINES",
+    "MAX_VARIABLES",
+    "MAX_VARIABLE_CHARS",
     "Message",
     "Table",
     "Variants",
@@ -94,6 +96,9 @@ MAX_COMM_BUFFERS = 256
 MAX_LEFT_BEHIND = 64
 MAX_LEFT_BEHIND_CHARS = 300
 MAX_CHANGED_FILES = 1_000
+# What a cell has changed is named up to this number, and each text of it cut to this length.
+MAX_VARIABLES = 1_000
+MAX_VARIABLE_CHARS = 200
 # Of one execution: which tools it may call, how often, and what one call may carry in each direction.
 MAX_TOOLS = 64
 MAX_TOOL_NAME_CHARS = 64
@@ -226,6 +231,8 @@ HOST_TO_CONTEXT: Table = {
             # What the code may call on the host, and how often at most, all together.
             "tools": items(_TOOL, MAX_TOOLS),
             "tool_calls": _TOOL_CALL,
+            # Whether the caller wants to know which variables are changed.
+            "changes": flag(only=True),
         },
         max_payload_bytes=None,
     ),
@@ -287,6 +294,8 @@ CONTEXT_TO_HOST: Table = {
         {"id": _ID, "at": _SECONDS, "call": _TOOL_CALL, "name": _TOOL_NAME},
         max_payload_bytes=MAX_TOOL_ARGUMENT_BYTES,
     ),
+    # The payload is what the cell has changed, for `payloads.parse_changes`; it comes right before the reply.
+    "changes": _message({"id": _ID, "at": _SECONDS}, max_payload_bytes=MAX_CHUNK_BYTES),
     "execute_reply": _message(
         {
             "id": _ID,

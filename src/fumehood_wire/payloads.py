@@ -9,12 +9,25 @@ from __future__ import annotations
 from typing import Any, cast
 
 from fumehood_wire.frames import Header, ProtocolError, parse_json
-from fumehood_wire.messages import MAX_MATCH_CHARS, MAX_MATCHES
-from fumehood_wire.rules import any_object, items, record, text
+from fumehood_wire.messages import MAX_MATCH_CHARS, MAX_MATCHES, MAX_VARIABLE_CHARS, MAX_VARIABLES
+from fumehood_wire.rules import any_object, integer, items, nullable, one_of, record, text
 
-__all__ = ["parse_arguments", "parse_comm", "parse_matches", "split_comm"]
+__all__ = ["parse_arguments", "parse_changes", "parse_comm", "parse_matches", "split_comm"]
 
 _MATCHES = items(text(MAX_MATCH_CHARS), MAX_MATCHES)
+_TEXT = text(MAX_VARIABLE_CHARS)
+_CHANGES = items(
+    record(
+        {
+            "name": _TEXT,
+            "kind": one_of("added", "changed", "deleted"),
+            "type": _TEXT,
+            "summary": _TEXT,
+            "size_bytes": nullable(integer(0, 2**63 - 1)),
+        }
+    ),
+    MAX_VARIABLES,
+)
 _COMM_CONTENT = record({"data": any_object, "metadata": any_object})
 
 
@@ -46,6 +59,21 @@ def parse_arguments(payload: bytes) -> dict[str, Any]:
         raise ProtocolError("payload", f"arguments: the value {fault}")
 
     return cast("dict[str, Any]", arguments)
+
+
+def parse_changes(payload: bytes) -> list[dict[str, Any]]:
+    """Return what a cell has changed, from the payload of a `changes` that has passed `check`.
+
+    Raises:
+        ProtocolError: It is not a JSON list of at most `MAX_VARIABLES` descriptions.
+    """
+    changes = parse_json(payload)
+    fault = _CHANGES(changes)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"changes {fault}")
+
+    return cast("list[dict[str, Any]]", changes)
 
 
 def split_comm(header: Header, payload: bytes) -> tuple[bytes, list[bytes]]:

@@ -135,6 +135,21 @@ async def _noted(awaitable):
     await awaitable
 
 
+def test_text_of_all_kinds_goes_both_ways(sandbox):
+    """Characters beyond the first plane, separators, controls; halves of characters do not."""
+    text = "ä😀\x00\u2028\x85\x1b"
+    execution = sandbox.run_code(f"echo(text={text!r}) == {text!r}", tools={"echo": lambda text: text})
+    assert execution.text == "True"
+    halves = sandbox.run_code("echo(text='')", tools={"echo": lambda text: "\ud800"})
+    assert "no JSON value" in halves.error.value
+    told = sandbox.run_code("fail()", tools={"fail": lambda: _raise(ToolError("half \ud800"))})
+    assert told.error.value == r"half \ud800"
+
+
+def _raise(error):
+    raise error
+
+
 def test_a_tool_error_is_told_and_nothing_else(sandbox, caplog):
     """The message of a ToolError goes in; of any other exception the name of its type and no word more."""
 
@@ -248,6 +263,19 @@ def test_what_the_callback_raises_ends_the_run(sandbox, shelf):
         )
 
     assert shelf.calls == []
+    assert sandbox.run_code("6 * 7").text == "42"
+
+
+def test_ctrl_c_in_a_tool_is_raised(sync_face, shelf):
+    """It is the caller's, whatever runs in its thread; the code is interrupted."""
+    sandbox = sync_face.open()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.run_code("interrupt()\nwhile True: pass", tools={"interrupt": interrupt})
+
     assert sandbox.run_code("6 * 7").text == "42"
 
 

@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from fumehood.backends import stateless
-from fumehood.backends.checkpoint_requests import CheckpointCall
+from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -189,6 +189,10 @@ class Backend(ABC):
         Raises:
             ContextNotFoundError: The context does not live.
         """
+
+    @abstractmethod
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; an answer that nobody waits for any more is dropped."""
 
     @abstractmethod
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:

@@ -60,4 +60,20 @@ class DropCheckpoint:
         check_text("checkpoint", self.checkpoint_id, max_bytes=255)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitAnswer:
+    """The answer to a `CommitRequestEvent`.
+
+    Attributes:
+        execution_id: Who asked.
+        commit: Whether what was changed shall stay.
+    """
+
+    execution_id: str
+    commit: bool
+
+    def __post_init__(self) -> None:
+        check_bool("commit", self.commit)
+
+
 CheckpointCall: TypeAlias = TakeCheckpoint | ListCheckpoints | RollBack | DropCheckpoint

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import (
     CheckpointCall,
+    CommitAnswer,
     DropCheckpoint,
     ListCheckpoints,
     RollBack,
@@ -192,7 +193,7 @@ class HttpBackend(LoopBound, Backend):
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
-        if request.allow_input or request.tools:
+        if request.allow_input or request.tools or request.ask_commit:
             # Questions come in a stream only.
             return await super().run(sandbox_id, request)
 
@@ -209,6 +210,11 @@ class HttpBackend(LoopBound, Backend):
         path = _path(sandbox_id, "executions", answer.execution_id, "tools")
         body = {"request_id": answer.request_id, "value": answer.value, "error": answer.error}
         await self._ask("POST", path, json=body)
+
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; see the port."""
+        path = _path(sandbox_id, "executions", answer.execution_id, "commit")
+        await self._ask("POST", path, json={"commit": answer.commit})
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""

@@ -14,6 +14,7 @@ from fumehood.deserialise import DataError, read_value
 from fumehood.events import (
     ClearOutputEvent,
     CommEvent,
+    CommitRequestEvent,
     ErrorEvent,
     Event,
     ExecutionFinished,
@@ -35,6 +36,7 @@ _EVENTS: dict[str, type[Event]] = {
     "input_request": InputRequestEvent,
     "tool_call": ToolCallEvent,
     "comm": CommEvent,
+    "commit_request": CommitRequestEvent,
     "finished": ExecutionFinished,
 }
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
-from fumehood.backends.checkpoint_requests import CheckpointCall
+from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
@@ -168,6 +168,10 @@ class LocalBackend(LoopBound, Backend):
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.record(context_id))
+
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; see the port."""
+        await self._with(sandbox_id, lambda sandbox: sandbox.answer_commit(answer))
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; see the port."""

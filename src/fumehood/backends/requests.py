@@ -102,6 +102,10 @@ class ExecuteRequest:
             `allow_input` says what `input()` does.
         tools: What the code may call on the caller's side while it runs; Python only. Somebody follows the events
             and answers each ToolCallEvent.
+        transactional: Keep what it changes only if it comes to its ordinary end; else variables and files are as
+            they were before. Python only.
+        ask_commit: Of a transactional one: somebody follows the events and answers CommitRequestEvent.
+        tell_changes: Tell in the execution what it changed.
     """
 
     code: str
@@ -113,6 +117,9 @@ class ExecuteRequest:
     silent: bool = False
     stdin: str | None = None
     tools: tuple[ToolSpec, ...] = ()
+    transactional: bool = False
+    ask_commit: bool = False
+    tell_changes: bool = False
 
     def __post_init__(self) -> None:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
@@ -137,6 +144,16 @@ class ExecuteRequest:
 
         if self.tools and self.language != "python":
             raise InvalidArgumentError(field="tools", value=self.language, allowed="code in Python")
+
+        check_bool("transactional", self.transactional)
+        check_bool("ask_commit", self.ask_commit)
+        check_bool("tell_changes", self.tell_changes)
+
+        if self.transactional and self.language != "python":
+            raise InvalidArgumentError(field="transactional", value=self.language, allowed="code in Python")
+
+        if self.ask_commit and not self.transactional:
+            raise InvalidArgumentError(field="ask_commit", value=True, allowed="transactional code")
 
     @property
     def max_tool_calls(self) -> int:

@@ -75,6 +75,11 @@ class StatelessRequest:
                 allowed="() here, where nobody can answer a call",
             )
 
+        if self.code.ask_commit:
+            raise InvalidArgumentError(
+                field="ask_commit", value=True, allowed="False here, where nobody decides"
+            )
+
         # The bounds of the input are those of the code that gets it.
         self.whole_code()
 

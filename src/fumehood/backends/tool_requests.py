@@ -65,7 +65,7 @@ class ToolSpec:
 
         where = f"tools[{self.name!r}]"
 
-        if not isinstance(self.description, str) or len(self.description) > MAX_DESCRIPTION_CHARACTERS:
+        if not _is_text(self.description, MAX_DESCRIPTION_CHARACTERS):
             raise InvalidArgumentError(
                 field=f"{where}.description",
                 value=self.description,
@@ -139,9 +139,7 @@ class ToolAnswer:
     error: str | None = None
 
     def __post_init__(self) -> None:
-        if self.error is not None and (
-            not isinstance(self.error, str) or len(self.error) > MAX_ERROR_CHARACTERS
-        ):
+        if self.error is not None and not _is_text(self.error, MAX_ERROR_CHARACTERS):
             raise InvalidArgumentError(
                 field="error",
                 value=self.error,
@@ -152,6 +150,18 @@ class ToolAnswer:
             json_of(self.value, "value", MAX_RESULT_BYTES)
         except NotJsonError as error:
             raise InvalidArgumentError(field="value", value=str(error), allowed="a JSON value") from None
+
+
+def _is_text(value: object, max_characters: int) -> bool:
+    if not isinstance(value, str) or len(value) > max_characters:
+        return False
+
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+
+    return True
 
 
 def check_tools(tools: object) -> None:

@@ -20,9 +20,6 @@ from fumehood.runtimes.base import GuestContext
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
 
-# What is known of a context whose checkpoint cannot tell its end any more: that it has ended.
-_UNTOLD_STATUS = -9
-
 
 class RevivedContext(GuestContext):
     """A context made from a checkpoint, as that tells of it.
@@ -42,8 +39,8 @@ class RevivedContext(GuestContext):
         if not self.exited.done():
             keep(self._kill(self.pid))
 
-    def note_exit(self, status: int) -> None:
-        """The checkpoint has reaped it."""
+    def note_exit(self, status: int | None) -> None:
+        """The checkpoint has reaped it, or nobody can tell any more how it ended."""
         if not self.exited.done():
             self.exited.set_result(status)
 
@@ -53,7 +50,7 @@ class RevivedContext(GuestContext):
 
     def _presume_end(self) -> None:
         self.kill()
-        self.note_exit(_UNTOLD_STATUS)
+        self.note_exit(None)
 
 
 class CheckpointLine:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.backends.questions import Answer, Question
+from fumehood.changes import VariableChange
 from fumehood.events import Event, InputRequestEvent, StderrEvent, StdoutEvent
 from fumehood.execution import StreamName
 from fumehood.host.asking import Asked, question_header
@@ -27,7 +28,7 @@ from fumehood.host.context_events import event_of
 from fumehood.host.pipes import open_pipe
 from fumehood.host.sockets import open_pair
 from fumehood.host.tool_calls import ToolCalls
-from fumehood_wire import messages
+from fumehood_wire import messages, payloads
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.states import Conversation, Kind
 
@@ -51,6 +52,7 @@ class Running:
     reply: asyncio.Future[Header | None]
     input_number: int = 0
     bytes_out: int = 0
+    variables: tuple[VariableChange, ...] = ()
     tools: ToolCalls | None = None
 
 
@@ -300,10 +302,20 @@ class ContextLink:
             self._finish(header)
             return
 
+        if message_type == "changes":
+            self._note_changes(payload)
+            return
+
         event = self._event(message_type, header, payload)
 
         if event is not None:
             self._emit(event, len(payload))
+
+    def _note_changes(self, payload: bytes) -> None:
+        changes = tuple(VariableChange(**change) for change in payloads.parse_changes(payload))
+
+        if self._running is not None:
+            self._running.variables = changes
 
     def _event(self, message_type: str, header: Header, payload: bytes) -> Event | None:
         """What a message of an execution means; None for what was answered at once."""

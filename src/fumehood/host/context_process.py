@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fumehood.backends.requests import ExecuteRequest
+from fumehood.events import Event
+from fumehood.execution import Execution
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.measuring import Meter
@@ -27,6 +30,25 @@ _READY_SECONDS = 20.0
 _EXIT_SECONDS = 1.0
 
 
+class Transactor(Protocol):
+    """Runs code whose changes stay only if it does well."""
+
+    async def carry_out(
+        self,
+        context: Any,
+        process: ContextProcess,
+        request: ExecuteRequest,
+        run: Callable[[ContextProcess], Awaitable[Execution]],
+        emit: Callable[[Event], None],
+    ) -> Execution:
+        """Runs code within the turn of a context."""
+
+    async def observe(
+        self, process: ContextProcess, run: Callable[[ContextProcess], Awaitable[Execution]]
+    ) -> Execution:
+        """Runs code, and tells which files were changed meanwhile."""
+
+
 class ContextHost(Protocol):
     """What a context needs of its sandbox."""
 
@@ -35,6 +57,10 @@ class ContextHost(Protocol):
     meter: Meter
     recorder: Recorder
     isolation_level: str
+
+    @property
+    def transactions(self) -> Transactor:
+        """Runs code whose changes stay only if it does well."""
 
     def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
         """Has a context forked that speaks over the link."""
@@ -145,7 +171,7 @@ class ContextProcess:
 
         self.link.close()
 
-    def _note_exit(self, status: int) -> None:
+    def _note_exit(self, status: int | None) -> None:
         if self.lives:
             self.close(Exit(status, self._host.was_out_of_memory(self.link.pid)))
 

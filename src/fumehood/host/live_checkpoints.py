@@ -129,8 +129,7 @@ class LiveCheckpoints:
         self._passing.add(line)
         try:
             await self._fork(process, line)
-            held = [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
-            value = await self._ask("take_snapshot", held=held)
+            value = await self._ask("take_snapshot", held=self._waiting(process))
         except BaseException:
             self._let_go(line)
             raise
@@ -186,9 +185,21 @@ class LiveCheckpoints:
 
         context.record.go_back(kept.mark)
 
-    async def compare_files(self, kept: Kept) -> dict[str, Any]:
+    async def put_files_back(self, kept: Kept) -> None:
+        """Puts the files back, and nothing else."""
+        await self._ask("restore_snapshot", snapshot=kept.snapshot, held=self.pids())
+
+    async def keep_files(self, process: ContextProcess) -> int:
+        """Keeps the files alone, while a context is at rest; returns the number of the snapshot."""
+        return int((await self._ask("take_snapshot", held=self._waiting(process)))["snapshot"])
+
+    async def compare_snapshot(self, snapshot: int) -> dict[str, Any]:
         """Tells what became of the files since."""
-        return await self._ask("compare_snapshot", snapshot=kept.snapshot)
+        return await self._ask("compare_snapshot", snapshot=snapshot)
+
+    async def forget_files(self, snapshot: int) -> None:
+        """Gives up a snapshot of the files."""
+        await self._ask("drop_snapshot", snapshot=snapshot)
 
     async def drop(self, checkpoint_id: str) -> None:
         """Forgets a checkpoint."""
@@ -199,7 +210,7 @@ class LiveCheckpoints:
     async def forget(self, kept: Kept) -> None:
         """Ends its process and gives up its files."""
         self._let_go(kept.line)
-        await self._ask("drop_snapshot", snapshot=kept.snapshot)
+        await self.forget_files(kept.snapshot)
 
     def close(self) -> None:
         """The sandbox has ended."""
@@ -236,6 +247,10 @@ class LiveCheckpoints:
 
         if line.pid is None:
             raise CheckpointError(reason="its process ended at once, perhaps for want of memory")
+
+    def _waiting(self, process: ContextProcess) -> list[int]:
+        """The numbers inside of processes that wait for the host."""
+        return [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
 
     def _files_back(self, kept: Kept) -> Callable[[int], Awaitable[None]]:
         async def put_back(pid: int) -> None:

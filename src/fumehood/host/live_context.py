@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.backends.tool_requests import ToolAnswer, ToolSpec
+from fumehood.changes import Changes
 from fumehood.errors import InvalidArgumentError
 from fumehood.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.execution import Execution, ExecutionError
@@ -29,7 +30,7 @@ from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.context_process import ContextHost, ContextProcess, Exit, keep, new_link
 from fumehood.host.measuring import Reading
 from fumehood.host.recording import ContextRecorder
-from fumehood.host.stopping import Stop, why_stopped
+from fumehood.host.stopping import Stop, undone, why_stopped
 from fumehood.host.tool_calls import ToolCalls
 from fumehood.limits import Limits, Usage
 from fumehood.models import ContextInfo, Truncation
@@ -110,7 +111,16 @@ class LiveContext:
         async with self._turn:
             await self._at_rest()
             process = await self._living_process()
-            execution = await self._run(process, request, (fields, payload), emit)
+
+            def run(living: ContextProcess) -> Awaitable[Execution]:
+                return self._run(living, request, (fields, payload), emit)
+
+            if request.transactional:
+                execution = await self._host.transactions.carry_out(self, process, request, run, emit)
+            elif request.tell_changes:
+                execution = await self._host.transactions.observe(process, run)
+            else:
+                execution = await run(process)
 
             if not request.silent:
                 self.record.note(process, request, execution)
@@ -170,6 +180,16 @@ class LiveContext:
         link.proceed()
         await self._living_process()
         return True
+
+    async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
+        """For who holds the turn: replaces the process by a fresh one; what is done in between nobody disturbs."""
+        await self.settled()
+
+        if self._process is not None:
+            await self._process.end()
+
+        await in_between()
+        await self._living_process()
 
     async def answer(self, question: Question) -> Answer:
         """Asks the process after what was asked before; without an answer in time it is the empty one."""
@@ -292,6 +312,10 @@ class LiveContext:
             raise
 
         stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits)
+
+        if request.transactional:
+            stopped = undone(stopped)
+
         execution = transcript.finish(
             usage=host.meter.end(reading, running, request, reply),
             execution_count=None if reply is None else reply["execution_count"],
@@ -306,7 +330,10 @@ class LiveContext:
         if stopped is not None:
             emit(ErrorEvent(error=stopped, at_seconds=execution.usage.wall_seconds))
 
-        if reply is None and not self._closed and not host.clock.is_stopped:
+        if running.variables:
+            execution = replace(execution, changes=Changes(variables=running.variables))
+
+        if reply is None and not self._closed and not host.clock.is_stopped and not request.transactional:
             # The next execution should not have to wait for the replacement.
             self._start()
 
@@ -404,6 +431,9 @@ def _wire_request(
     if request.tools:
         tools = [_wire_tool(tool) for tool in request.tools]
         header = {**header, "tools": tools, "tool_calls": request.max_tool_calls}
+
+    if request.tell_changes or request.ask_commit:
+        header = {**header, "changes": True}
 
     if request.stdin is None:
         return header, code

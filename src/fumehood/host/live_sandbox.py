@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from fumehood.backends.checkpoint_requests import CheckpointCall
+from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -47,6 +47,7 @@ from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
+from fumehood.host.transactions import Transactions
 from fumehood.limits import Limits
 from fumehood.models import CheckpointInfo, ContextInfo, FileChange, Metrics
 from fumehood.network import Network
@@ -123,6 +124,7 @@ class LiveSandbox:
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.checkpoints = LiveCheckpoints(self)
+        self.transactions = Transactions(self.checkpoints)
         self.recorder = Recorder()
         self.egress = LiveEgress(self.id, self._init.ask, self.broken)
         self.contexts = LiveContexts(self, self._directory)
@@ -243,6 +245,11 @@ class LiveSandbox:
 
         for context in self.contexts:
             context.answer_input(answer.execution_id, answer.request_id, answer.text)
+
+    async def answer_commit(self, answer: CommitAnswer) -> None:
+        """Answers a transactional execution; see the port."""
+        self._check_alive()
+        self.transactions.decide(answer.execution_id, answer.commit)
 
     async def answer_tool(self, answer: ToolAnswer) -> None:
         """Answers a call of a tool; see the port."""

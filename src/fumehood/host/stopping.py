@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from typing import Any, Literal
 
 from fumehood.execution import ExecutionError
@@ -18,8 +19,12 @@ from fumehood.limits import Limits
 StopKind = Literal["time_limit", "cpu_limit", "interrupted"]
 
 _REPEAT_SECONDS = 0.25
-_KEPT = "it was interrupted, the state is kept"
-_LOST = "the context was killed, the state is lost"
+_STATE_KEPT = "the state is kept"
+_STATE_LOST = "the state is lost"
+# What is said instead of a transactional execution.
+_STATE_UNDONE = "the state is as it was before"
+_KEPT = f"it was interrupted, {_STATE_KEPT}"
+_LOST = f"the context was killed, {_STATE_LOST}"
 
 
 class Stop:
@@ -94,8 +99,17 @@ def why_stopped(
     if reply is not None:
         return None
 
-    value = f"the context died ({_how(exit_)}), the state is lost"
+    value = f"the context died ({_how(exit_)}), {_STATE_LOST}"
     return ExecutionError(kind="context_died", name="ContextDied", value=value)
+
+
+def undone(error: ExecutionError | None) -> ExecutionError | None:
+    """Returns the error of a transactional execution, which leaves the state as it was before."""
+    if error is None:
+        return None
+
+    value = error.value.replace(_STATE_KEPT, _STATE_UNDONE).replace(_STATE_LOST, _STATE_UNDONE)
+    return replace(error, value=value)
 
 
 def _how(exit_: Exit) -> str:

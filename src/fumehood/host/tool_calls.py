@@ -84,6 +84,10 @@ class ToolCalls:
             self._answer(call, f"{name}(): the calls that wait hold more than {_MAX_WAITING_BYTES:,} bytes")
             return None
 
+        if _holds_half_characters(payload, arguments):
+            self._answer(call, f"{name}(): the arguments hold text that UTF-8 cannot hold")
+            return None
+
         request_id = f"{self._execution_id}/tool-{call.number}"
         self._waiting[request_id] = call
         self._waiting_bytes += call.size_bytes
@@ -154,3 +158,16 @@ class ToolCalls:
     def _record(self, call: _Call, *, ok: bool) -> None:
         seconds = self._clock.time() - call.began_at
         self._outcomes.append(ToolOutcome(name=call.tool.name, ok=ok, seconds=seconds))
+
+
+def _holds_half_characters(payload: bytes, arguments: dict[str, Any]) -> bool:
+    """Whether text in the arguments has lone surrogates: JSON can escape them, and a function would stumble over them."""
+    if b"\\ud" not in payload and b"\\uD" not in payload:
+        return False
+
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+
+    return False

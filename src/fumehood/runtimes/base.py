@@ -68,10 +68,10 @@ class GuestContext(ABC):
     """One context process, as its runtime sees it.
 
     Attributes:
-        exited: Its end: the exit code, or minus the number of the signal that ended it.
+        exited: Its end: the exit code, minus the number of the signal that ended it, or None when nobody can tell.
     """
 
-    exited: asyncio.Future[int]
+    exited: asyncio.Future[int | None]
 
     @abstractmethod
     def kill(self) -> None:

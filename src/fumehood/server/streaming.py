@@ -22,6 +22,7 @@ from fumehood.errors import FumehoodError
 from fumehood.events import (
     ClearOutputEvent,
     CommEvent,
+    CommitRequestEvent,
     ErrorEvent,
     Event,
     ExecutionFinished,
@@ -62,6 +63,7 @@ _NAMES: Mapping[type, str] = {
     InputRequestEvent: "input_request",
     ToolCallEvent: "tool_call",
     CommEvent: "comm",
+    CommitRequestEvent: "commit_request",
     ExecutionFinished: "finished",
 }
 # JSON leaves them as they are, and some clients end lines at them: a guest could write lines of its own.
@@ -397,6 +399,8 @@ def _size_of(event: Event) -> int:
             return _EVENT_BYTES + len(event.text)
         case ResultEvent():
             return _EVENT_BYTES + event.result.size_bytes
+        case CommitRequestEvent():
+            return _EVENT_BYTES * (1 + len(event.changes.variables) + len(event.changes.files))
         case ToolCallEvent():
             return _EVENT_BYTES + len(repr(event.arguments))
         case CommEvent():

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from fumehood.backends.base import Backend
-from fumehood.backends.checkpoint_requests import CheckpointCall
+from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -235,6 +235,11 @@ class TenantBackend(Backend):
         """Create, list, restart or remove contexts; see the port."""
         await self._check(sandbox_id)
         return await self._inner.context_call(sandbox_id, call)
+
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; see the port."""
+        await self._check(sandbox_id)
+        await self._inner.answer_commit(sandbox_id, answer)
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; see the port."""

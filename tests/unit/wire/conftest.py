@@ -187,6 +187,12 @@ def _from_context() -> list[Sample]:
             {"type": "is_complete_reply", "id": EXECUTION, "status": "incomplete", "indent": "    "},
         ),
         *_comms(table, "guest", at=4.5),
+        Sample(
+            "changes",
+            table,
+            {"type": "changes", "id": EXECUTION, "at": 4.5},
+            b'[{"name":"x","kind":"added","type":"int","summary":"1","size_bytes":28}]',
+        ),
         Sample("checkpoint_reply", table, {"type": "checkpoint_reply", "id": EXECUTION, "errno": 0}),
     ]
 

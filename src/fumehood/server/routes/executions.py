@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request
 from starlette.responses import Response
 
+from fumehood.backends.checkpoint_requests import CommitAnswer
 from fumehood.backends.requests import InputAnswer
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import InvalidArgumentError
@@ -22,7 +23,13 @@ from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
-from fumehood.server.schemas.executions import ExecutionAnswer, NewExecution, NewInput, NewToolAnswer
+from fumehood.server.schemas.executions import (
+    ExecutionAnswer,
+    NewDecision,
+    NewExecution,
+    NewInput,
+    NewToolAnswer,
+)
 from fumehood.server.schemas.problem import problems
 from fumehood.server.streaming import is_stream_wanted, stream_events, unless_gone
 
@@ -69,6 +76,11 @@ async def execute(
             allowed="requests with `Accept: application/x-ndjson`; or give `stdin`",
         )
 
+    if wanted.ask_commit:
+        raise InvalidArgumentError(
+            field="ask_commit", value=True, allowed="requests with `Accept: application/x-ndjson`"
+        )
+
     if wanted.tools:
         raise InvalidArgumentError(
             field="tools",
@@ -113,6 +125,21 @@ async def answer_tool(
         execution_id=execution_id, request_id=body.request_id, value=body.value, error=body.error
     )
     await backend.answer_tool(sandbox_id, given)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/executions/{execution_id}/commit",
+    summary="Decide about a transactional execution",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS | problems(400, 413),
+)
+async def answer_commit(
+    sandbox_id: SandboxId, execution_id: ExecutionId, body: NewDecision, backend: CallersBackend
+) -> Response:
+    """Answers a `commit_request` of a stream; an answer that nobody waits for any more is dropped."""
+    await backend.answer_commit(sandbox_id, CommitAnswer(execution_id=execution_id, commit=body.commit))
     return Response(status_code=204)
 
 

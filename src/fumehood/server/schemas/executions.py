@@ -14,6 +14,7 @@ from fumehood.backends.tool_requests import ToolSpec
 from fumehood.events import (
     ClearOutputEvent,
     CommEvent,
+    CommitRequestEvent,
     ErrorEvent,
     ExecutionFinished,
     ExecutionStarted,
@@ -84,6 +85,18 @@ class NewExecution(Body):
         "be asked for. All together it may make 100 calls, or as many as the most generous tool allows.",
     )
 
+    transactional: bool = Field(
+        False,
+        description="Keep what it changes only if it comes to its ordinary end; else variables and files are as they "
+        "were before. Python only.",
+    )
+    ask_commit: bool = Field(
+        False,
+        description="Of a transactional one: ask before it is kept. The question comes in the stream, so a streamed "
+        "answer has to be asked for.",
+    )
+    tell_changes: bool = Field(False, description="Tell in the execution what it changed.")
+
     def request(self) -> ExecuteRequest:
         """Returns the request of the port."""
         return ExecuteRequest(
@@ -96,7 +109,16 @@ class NewExecution(Body):
             silent=self.silent,
             stdin=self.stdin,
             tools=tuple(tool.spec() for tool in self.tools),
+            transactional=self.transactional,
+            ask_commit=self.ask_commit,
+            tell_changes=self.tell_changes,
         )
+
+
+class NewDecision(Body):
+    """The answer to a `commit_request` of a stream."""
+
+    commit: bool = Field(description="Whether what was changed shall stay.")
 
 
 class NewInput(Body):
@@ -180,6 +202,7 @@ EXECUTION_LINES: tuple[type[BaseModel], ...] = (
     model_of(InputRequestEvent, kind="input_request"),
     model_of(ToolCallEvent, kind="tool_call", other={"arguments": _JSON}),
     model_of(CommEvent, kind="comm", other={"data": _JSON, "metadata": _JSON}),
+    model_of(CommitRequestEvent, kind="commit_request"),
     model_of(ExecutionFinished, kind="finished", other={"execution": ExecutionAnswer}),
     ProblemLine,
     KeepaliveLine,

@@ -1,0 +1,103 @@
+"""The verbs of going back, for `Sandbox` and `AsyncSandbox`: make a checkpoint, go back to it, forget it.
+
+Runs in the host process, on the caller's side of the backend port.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from fumehood.backends.checkpoint_requests import DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
+from fumehood.models import CheckpointInfo, ContextInfo
+from fumehood.portal import call
+
+if TYPE_CHECKING:
+    from fumehood.aio import AsyncSandbox
+    from fumehood.lease import Lease
+
+Context: TypeAlias = ContextInfo | str
+Checkpoint: TypeAlias = CheckpointInfo | str
+CheckpointInfos: TypeAlias = list[CheckpointInfo]
+
+
+class AsyncTimeTravel:
+    """What `AsyncSandbox` can go back to; described at `TimeTravel`."""
+
+    _lease: Lease
+
+    async def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, to go back to."""
+        call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
+        return (await self._lease.backend.checkpoint_call(self._lease.id, call))[0]
+
+    async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint."""
+        call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
+        return (await self._lease.backend.checkpoint_call(self._lease.id, call))[0]
+
+    async def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints."""
+        return [*await self._lease.backend.checkpoint_call(self._lease.id, ListCheckpoints())]
+
+    async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint."""
+        call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
+        await self._lease.backend.checkpoint_call(self._lease.id, call)
+
+
+class TimeTravel:
+    """What `Sandbox` can go back to."""
+
+    _twin: AsyncSandbox
+
+    def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, as they are now, to go back to.
+
+        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
+        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
+        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+
+        Args:
+            name: A name of yours; `rollback` takes it as well.
+            context: Whose state; None: the default one. A context of bash cannot be kept.
+            strict: Refuse when anything could not be kept.
+
+        Raises:
+            CheckpointError: It cannot be made; the sandbox is as it was.
+        """
+        return call(self._twin.checkpoint, name, context=context, strict=strict)
+
+    def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+
+        Other contexts, and commands that run, go on.
+
+        Args:
+            checkpoint: What `checkpoint` returned, its id, or its name.
+
+        Raises:
+            CheckpointNotFoundError: There is none of this id or name.
+            CheckpointLostError: Code in the sandbox, or the want of memory, has ended it; the sandbox is as it was.
+            CheckpointError: There is no room to go back; the sandbox is as it was.
+        """
+        return call(self._twin.rollback, checkpoint)
+
+    def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints, the oldest first."""
+        return call(self._twin.list_checkpoints)
+
+    def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint, and free what it holds."""
+        call(self._twin.drop_checkpoint, checkpoint)
+
+
+def _checkpoint_id(checkpoint: Checkpoint) -> str:
+    return checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint
+
+
+def _context_id(context: Context | None) -> str | None:
+    return context.id if isinstance(context, ContextInfo) else context

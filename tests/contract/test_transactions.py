@@ -1,0 +1,184 @@
+"""Transactional executions: what they change stays only if they do well; and what an execution has changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood import CommitRequestEvent, ExecutionFinished, InvalidArgumentError, Limits
+
+STATE = "import os; (x, open('f').read(), sorted(os.listdir()))"
+BEFORE = "([1], 'one', ['.local', 'f'])"
+
+
+@pytest.fixture
+def kept(sandbox):
+    """A sandbox with a variable and a file."""
+    assert sandbox.run_code("x = [1]; _ = open('f', 'w').write('one')").error is None
+    return sandbox
+
+
+def test_what_does_well_stays(kept):
+    """The execution says so, and nothing of the transaction is left."""
+    execution = kept.run_code("x.append(2); _ = open('f', 'w').write('two'); x", transactional=True)
+    assert execution.text == "[1, 2]"
+    assert execution.transaction.outcome == "committed"
+    assert execution.transaction.reason == ""
+    assert kept.run_code(STATE).text == "([1, 2], 'two', ['.local', 'f'])"
+    assert kept.list_checkpoints() == []
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "says"),
+    [
+        ("1 / 0", "error", "division by zero"),
+        ("while True: pass", "time_limit", "the state is as it was before"),
+        (
+            "import signal; signal.signal(2, signal.SIG_IGN)\nwhile True: pass",
+            "time_limit",
+            "as it was before",
+        ),
+        ("import os; os._exit(3)", "context_died", "the state is as it was before"),
+        ("import sys; sys.exit(1)", "error", "1"),
+        ("def f(:", "error", ""),
+    ],
+)
+def test_what_fails_is_undone(kept, end, reason, says):
+    """Variables and files are as before, whatever the failure, and the state is not lost."""
+    code = f"x.append(2); _ = open('f', 'w').write('two'); _ = open('new', 'w').write('')\n{end}"
+    execution = kept.run_code(code, transactional=True, timeout=0.5)
+    assert execution.transaction.outcome == "rolled_back"
+    assert execution.transaction.reason == reason
+    assert says in execution.error.value
+    assert not execution.state_lost
+    assert kept.run_code(STATE).text == BEFORE
+    # And again: each has a checkpoint of its own.
+    assert kept.run_code(f"x.clear()\n{end}", transactional=True, timeout=0.5).error is not None
+    assert kept.run_code(STATE).text == BEFORE
+
+
+def test_memory_that_runs_out_is_undone(face):
+    """The kernel kills the context; what it held is there again."""
+    sandbox = face.open(limits=Limits(memory_bytes=300 << 20))
+    sandbox.run_code("x = [1]; _ = open('f', 'w').write('one')")
+    execution = sandbox.run_code("x.append(2)\nbig = b'x' * (1 << 30)", transactional=True)
+    assert execution.transaction.outcome == "rolled_back"
+    assert execution.transaction.reason in ("out_of_memory", "error")
+    assert sandbox.run_code(STATE).text == BEFORE
+
+
+def test_the_caller_decides(kept):
+    """It hears what was changed; anything but True undoes it."""
+    seen = []
+
+    def decide(changes):
+        seen.append(changes)
+        return len(seen) > 1
+
+    code = "x.append(2); y = 5; _ = open('f', 'w').write('two')"
+    refused = kept.run_code(code, transactional=True, on_commit=decide)
+    assert (refused.transaction.outcome, refused.transaction.reason) == ("rolled_back", "refused")
+    assert kept.run_code(STATE).text == BEFORE
+    committed = kept.run_code(code, transactional=True, on_commit=decide)
+    assert committed.transaction.outcome == "committed"
+    assert kept.run_code(STATE).text == "([1, 2], 'two', ['.local', 'f'])"
+
+    for changes in seen:
+        assert {(one.name, one.kind) for one in changes.variables} == {("x", "changed"), ("y", "added")}
+        assert [(one.path, one.kind) for one in changes.files] == [("/home/user/f", "modified")]
+
+    # Code that fails asks nobody.
+    kept.run_code("1 / 0", transactional=True, on_commit=decide)
+    assert len(seen) == 2
+
+
+def test_a_caller_who_goes_away_has_not_said_yes(kept):
+    """Leaving the stream while the question is open undoes what was done."""
+    for event in kept.stream_code(
+        "x.append(2)", transactional=True, on_commit=lambda _: pytest.fail("asked")
+    ):
+        if not isinstance(event, CommitRequestEvent):
+            assert not isinstance(event, ExecutionFinished)
+            continue
+
+        break
+
+    assert kept.run_code(STATE).text == BEFORE
+
+
+def test_an_interrupted_transaction_is_undone(face):
+    """As any execution it can be interrupted, and it leaves nothing."""
+    sandbox = face.open()
+    sandbox.run_code("x = [1]; _ = open('f', 'w').write('one')")
+    interrupt = sandbox.interrupt if face.is_sync else sandbox.twin.interrupt
+    execution = sandbox.run_code(
+        "x.append(2)\nprint('go')\nimport time\nwhile True: time.sleep(0.01)",
+        transactional=True,
+        on_stdout=lambda _: interrupt(),
+    )
+    assert execution.transaction.reason == "interrupted"
+    assert sandbox.run_code(STATE).text == BEFORE
+
+
+def test_what_an_execution_changed_is_told(kept):
+    """Variables by kind, type and size; files by kind and size; nothing when nothing was asked."""
+    kept.run_code(
+        "import numpy as np, pandas as pd; a = np.zeros(1000); df = pd.DataFrame({'n': [1, 2]}); gone = 1"
+    )
+    execution = kept.run_code(
+        "a[500] = 1; df.loc[0, 'n'] = 9; x.append('s'); del gone; text = 'hi'; os = 0\n"
+        "_ = open('new.txt', 'w').write('abc'); import os as _os; _os.remove('f')",
+        changes=True,
+    )
+    assert execution.error is None
+    found = {one.name: (one.kind, one.type) for one in execution.changes.variables}
+    assert found == {
+        "a": ("changed", "ndarray"),
+        "df": ("changed", "DataFrame"),
+        "x": ("changed", "list"),
+        "gone": ("deleted", "int"),
+        "text": ("added", "str"),
+        "os": ("added", "int"),
+    }
+    text = next(one for one in execution.changes.variables if one.name == "text")
+    assert text.summary == "'hi'"
+    assert text.size_bytes > 0
+    files = {one.path: (one.kind, one.size_bytes) for one in execution.changes.files}
+    assert files == {"/home/user/new.txt": ("created", 3), "/home/user/f": ("deleted", 3)}
+    assert kept.run_code("1").changes is None
+
+
+def test_looking_for_changes_runs_no_code_of_the_users(kept):
+    """Hostile methods are not called, and a great many variables take a bounded time."""
+    kept.run_code(
+        """
+class Trap:
+    def __getattribute__(self, name): raise SystemExit(1)
+    def __repr__(self): raise SystemExit(2)
+    def __eq__(self, other): raise SystemExit(3)
+    def __hash__(self): raise SystemExit(4)
+    def __sizeof__(self): raise SystemExit(5)
+    __len__ = __iter__ = __reduce__ = __repr__
+trap = Trap(); traps = [Trap() for _ in range(10)]; inside = {'t': Trap()}
+class Meta(type):
+    @property
+    def __name__(cls): raise SystemExit(6)
+class Odd(metaclass=Meta): pass
+for i in range(20_000): globals()[f'v{i}'] = object()
+big = 1 << 1_000_000
+"""
+    )
+    execution = kept.run_code("traps.append(Trap()); other = Odd(); more = 1 << 2_000_000", changes=True)
+    assert execution.error is None
+    found = {one.name: one for one in execution.changes.variables}
+    assert {"other", "more"} <= set(found)
+    assert found["more"].summary == "an integer of 2,000,001 bits"
+    assert found["other"].type == "Odd"
+
+
+def test_what_makes_no_sense_is_refused(kept):
+    """Before anything runs."""
+    with pytest.raises(InvalidArgumentError):
+        kept.run_code("echo", language="bash", transactional=True)
+
+    with pytest.raises(InvalidArgumentError):
+        kept.run_code("1", on_commit=lambda _: True)
