@@ -54,7 +54,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --editable '.[data,server,postgres,otel,mcp,chat]' --group check --group test --group clients --group bench
+	@$(BIN)/python -m pip install --quiet --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group test --group clients --group bench
 	@touch $@
 
 # Agent frameworks are heavy, and their requirements clash with others'. uv is quick, but reads nothing of pip's
