@@ -48,10 +48,12 @@ class _Look:
     def at(self, value: object, where: str, depth: int) -> None:
         self._values += 1
 
-        if value is None or isinstance(value, str | bool):
+        if value is None or isinstance(value, bool):
             return
 
-        if isinstance(value, int):
+        if isinstance(value, str):
+            _check_text(value, where)
+        elif isinstance(value, int):
             if not -_MAX_INTEGER < value < _MAX_INTEGER:
                 raise NotJsonError(f"{where} has more than 20 digits")
         elif isinstance(value, float):
@@ -78,7 +80,16 @@ class _Look:
                     raise NotJsonError(f"{where} has the key {shown}, and keys of JSON are text")
 
                 shown = visible_line(repr(key[:_SHOWN_CHARACTERS]))
+                _check_text(key, f"{where}[{shown}]")
                 self.at(item, f"{where}[{shown}]", depth + 1)
         else:
             for place, item in enumerate(value):
                 self.at(item, f"{where}[{place}]", depth + 1)
+
+
+def _check_text(text: str, where: str) -> None:
+    # A half of a character can be escaped, and is lost or refused wherever text is written.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotJsonError(f"{where} is text that UTF-8 cannot hold") from None

@@ -234,9 +234,8 @@ def _success(event: ToolCallEvent, value: Any) -> ToolAnswer:
 
 
 def _failure(event: ToolCallEvent, error: str) -> ToolAnswer:
-    return ToolAnswer(
-        execution_id=event.execution_id, request_id=event.request_id, error=error[:MAX_ERROR_CHARACTERS]
-    )
+    text = error[:MAX_ERROR_CHARACTERS].encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_CHARACTERS]
+    return ToolAnswer(execution_id=event.execution_id, request_id=event.request_id, error=text)
 
 
 def _denial(call: ToolCall, said: object) -> str | None:

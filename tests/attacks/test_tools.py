@@ -148,6 +148,8 @@ def test_c02_forged_arguments_do_not_reach_the_function(caller):
         b'{"query":{"a":1}}',
         b'{"query":null}',
         b'{"":""}',
+        rb'{"query":"\ud800"}',
+        rb'{"query":"\uDFFF"}',
     ]
     code = (
         f"raw(*[call(n + 1, content) for n, content in enumerate({forged!r})])\n"

@@ -161,7 +161,7 @@ class ToolCalls:
 
 
 def _holds_half_characters(payload: bytes, arguments: dict[str, Any]) -> bool:
-    """Whether text in the arguments has lone surrogates: JSON can escape them, and a function would stumble over them."""
+    """Whether text in the arguments has lone surrogates: JSON can escape them, and functions stumble over them."""
     if b"\\ud" not in payload and b"\\uD" not in payload:
         return False
 

@@ -109,6 +109,7 @@ def test_a_tool_describes_itself(host):
         ("[1, {'a': float('inf')}]", "query[1]['a'] is inf"),
         ("{1: 2}", "query has the key 1"),
         ("object()", "query is of type object"),
+        ("'\\ud800'", "query is text that UTF-8 cannot hold"),
         ("{1, 2}", "query is of type set"),
         ("b'x'", "query is of type bytes"),
         ("10 ** 20", "query has more than 20 digits"),

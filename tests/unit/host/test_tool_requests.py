@@ -35,6 +35,8 @@ def nested(depth):
         (nested(31), "nested more than 30 deep"),
         ([0] * 60_000, "more than 50,000 values"),
         ("x" * (4 << 20), "bytes as JSON"),
+        (["a\ud800"], "value[0] is text that UTF-8 cannot hold"),
+        ({"\udfff": 1}, "UTF-8"),
         ({"\x1b]0;x\x07": object()}, "\\x1b]0;x\\x07"),
     ],
 )
@@ -49,7 +51,7 @@ def test_what_is_no_json_is_refused_by_its_place(value, words):
 
 def test_json_passes():
     """The control: all that JSON has, and a tuple as a list."""
-    value = {"a": [None, True, 1, -1.5, "ä\ud800", (1, 2)], "": nested(20), "n": 10**20 - 1}
+    value = {"a": [None, True, 1, -1.5, "ä😀", (1, 2)], "": nested(20), "n": 10**20 - 1}
     assert answer(value=value).value == value
     assert json_of([1, (2,)], "x", 100) == b"[1,[2]]"
 
@@ -61,7 +63,7 @@ def test_an_error_is_bounded_text():
     """Nothing else is one."""
     assert answer(error="x" * 16_000).error
 
-    for wrong in ("x" * 16_001, 5, b"x"):
+    for wrong in ("x" * 16_001, 5, b"x", "\ud800"):
         with pytest.raises(InvalidArgumentError, match="error"):
             answer(error=wrong)
 
