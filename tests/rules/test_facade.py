@@ -8,7 +8,7 @@ import typing
 import pytest
 
 from fumehood import aio, command_handle, commands, filesystem, oneshot, pty, sandbox
-from fumehood.storage import artifacts
+from fumehood.storage import artifacts, signed_files
 
 TWINS = [
     (sandbox.Sandbox, aio.AsyncSandbox),
@@ -19,6 +19,7 @@ TWINS = [
     (pty.Pty, pty.AsyncPty),
     (pty.PtyHandle, pty.AsyncPtyHandle),
     (artifacts.ArtifactStore, artifacts.AsyncArtifactStore),
+    (signed_files.SignedFiles, signed_files.AsyncSignedFiles),
 ]
 # Steps of `run` that only the asynchronous side has, and what is an attribute there and a property here.
 ONE_SIDED = {"feed", "feed_and_wait", "pid", "exit_code"}

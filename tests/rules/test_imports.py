@@ -240,10 +240,24 @@ CONTRACT: dict[str, set[str]] = {
     },
     # Files out: over the public sandbox, for library and server alike.
     "fumehood.storage.artifact_files": {"fumehood.text"},
+    "fumehood.storage.artifact_finding": _FLOOR | {"fumehood.aio", "fumehood.storage.artifact_files"},
+    "fumehood.storage.signed_files": _FLOOR
+    | _FACADE
+    | {
+        "fumehood.backends.http",
+        "fumehood.backends.requests",
+        "fumehood.storage.artifact_files",
+        "fumehood.storage.artifact_finding",
+    },
     "fumehood.storage.artifact_places": {"fumehood.errors", "fumehood.service_errors", "fumehood.storage"},
     "fumehood.storage.artifacts": _FLOOR
     | _FACADE
-    | {"fumehood.assemble", "fumehood.storage.artifact_files", "fumehood.storage.artifact_places"},
+    | {
+        "fumehood.assemble",
+        "fumehood.storage.artifact_files",
+        "fumehood.storage.artifact_finding",
+        "fumehood.storage.artifact_places",
+    },
     # The command line reads settings before it knows whether a server can be had at all.
     "fumehood.server.setting_fields": {"fumehood.errors"},
     "fumehood.server.settings": {
@@ -329,6 +343,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.oneshot",
         "fumehood.storage.artifact_files",
         "fumehood.storage.artifacts",
+        "fumehood.storage.signed_files",
         "fumehood.templates",
         "fumehood.templates.verbs",
     },

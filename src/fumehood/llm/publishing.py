@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from fumehood import ArtifactStore, AsyncSandbox, PublishedFile
+from fumehood import ArtifactStore, AsyncSandbox, PublishedFile, SignedFiles
 
 _SCHEME = "sandbox:"
 # Where a link may begin: a picture, a link, the end of a link's text, an address by itself.
@@ -51,9 +51,9 @@ class LinkedFile(Protocol):
         """Where it is read, or None."""
 
 
-def publisher_of(publisher: Publisher | ArtifactStore | None) -> Publisher | None:
+def publisher_of(publisher: Publisher | ArtifactStore | SignedFiles | None) -> Publisher | None:
     """Return the asynchronous form of a publisher."""
-    return publisher.twin if isinstance(publisher, ArtifactStore) else publisher
+    return publisher.twin if isinstance(publisher, ArtifactStore | SignedFiles) else publisher
 
 
 def rewrite_links(text: str, files: Iterable[LinkedFile]) -> str:

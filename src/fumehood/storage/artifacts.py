@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import posixpath
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
@@ -18,13 +17,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fumehood.errors import FileError, FileTooLargeError, InvalidArgumentError, PathNotFoundError
+from fumehood.errors import FileError, FileTooLargeError, InvalidArgumentError
 from fumehood.execution import Execution
 from fumehood.filesystem import Readable
 from fumehood.limits import GIB, MIB, check_seconds
 from fumehood.models import FileInfo
 from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, group_of, headers_of, key_of, mime_of, shown_name
+from fumehood.storage.artifact_finding import (
+    PublishedFiles,
+    find_files,
+    is_new,
+    left_out,
+    name_of,
+    pictures_of,
+)
 from fumehood.storage.artifact_places import Place, open_place
 
 if TYPE_CHECKING:
@@ -32,16 +39,12 @@ if TYPE_CHECKING:
     from fumehood.sandbox import Sandbox
 
 ArtifactContent: TypeAlias = bytes | Readable | AsyncIterable[bytes]
-PublishedFiles: TypeAlias = list[PublishedFile]
 
-ARTIFACTS_FOLDER = "/mnt/data"
 # What S3 and Google sign at most.
 _MAX_EXPIRES_SECONDS = 7 * 86_400
-_MAX_DEPTH = 16
 _CHUNK_BYTES = 1 * MIB
 # Groups whose numbers are remembered; the oldest is forgotten first.
 _MAX_GROUPS = 10_000
-_PICTURES = (("png", "image/png"), ("jpeg", "image/jpeg"), ("pdf", "application/pdf"))
 
 
 @dataclass(slots=True)
@@ -126,14 +129,14 @@ class AsyncArtifactStore:
         """Publish files of a sandbox, and the pictures of an execution."""
         group = sandbox.id
         known = self._group(group)
-        found = await _entries(sandbox, paths)
-        wanted = found if paths is not None else [entry for entry in found if _is_new(entry, known)]
-        done = [await self._picture(*picture, group) for picture in _pictures(execution)]
+        found = await find_files(sandbox, paths)
+        wanted = found if paths is not None else [entry for entry in found if is_new(entry, known.versions)]
+        done = [await self._picture(*picture, group) for picture in pictures_of(execution)]
 
         for number, entry in enumerate(wanted):
             if known.count >= self._max_files:
                 done.append(
-                    _left_out(entry, f"{self._max_files} files are the most", len(wanted) - number - 1)
+                    left_out(entry, f"{self._max_files} files are the most", len(wanted) - number - 1)
                 )
                 break
 
@@ -148,18 +151,17 @@ class AsyncArtifactStore:
 
     async def _file(self, sandbox: AsyncSandbox, entry: FileInfo, group: str) -> PublishedFile:
         known = self._group(group)
-        name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
         room_bytes = min(self._max_file_bytes, self._max_total_bytes - known.size_bytes)
 
         if entry.size_bytes > room_bytes:
-            return _left_out(entry, f"its {entry.size_bytes} bytes are too many")
+            return left_out(entry, f"its {entry.size_bytes} bytes are too many")
 
         try:
             async with aclosing(await sandbox.files.read(entry.path, format="stream")) as content:
-                file = await self.put(name if name != entry.path else entry.name, content, group=group)
+                file = await self.put(name_of(entry), content, group=group)
         except (FileError, InvalidArgumentError) as error:
             # The latter of a name that is no text, which no call can say.
-            return _left_out(entry, error.message)
+            return left_out(entry, error.message)
 
         known.versions[entry.path] = (entry.modified_at, entry.size_bytes)
         return replace(file, path=entry.path)
@@ -286,52 +288,6 @@ class ArtifactStore:
     def remove(self, group: str) -> None:
         """Remove what was published of a sandbox, named by its id, or of another group."""
         call(self.twin.remove, group)
-
-
-async def _entries(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list[FileInfo]:
-    if paths is not None:
-        return [await sandbox.files.get_info(path) for path in paths]
-
-    try:
-        entries = await sandbox.files.list(ARTIFACTS_FOLDER, depth=_MAX_DEPTH)
-    except PathNotFoundError:
-        return []
-
-    return [
-        entry
-        for entry in entries
-        if entry.type == "file"
-        and entry.symlink_target is None
-        and "/." not in entry.path.removeprefix(ARTIFACTS_FOLDER)
-    ]
-
-
-def _is_new(entry: FileInfo, known: _Group) -> bool:
-    return known.versions.get(entry.path) != (entry.modified_at, entry.size_bytes)
-
-
-def _pictures(execution: Execution | None) -> list[tuple[bytes, str]]:
-    pictures: list[tuple[bytes, str]] = []
-
-    for result in () if execution is None else execution.results:
-        # The best form of each, and one only.
-        best = next((mime for _, mime in _PICTURES if mime in result.parts), None)
-
-        if best is not None:
-            pictures.append((result.parts[best], best))
-
-    return pictures
-
-
-def _left_out(entry: FileInfo, why: str, others: int = 0) -> PublishedFile:
-    name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
-    return PublishedFile(
-        name=shown_name(name if name != entry.path else posixpath.basename(name)),
-        mime=mime_of(name),
-        size_bytes=entry.size_bytes,
-        path=entry.path,
-        skipped=f"{why}; {others} more were left out" if others else why,
-    )
 
 
 async def _pieces(content: ArtifactContent) -> AsyncGenerator[bytes, None]:
