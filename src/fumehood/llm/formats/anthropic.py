@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fumehood.llm.formats.calls import Item, ModelCall, read_arguments, text_of
-from fumehood.llm.formats.pictures import anthropic_image
+from fumehood.llm.formats.pictures import anthropic_image, text_without_images
 from fumehood.llm.formats.tool_words import ToolWords
 from fumehood.llm.result import ToolResult
 
@@ -59,8 +59,8 @@ def _call(block: Item) -> ModelCall:
 
 
 def _answer(call: ModelCall, result: ToolResult) -> Item:
-    # An error takes text alone.
-    content: str | list[Item] = result.text
+    # The API takes text alone in an error.
+    content: str | list[Item] = text_without_images(result) if result.is_error else result.text
 
     if result.images and not result.is_error:
         content = [{"type": "text", "text": result.text}, *map(anthropic_image, result.images)]

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fumehood.llm.formats.calls import Item, ModelCall, as_items, plain_dict, read_arguments, text_of
-from fumehood.llm.formats.pictures import data_url
+from fumehood.llm.formats.pictures import data_url, text_without_images
 from fumehood.llm.formats.tool_words import CODE, ToolWords
 from fumehood.llm.result import ToolImage, ToolResult
-
-_UNSEEN = "(Images cannot be shown to you here: describe in text what you need of them, such as numbers.)"
 
 
 def chat_tools(words: ToolWords, *, custom: bool) -> list[Item]:
@@ -42,7 +40,7 @@ def chat_answers(answered: Sequence[tuple[ModelCall, ToolResult]], *, with_image
     pictures: list[Item] = []
 
     for call, result in answered:
-        text = result.text if with_images or not result.images else f"{result.text}\n{_UNSEEN}"
+        text = result.text if with_images else text_without_images(result)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
 
         if with_images and result.images:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fumehood.llm.formats.calls import Item, ModelCall, plain_dict, read_arguments, text_of
+from fumehood.llm.formats.pictures import text_without_images
 from fumehood.llm.formats.tool_words import ToolWords
 from fumehood.llm.result import ToolResult
 
@@ -32,4 +33,7 @@ def function_calls(message: Mapping[str, object]) -> list[ModelCall]:
 
 def function_answers(answered: Sequence[tuple[ModelCall, ToolResult]]) -> list[Item]:
     """Return the message that answers the call."""
-    return [{"role": "function", "name": call.name, "content": result.text} for call, result in answered]
+    return [
+        {"role": "function", "name": call.name, "content": text_without_images(result)}
+        for call, result in answered
+    ]

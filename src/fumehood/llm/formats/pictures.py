@@ -8,7 +8,14 @@ from __future__ import annotations
 import base64
 
 from fumehood.llm.formats.calls import Item
-from fumehood.llm.result import ToolImage
+from fumehood.llm.result import ToolImage, ToolResult
+
+_UNSEEN = "(Images cannot be shown to you here: print what you need of them, such as numbers.)"
+
+
+def text_without_images(result: ToolResult) -> str:
+    """Return the text of a result for an answer that can hold no pictures: it says so if there are some."""
+    return f"{result.text}\n{_UNSEEN}" if result.images else result.text
 
 
 def data_url(image: ToolImage) -> str:
