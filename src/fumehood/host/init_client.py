@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fumehood.host.channel import Channel
-from fumehood_wire import messages
+from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import ProtocolError
 
 
@@ -93,7 +93,7 @@ class InitClient:
         self._channel.close()
 
     def _receive(self, header: dict[str, Any], payload: bytes) -> None:
-        messages.check(messages.INIT_TO_HOST, header, payload)
+        messages.check(init_messages.INIT_TO_HOST, header, payload)
 
         if header["type"] == "event":
             self._on_event(header, payload)
@@ -105,7 +105,7 @@ class InitClient:
             raise ProtocolError("order", f"reply to request {header['id']}, which is not open")
 
         if header["ok"]:
-            messages.check_value(verb, header["value"])
+            init_messages.check_value(verb, header["value"])
 
         if reply.done():
             return

@@ -21,7 +21,7 @@ from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
 from fumehood_jail import cgroups
-from fumehood_wire import messages
+from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class LinuxGuest(Guest):
             frames = decoder.feed(data)
 
         greeting, payload = frames[0]
-        messages.check(messages.INIT_GREETING, greeting, payload)
+        messages.check(init_messages.INIT_GREETING, greeting, payload)
 
         if greeting["type"] == "failed":
             number = int(greeting["errno"])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fumehood_wire import messages
+from fumehood_wire import init_messages, messages
 
 EXECUTION = "f81d4fae7dec11d0-1"
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
@@ -281,7 +281,7 @@ VALUES: dict[str, Any] = {
 
 def _to_init() -> list[Sample]:
     return [
-        Sample(verb, messages.HOST_TO_INIT, {"type": "request", "id": 5, "verb": verb, **fields})
+        Sample(verb, init_messages.HOST_TO_INIT, {"type": "request", "id": 5, "verb": verb, **fields})
         for verb, fields in REQUESTS.items()
     ]
 
@@ -299,10 +299,10 @@ def _from_init() -> list[Sample]:
     failed = {"type": "failed", "step": "seccomp", "errno": 22, "detail": "prctl", "hint": ""}
     refusal = {"type": "reply", "id": 5, "ok": False, "code": "os", "message": "No such file", "errno": 2}
     changes = [{"kind": "create", "name": "a", "path": "/tmp/a"}]
-    table = messages.INIT_TO_HOST
+    table = init_messages.INIT_TO_HOST
     return [
-        Sample("hello", messages.INIT_GREETING, hello),
-        Sample("failed", messages.INIT_GREETING, failed),
+        Sample("hello", init_messages.INIT_GREETING, hello),
+        Sample("failed", init_messages.INIT_GREETING, failed),
         *(
             Sample(f"reply-{verb}", table, {"type": "reply", "id": 5, "ok": True, "value": value}, b"data")
             for verb, value in VALUES.items()

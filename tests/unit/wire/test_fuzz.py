@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fumehood_wire.frames import CODES, Decoder, Header, ProtocolError, encode
+from fumehood_wire.init_messages import INIT_TO_HOST, check_value
 from fumehood_wire.messages import (
     CONTEXT_TO_HOST,
-    INIT_TO_HOST,
     check,
-    check_value,
     parse_traceback,
     read_text,
     split_parts,

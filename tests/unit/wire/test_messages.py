@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fumehood_wire import messages
+from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder, ProtocolError, encode
+from fumehood_wire.init_messages import check_value
 from fumehood_wire.messages import (
     check,
-    check_value,
     parse_traceback,
     read_text,
     split_parts,
@@ -25,9 +25,9 @@ TABLES = {
     "context to host": messages.CONTEXT_TO_HOST,
     "host to checkpoint": messages.HOST_TO_CHECKPOINT,
     "checkpoint to host": messages.CHECKPOINT_TO_HOST,
-    "host to init": messages.HOST_TO_INIT,
-    "greeting of init": messages.INIT_GREETING,
-    "init to host": messages.INIT_TO_HOST,
+    "host to init": init_messages.HOST_TO_INIT,
+    "greeting of init": init_messages.INIT_GREETING,
+    "init to host": init_messages.INIT_TO_HOST,
 }
 # Which fields of which real message may be left out.
 OPTIONAL = {
@@ -181,9 +181,9 @@ class TestTables:
     @pytest.mark.parametrize(
         ("table", "kind", "field"),
         [
-            (messages.HOST_TO_INIT, "request", "verb"),
-            (messages.INIT_TO_HOST, "reply", "ok"),
-            (messages.INIT_TO_HOST, "event", "event"),
+            (init_messages.HOST_TO_INIT, "request", "verb"),
+            (init_messages.INIT_TO_HOST, "reply", "ok"),
+            (init_messages.INIT_TO_HOST, "event", "event"),
         ],
     )
     def test_an_unknown_form_is_refused(
@@ -221,7 +221,7 @@ class TestTables:
 class TestValues:
     def test_every_verb_has_its_answer(self, values: dict[str, Any]) -> None:
         """What init may be asked and what it may answer are the same list."""
-        assert values.keys() == messages.HOST_TO_INIT["request"].messages.keys()
+        assert values.keys() == init_messages.HOST_TO_INIT["request"].messages.keys()
 
         for verb, value in values.items():
             check_value(verb, value)

@@ -1,0 +1,249 @@
+"""Messages to and from init: which verbs and events exist, and what each may hold.
+
+As in `fumehood_wire.messages`, whose checks hold frames against these tables: nothing is repaired, guessed or ignored.
+`check_value` holds what a reply brings against the verb that it answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fumehood_wire.frames import MAX_TYPE_CHARS, ProtocolError
+from fumehood_wire.messages import (
+    _ARGUMENT,
+    _COUNT,
+    _END,
+    _ENVIRONMENT,
+    _ERRNO,
+    _KIB,
+    _NO_NUL,
+    _PID,
+    _SECONDS,
+    _SIGNAL,
+    MAX_ARGUMENTS_BYTES,
+    MAX_CHANGED_FILES,
+    MAX_CHUNK_BYTES,
+    MAX_LEFT_BEHIND,
+    MAX_LEFT_BEHIND_CHARS,
+    Message,
+    Table,
+    Variants,
+    _message,
+)
+from fumehood_wire.rules import (
+    Rule,
+    anything,
+    flag,
+    integer,
+    items,
+    nothing,
+    nullable,
+    number,
+    one_of,
+    record,
+    text,
+)
+
+__all__ = ["HOST_TO_INIT", "INIT_GREETING", "INIT_TO_HOST", "check_value"]
+
+_PATH = text(4 * _KIB - 1, _NO_NUL)
+# Guests can build deeper paths than the kernel accepts in one piece.
+_GUEST_PATH = text(64 * _KIB, _NO_NUL)
+_TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
+_WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
+_SENTENCE = text(4 * _KIB)
+
+
+def _request(
+    required: Mapping[str, Rule] | None = None,
+    optional: Mapping[str, Rule] | None = None,
+    *,
+    max_payload_bytes: int = 0,
+) -> Message:
+    common = {"id": _COUNT, "verb": text(MAX_TYPE_CHARS)}
+    return _message({**common, **(required or {})}, optional, max_payload_bytes=max_payload_bytes)
+
+
+def _event(required: Mapping[str, Rule], *, exclusive: Mapping[str, Rule] | None = None) -> Message:
+    return _message({"event": text(MAX_TYPE_CHARS), **required}, exclusive=exclusive)
+
+
+HOST_TO_INIT: Table = {
+    "request": Variants(
+        "verb",
+        {
+            "signal_context": _request({"pid": _PID, "signal": _SIGNAL}),
+            # With all that it started, but for checkpoints and what was made from them.
+            "kill_context": _request({"pid": _PID}, {"spare": items(_PID, 4096)}),
+            "stop_all": _request(),
+            "continue_all": _request(),
+            "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
+            "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_CHUNK_BYTES)}),
+            "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
+            "close": _request({"handle": _COUNT, "keep": flag()}),
+            "stat": _request({"path": _PATH}),
+            "list": _request({"path": _PATH, "depth": _COUNT}, {"offset": _COUNT}),
+            "make_dir": _request({"path": _PATH}),
+            "remove": _request({"path": _PATH}),
+            "rename": _request({"source": _PATH, "destination": _PATH}),
+            # The payload is the program and its arguments, with a NUL between: they may be more than a header holds.
+            "start_process": _request(
+                {"cwd": _PATH, "envs": _ENVIRONMENT},
+                {"pty": record(_TERMINAL_SIZE)},
+                max_payload_bytes=MAX_ARGUMENTS_BYTES,
+            ),
+            "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
+            "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
+            "list_processes": _request(),
+            "connect": _request({"port": integer(1, 65_535)}),
+            "carry_egress": _request({"passage": _COUNT}),
+            "drop_egress": _request({"passage": _COUNT}),
+            "watch": _request({"path": _PATH, "recursive": flag()}),
+            "unwatch": _request({"watch_id": _COUNT}),
+            "metrics": _request(),
+            # "held" are processes that wait for the host meanwhile; whatever else runs is stopped for that time.
+            "take_snapshot": _request({"held": items(_PID, 4096)}),
+            "restore_snapshot": _request({"snapshot": _COUNT, "held": items(_PID, 4096)}),
+            "compare_snapshot": _request({"snapshot": _COUNT}),
+            "drop_snapshot": _request({"snapshot": _COUNT}),
+        },
+    ),
+}
+
+_CHANGE = record(
+    {
+        "kind": one_of("create", "write", "remove", "rename", "chmod", "overflow"),
+        "name": _GUEST_PATH,
+        "path": _GUEST_PATH,
+    }
+)
+
+# The first message of init is one of these and the only one of them: what is in force on it, or which step
+# of the launch failed.
+INIT_GREETING: Table = {
+    "hello": _message(
+        {
+            "pid": _PID,
+            "landlock_abi": _COUNT,
+            "no_new_privileges": flag(),
+            "seccomp_mode": integer(0, 2),
+            "capabilities": _COUNT,
+            "groups": _COUNT,
+        }
+    ),
+    "failed": _message({"step": text(64), "errno": _ERRNO, "detail": _SENTENCE, "hint": _SENTENCE}),
+}
+
+INIT_TO_HOST: Table = {
+    "reply": Variants(
+        "ok",
+        {
+            # Which value is right depends on the request: `check_value` knows.
+            True: _message(
+                {"id": _COUNT, "ok": flag(only=True), "value": anything}, max_payload_bytes=MAX_CHUNK_BYTES
+            ),
+            False: _message(
+                {"id": _COUNT, "ok": flag(only=False), "code": _WORD, "message": _SENTENCE}, {"errno": _ERRNO}
+            ),
+        },
+    ),
+    "event": Variants(
+        "event",
+        {
+            "process_exit": _event({"pid": _PID}, exclusive=_END),
+            "memory_kill": _event({"pid": _PID}),
+            "egress": _event({"passage": _COUNT}),
+            "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
+        },
+    ),
+}
+
+_FILE = record(
+    {
+        "name": _GUEST_PATH,
+        "path": _GUEST_PATH,
+        "type": one_of("file", "dir", "symlink", "other"),
+        "size_bytes": _COUNT,
+        "mode": integer(0, 0o7777),
+        "permissions": text(16),
+        "owner": text(256),
+        "group": text(256),
+        # Whatever 64 bits can hold: guests may set it.
+        "modified_at": number(-1e19, 1e19),
+    },
+    {"symlink_target": _GUEST_PATH},
+)
+_PROCESS = record(
+    {
+        "pid": _PID,
+        "argv": items(_ARGUMENT, 4096),
+        "cwd": _GUEST_PATH,
+        "pty": flag(),
+        "age_seconds": _SECONDS,
+    }
+)
+
+_CHANGED_FILES = items(record({"path": _GUEST_PATH, "size_bytes": _COUNT}), MAX_CHANGED_FILES)
+
+# What init answers to each verb.
+_VALUES: Mapping[str, Rule] = {
+    "signal_context": nothing,
+    "kill_context": nothing,
+    "stop_all": record({"stopped": flag()}),
+    "continue_all": nothing,
+    "open": record({"handle": _COUNT, "size": _COUNT}),
+    "read": nothing,
+    "write": nothing,
+    "close": nullable(_FILE),
+    "stat": _FILE,
+    "list": record({"entries": items(_FILE, 10_000), "next": nullable(_COUNT)}),
+    "make_dir": _FILE,
+    "remove": nothing,
+    "rename": _FILE,
+    "start_process": record({"pid": _PID}),
+    "signal_process": record({"found": flag()}),
+    "resize": nothing,
+    "list_processes": items(_PROCESS, 10_000),
+    "connect": nothing,
+    "carry_egress": nothing,
+    "drop_egress": nothing,
+    "watch": record({"watch_id": _COUNT}),
+    "unwatch": nothing,
+    "metrics": record(
+        {
+            "memory_bytes": _COUNT,
+            "cpu_seconds": _SECONDS,
+            "processes": _COUNT,
+            "disk_used_bytes": _COUNT,
+            "disk_total_bytes": _COUNT,
+            "inodes_used": _COUNT,
+        }
+    ),
+    "take_snapshot": record(
+        {
+            "snapshot": _COUNT,
+            "files": _COUNT,
+            "size_bytes": _COUNT,
+            "left_behind": items(text(MAX_LEFT_BEHIND_CHARS), MAX_LEFT_BEHIND),
+        }
+    ),
+    "restore_snapshot": record({"restored": _COUNT, "removed": _COUNT}),
+    # "more" are changes that are in none of the lists, because they are full.
+    "compare_snapshot": record(
+        {"created": _CHANGED_FILES, "modified": _CHANGED_FILES, "deleted": _CHANGED_FILES, "more": _COUNT}
+    ),
+    "drop_snapshot": nothing,
+}
+
+
+def check_value(verb: str, value: object) -> None:
+    """Hold the "value" of a reply against the verb of the request that it answers.
+
+    Raises:
+        ProtocolError: With the code `field`.
+    """
+    fault = _VALUES[verb](value)
+
+    if fault is not None:
+        raise ProtocolError("field", f"value of {verb}: {fault}")
