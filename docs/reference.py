@@ -34,6 +34,7 @@ _SECTIONS = (
     ("command_handle", "Running commands"),
     ("pty", "Terminals"),
     ("execution", "Executions"),
+    ("tools", "Tools"),
     ("results", "Results"),
     ("events", "Events"),
     ("charts", "Charts"),
