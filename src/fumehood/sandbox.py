@@ -294,7 +294,7 @@ class Sandbox(TimeTravel):
         call(self._twin.set_network, network)
 
     def egress_log(self) -> EgressRecords:
-        """Tell what the sandbox reached and tried to reach: the last 1000 connections, the oldest first."""
+        """Tell what the sandbox reached, and tried to reach: the last 1000 of each, the oldest first."""
         return call(self._twin.egress_log)
 
     def pause(self) -> bool:

@@ -119,7 +119,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
-        """Tell what a sandbox, paused or not, reached and tried to reach: the last 1000, the oldest first."""
+        """Tell what a sandbox, paused or not, reached and tried to reach: the last 1000 of each, the oldest first."""
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:

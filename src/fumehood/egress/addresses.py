@@ -38,6 +38,16 @@ _NOT_PUBLIC_4 = tuple(
         ),
     )
 )
+_ANY_PORT = 9
+_NO_WAY = (
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+    errno.EADDRNOTAVAIL,
+    errno.EAFNOSUPPORT,
+    errno.EINVAL,
+    errno.EACCES,
+)
+
 # Only a part of IPv6 is given out; of that, what carries other addresses in itself is left out: Teredo and its
 # neighbours, 6to4. NAT64 and mapped addresses lie outside anyway.
 _GIVEN_OUT_6 = ipaddress.IPv6Network("2000::/3")
@@ -110,14 +120,14 @@ def holds_only_public(network: AddressRange) -> bool:
 
 
 def is_of_this_machine(address: Address) -> bool:
-    """Whether one of this machine's own interfaces has an address: only those can be bound."""
+    """Whether one of this machine's own interfaces has an address: the way there then begins at that very address."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
 
     try:
         with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
-            probe.bind((str(address), 0))
+            # Asks the kernel for the way and sends nothing.
+            probe.connect((str(address), _ANY_PORT))
+            return bool(probe.getsockname()[0] == str(address))
     except OSError as error:
-        # Anything else than "not mine" is no proof that it is another's, but for a family that is not there at all.
-        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.ENODEV)
-
-    return True
+        # There is no way there, and so none to this machine; anything else is no proof that it is another's.
+        return error.errno not in _NO_WAY

@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from fumehood.egress.names import Address
 
 LOOKUP_SECONDS = 10.0
-DIAL_SECONDS = 10.0
-_THREADS = 16
+DIAL_SECONDS = 6.0
+_THREADS = 64
 # Of one name, so many addresses are tried.
 _MAX_TRIED = 4
-_MAX_LOOKUPS_OF_ONE = 4
+_MAX_LOOKUPS_OF_ONE = 3
 
 
 class UnreachableError(Exception):

@@ -29,6 +29,7 @@ class Route:
         more_rules: Rules that its presets stand for.
         secrets: Headers by the place that they go to.
         authority: Who vouches inside the sandbox for places that secrets go to over TLS.
+        trust: Whom the proxy trusts there in its turn.
         envs: What programs inside need to know of it.
         bundle: The certificates that they are to trust; None: those of the system.
     """
@@ -37,6 +38,7 @@ class Route:
     more_rules: Sequence[str] = ()
     secrets: Mapping[SecretPlace, Mapping[str, str]] = field(default_factory=dict, repr=False)
     authority: Authority | None = field(default=None, repr=False)
+    trust: ssl.SSLContext | None = field(default=None, repr=False)
     envs: Mapping[str, str] = field(default_factory=dict)
     bundle: bytes | None = field(default=None, repr=False)
 
@@ -58,7 +60,6 @@ class Gateway:
         self._passages: set[Passage] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
-        self._trust: ssl.SSLContext | None = None
 
     @property
     def records(self) -> tuple[EgressRecord, ...]:
@@ -114,16 +115,3 @@ class Gateway:
             self.policy.admit_address(target, address)
 
         return found
-
-    def trust(self) -> ssl.SSLContext:
-        """Returns whom this machine trusts, for connections that the proxy itself encrypts."""
-        if self._trust is None:
-            self._trust = ssl.create_default_context()
-            self._trust.set_alpn_protocols(["http/1.1"])
-
-        return self._trust
-
-    def abort(self) -> None:
-        """Ends all that is under way."""
-        for passage in list(self._passages):
-            passage.abort()

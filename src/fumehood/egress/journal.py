@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
+from heapq import merge
 from typing import Literal
 
 from fumehood.egress.names import Address, Target
@@ -33,13 +34,18 @@ class Entry:
         self._record = replace(self._record, address=str(address))
 
     @property
+    def at(self) -> datetime:
+        """When it was decided."""
+        return self._record.at
+
+    @property
     def record(self) -> EgressRecord:
         """The entry as it stands."""
         return replace(self._record, bytes_sent=self.sent, bytes_received=self.received)
 
 
 class Journal:
-    """The decisions of one sandbox's way out.
+    """The decisions of one sandbox's way out. Whatever is denied, and however often, leaves what was allowed in it.
 
     Args:
         sandbox_id: Whose.
@@ -47,12 +53,14 @@ class Journal:
 
     def __init__(self, sandbox_id: str) -> None:
         self._sandbox_id = sandbox_id
-        self._entries: deque[Entry] = deque(maxlen=MAX_RECORDS)
+        self._allowed: deque[Entry] = deque(maxlen=MAX_RECORDS)
+        self._denied: deque[Entry] = deque(maxlen=MAX_RECORDS)
 
     @property
     def records(self) -> tuple[EgressRecord, ...]:
         """What is kept, the oldest first."""
-        return tuple(entry.record for entry in self._entries)
+        entries = merge(self._allowed, self._denied, key=lambda entry: entry.at)
+        return tuple(entry.record for entry in entries)
 
     def note_allowed(self, kind: Kind, target: Target, rule: str) -> Entry:
         """A connection may be made."""
@@ -79,5 +87,5 @@ class Journal:
                 rule=visible_line(rule),
             )
         )
-        self._entries.append(entry)
+        (self._allowed if is_allowed else self._denied).append(entry)
         return entry

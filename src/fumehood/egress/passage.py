@@ -285,8 +285,9 @@ class Passage:
     async def _intercept(self, target: Target, upstream: Pipe) -> None:
         """Ends the guest's TLS here and begins another one, so that a secret can be put in between."""
         gateway = self._gateway
-        authority = gateway.route.authority
+        authority, trust = gateway.route.authority, gateway.route.trust
         assert authority is not None, "a secret for https without an authority"
+        assert trust is not None, "a secret for https without anybody to trust"
 
         if not self._incoming.held and not await self._incoming.more():
             return
@@ -298,7 +299,7 @@ class Passage:
         # An answer can be given again: within the new TLS.
         self._is_answered = False
         self._kind = "connect"
-        outer = TlsPipe(upstream, gateway.trust(), target.host)
+        outer = TlsPipe(upstream, trust, target.host)
         try:
             await outer.shake_hands()
         except ssl.SSLCertVerificationError as error:

@@ -6,10 +6,12 @@ then, and not at the first connection.
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Mapping
 
 from fumehood.egress.gateway import Route
-from fumehood.egress.interception import Authority, system_certificates
+from fumehood.egress.interception import Authority, make_trust, system_certificates
 from fumehood.egress.names import Target
 from fumehood.egress.policy import Policy, RefusedError
 from fumehood.egress.presets import pip_settings
@@ -53,14 +55,25 @@ async def prepare_route(network: Network, before: Route | None = None) -> Route:
     secrets = _secrets(network, Policy(network, rules))
     authority = before.authority if before is not None else None
     bundle: bytes | None = None
+    trust: ssl.SSLContext | None = None
 
     if any(place.scheme == "https" for place in secrets):
         authority = authority or Authority()
-        bundle = system_certificates() + b"\n" + authority.certificate
+        # Reading all certificates of a machine takes long enough for others to notice.
+        trust, ours = await asyncio.gather(
+            asyncio.to_thread(make_trust), asyncio.to_thread(system_certificates)
+        )
+        bundle = ours + b"\n" + authority.certificate
         envs.update(dict.fromkeys(_BUNDLE_VARIABLES, BUNDLE_PATH))
 
     return Route(
-        network=network, more_rules=rules, secrets=secrets, authority=authority, envs=envs, bundle=bundle
+        network=network,
+        more_rules=rules,
+        secrets=secrets,
+        authority=authority,
+        trust=trust,
+        envs=envs,
+        bundle=bundle,
     )
 
 

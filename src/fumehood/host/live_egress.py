@@ -21,7 +21,7 @@ from fumehood_wire.frames import ProtocolError
 
 # Init has the same bound; of those that it has given up the host hears a little later.
 _MAX_PASSAGES = 64
-_MAX_OUTSTANDING = 512
+_MAX_OUTSTANDING = 256
 _PER_SECOND = 50.0
 _AT_ONCE = 100
 
@@ -68,13 +68,13 @@ class LiveEgress:
 
     def note_open(self, passage: int) -> None:
         """Init has taken in a connection."""
-        if len(self._tasks) >= _MAX_OUTSTANDING:
-            self._broken(
-                ProtocolError("order", f"more than {_MAX_OUTSTANDING} connections to the proxy at once")
-            )
+        if len(self._tasks) >= 2 * _MAX_OUTSTANDING:
+            self._broken(ProtocolError("order", "more connections to the proxy than there can be"))
             return
 
-        task = self._loop.create_task(self._serve(passage))
+        # Those that init has closed may still be dialled here: what comes on top of too many of them is turned away.
+        is_too_many = len(self._tasks) >= _MAX_OUTSTANDING
+        task = self._loop.create_task(self._drop(passage) if is_too_many else self._serve(passage))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 

@@ -125,6 +125,8 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         envs[name] = envs[name.upper()] = _PROXY
 
     envs["no_proxy"] = envs["NO_PROXY"] = _NOT_BY_PROXY
+    # Without it Node heeds none of them.
+    envs["NODE_USE_ENV_PROXY"] = "1"
 
     if environment.shared_library and not environment.base_prefix.startswith("/usr"):
         envs["LD_LIBRARY_PATH"] = f"{_INTERPRETER_ROOT}/lib"

@@ -36,5 +36,5 @@ async def set_network(sandbox_id: SandboxId, body: NewNetwork, backend: CallersB
     responses=SANDBOX_PROBLEMS,
 )
 async def egress_log(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Tells the last 1000 connections of a sandbox, paused or not, the oldest first, with the rule that decided."""
+    """Tells the last 1000 connections that were allowed and the last 1000 that were not, with the rule that decided."""
     return items(await backend.egress_log(sandbox_id))
