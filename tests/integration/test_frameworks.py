@@ -6,9 +6,12 @@ A folder of tests/frameworks is one framework; a list beside the folders (`toget
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,14 +20,21 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "frameworks"
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/requirements.txt"))
 PAGE = ROOT / "docs" / "guides" / "frameworks.md"
-# A section of the page for each framework, under its own heading.
-SECTIONS = re.findall(
-    r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-)
-BLOCKS = {
-    heading: "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
-    for heading, text in SECTIONS
-}
+_SECTION = re.compile(r"^## .+?\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def _sections() -> dict[str, str]:
+    """The Python blocks of each section of the page, by the folder of the adapter that they import."""
+    found = ["\n\n".join(_BLOCK.findall(text)) for text in _SECTION.findall(PAGE.read_text(encoding="utf-8"))]
+    return {_adapter(code): code for code in found if code}
+
+
+def _adapter(code: str) -> str:
+    imported = re.findall(r"fumehood\.frameworks\.(\w+)", code)
+    names = [name for name in imported if name in NAMES]
+    assert names, f"which adapter does this show? {code}"
+    return names[0]
 
 
 def _python_for(requirement: str) -> Path:
@@ -39,25 +49,47 @@ def _python_for(requirement: str) -> Path:
     return folder / "bin" / "python"
 
 
-def _run(arguments: list[str], folder: Path) -> None:
-    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+def _tested(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the tests of one adapter, and its section of the page, in the environment that holds its framework."""
+    arguments = ["-q", "-p", "no:cacheprovider", "--basetemp", str(folder / "pytest"), str(FOLDER / name)]
+    code = _sections().get(name)
+
+    if code is not None:
+        shutil.copy(ROOT / "examples" / "data" / "penguins.csv", folder)
+        (folder / "section.py").write_text(code, encoding="utf-8")
+        arguments.append(str(FOLDER / "test_section.py"))
+
+    return subprocess.run(
+        [str(_python_for(f"-r {name}/")), "-m", "pytest", *arguments],
+        cwd=folder,
+        env=os.environ | {"FUMEHOOD_TEST_SECTION": str(folder / "section.py")},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
+    """The runs of all adapters that were asked for, two at a time: most of each is one process that imports."""
+    items = [item for item in request.session.items if getattr(item, "function", None) is test_adapter]
+    names = [item.callspec.params["name"] for item in items if isinstance(item, pytest.Function)]
+    pool = ThreadPoolExecutor(max_workers=2)
+    yield {name: pool.submit(_tested, name, tmp_path_factory.mktemp(name)) for name in names}
+    pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_adapter(name: str, tmp_path: Path) -> None:
-    """An adapter passes its tests with the framework itself, which a scripted model drives."""
-    tests = FOLDER / name
-    options = ["-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "pytest")]
-    _run([str(_python_for(f"-r {name}/")), "-m", "pytest", *options, str(tests)], FOLDER)
+def test_adapter(name: str, runs: dict[str, Future[subprocess.CompletedProcess[str]]]) -> None:
+    """An adapter passes its tests with the framework itself, which a scripted model drives; its page runs too."""
+    done = runs[name].result()
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("heading", [heading for heading, code in BLOCKS.items() if code])
-def test_section_of_the_page(heading: str, tmp_path: Path) -> None:
-    """The Python blocks of a section of the guide run in order, in a folder that has the data they name."""
-    code = BLOCKS[heading]
-    name = re.search(r"fumehood\.frameworks\.(\w+)", code)
-    assert name is not None, f"{heading}: which adapter does it show?"
-    shutil.copy(ROOT / "examples" / "data" / "penguins.csv", tmp_path)
-    (tmp_path / "section.py").write_text(code, encoding="utf-8")
-    _run([str(_python_for(f"-r {name[1]}/")), "section.py"], tmp_path)
+def test_each_section_shows_an_adapter() -> None:
+    """What the page shows is run by one of the tests above."""
+    assert set(_sections()) <= set(NAMES)
+    assert len(_sections()) == sum(bool(_BLOCK.search(text)) for text in _SECTION.findall(PAGE.read_text()))
