@@ -25,6 +25,8 @@ from fumehood.mcp.caller import Caller
 from fumehood.mcp.network import LEVELS
 from fumehood.mcp.server import make_server
 
+_GONE = (BrokenPipeError, ConnectionResetError)
+_LOG = logging.getLogger("fumehood.mcp")
 # Eight million characters of a file, escaped, and the message around them.
 _MAX_LINE_BYTES = 16 << 20
 _PIECE_BYTES = 256 * 1024
@@ -73,9 +75,13 @@ async def _serve(source: int, sink: int, caller: Caller) -> None:
     # They read and write as the SDK's files do, but never in a thread that nobody could end.
     lines, pen = cast(Any, _Lines(source)), cast(Any, _Pen(sink, end))
 
-    with suppress(asyncio.CancelledError):
-        async with stdio_server(lines, pen) as (read_stream, write_stream):
-            await server.run(read_stream, write_stream, server.create_initialization_options())
+    try:
+        with suppress(asyncio.CancelledError):
+            async with stdio_server(lines, pen) as (read_stream, write_stream):
+                await server.run(read_stream, write_stream, server.create_initialization_options())
+    except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        # The SDK may still hold a message for a part of it that has ended already.
+        pass
 
 
 class _Lines:
@@ -124,12 +130,18 @@ class _Lines:
 
     async def _read_more(self) -> None:
         loop = asyncio.get_running_loop()
-        piece = await _when_ready(
-            lambda: os.read(self._descriptor, _PIECE_BYTES),
-            self._descriptor,
-            loop.add_reader,
-            loop.remove_reader,
-        )
+
+        try:
+            piece = await _when_ready(
+                lambda: os.read(self._descriptor, _PIECE_BYTES),
+                self._descriptor,
+                loop.add_reader,
+                loop.remove_reader,
+            )
+        except OSError:
+            # A terminal that hangs up says it this way.
+            piece = b""
+
         self._buffer += piece
         self._is_over = not piece
 
@@ -156,9 +168,13 @@ class _Pen:
                     loop.add_writer,
                     loop.remove_writer,
                 )
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError as error:
+                if not isinstance(error, _GONE):
+                    _LOG.error("standard output takes no more: %s", error.strerror)
+
                 self._on_gone()
-                raise anyio.ClosedResourceError from None
+                # All of it is being cancelled.
+                await anyio.sleep_forever()
 
             del self._waiting[:sent]
 
