@@ -30,6 +30,29 @@ CANNOT_EXIST_HERE = (
 )
 
 
+# Run by themselves, after all others: what looks at the whole machine or uses all of it, and what forks the test process,
+# which must have one thread then. Everything else runs in several processes at once.
+ALONE = (
+    "tests/unit/jail/",
+    "tests/unit/host/test_portal.py",
+    "tests/attacks/test_resources.py",
+    "tests/attacks/test_processes.py",
+    "tests/integration/test_faults.py",
+    "tests/integration/test_pauses.py",
+    "tests/server/test_ends.py",
+    "tests/server/test_exhaustion.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what runs by itself."""
+    for item in items:
+        path = item.path.relative_to(config.rootpath).as_posix()
+
+        if path.startswith(ALONE):
+            item.add_marker("alone")
+
+
 def _fail_a_refused_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
         return

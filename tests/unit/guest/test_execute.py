@@ -389,10 +389,8 @@ def test_the_working_directory_is_importable(bare_zygote: Zygote, tmp_path):
     """A module in the working directory can be imported, also after a change of directory."""
     (tmp_path / "beside.py").write_text("value = 11")
     context = bare_zygote.start(cwd=str(tmp_path), envs={"GIVEN": "yes"})
-    assert (
-        context.run("import beside, os\n[beside.value, os.getcwd(), os.environ['GIVEN']]").text
-        == f"[11, {str(tmp_path)!r}, 'yes']"
-    )
+    assert context.run("import beside, os\nbeside.value, os.environ['GIVEN']").text == "(11, 'yes')"
+    assert context.run("os.getcwd()").text == repr(str(tmp_path))
     assert context.close() == 0
 
 
