@@ -5,6 +5,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+# Tests spend half of their time waiting: three processes keep two processors busy.
+WORKERS ?= 3
+# What pytest says when ARGS="-k name" names nothing of one of the two parts.
+NOTHING_RAN := 5
 
 SOURCES := src tests examples benchmarks
 # An environment of its own for each list of frameworks that can be installed together.
@@ -20,7 +24,8 @@ demo: $(VENV)/.installed ## set up, then the main job on real data in one live s
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) ## set up, then all tests (ARGS="-k name" passes options to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(WORKERS) --dist loadfile $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
 	@$(BIN)/python -m pytest -q tests/alone/test_small_model.py $(ARGS)
