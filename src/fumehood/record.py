@@ -20,7 +20,8 @@ class RecordedCell:
         execution: What it did.
         stdin: What its standard input gave; None: nothing.
         is_fresh: Whether the context had no state from cells before: its first cell, or the first after a restart.
-        outputs_dropped: Whether its logs, results and traceback were dropped, to stay within the bounds of the record.
+        outputs_dropped: Whether its logs, results, traceback, tool calls and changes were dropped, to stay within the
+            bounds of the record.
         is_undone: Whether what it did to variables and files was taken back: the sandbox went back to a checkpoint.
     """
 

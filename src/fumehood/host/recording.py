@@ -14,6 +14,7 @@ from itertools import islice
 from sys import getsizeof
 
 from fumehood.backends.requests import ExecuteRequest
+from fumehood.changes import Changes
 from fumehood.execution import Execution, Logs
 from fumehood.limits import KIB, MIB
 from fumehood.models import ContextInfo
@@ -205,7 +206,13 @@ def _size(cell: RecordedCell) -> int:
     size_bytes += sum(_ENTRY_BYTES + getsizeof(entry.text) for entry in execution.logs.entries)
     size_bytes += sum(map(_result_size, execution.results))
     size_bytes += 0 if error is None else getsizeof(error.value) + getsizeof(error.traceback)
-    return size_bytes
+    size_bytes += _ENTRY_BYTES * len(execution.tool_calls)
+    return size_bytes + (0 if execution.changes is None else _changes_size(execution.changes))
+
+
+def _changes_size(changes: Changes) -> int:
+    variables = sum(_ENTRY_BYTES + getsizeof(one.name) + getsizeof(one.summary) for one in changes.variables)
+    return variables + sum(_ENTRY_BYTES + getsizeof(file.path) for file in changes.files)
 
 
 def _result_size(result: Result) -> int:
@@ -219,7 +226,8 @@ def _unread(execution: Execution) -> Execution:
 
 def _is_bare(execution: Execution) -> bool:
     has_traceback = execution.error is not None and bool(execution.error.traceback)
-    return not (execution.results or execution.logs.entries or has_traceback)
+    has_facts = bool(execution.tool_calls) or execution.changes is not None
+    return not (execution.results or execution.logs.entries or has_traceback or has_facts)
 
 
 def _bare(execution: Execution) -> Execution:
@@ -228,4 +236,4 @@ def _bare(execution: Execution) -> Execution:
     if error is not None:
         error = replace(error, value=error.value[:_MAX_ERROR_CHARACTERS], traceback="")
 
-    return replace(execution, results=(), logs=Logs(), error=error)
+    return replace(execution, results=(), logs=Logs(), error=error, tool_calls=(), changes=None)

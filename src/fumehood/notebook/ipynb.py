@@ -85,6 +85,9 @@ def facts_of(execution: Execution) -> dict[str, Any]:
     if execution.truncated:
         facts["truncated"] = as_data(execution.truncated)
 
+    if execution.transaction is not None:
+        facts["transaction"] = as_data(execution.transaction)
+
     if execution.state_lost:
         facts["state_lost"] = True
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from fumehood import AsyncSandbox, Execution, ExecutionError, LogEntry, Logs, Record, RecordedCell, Result
+from fumehood.changes import ChangedFile, Changes
+from fumehood.execution import ToolOutcome
 from fumehood.host.recording import Recorder
 from fumehood.models import ContextInfo
 
@@ -73,13 +75,15 @@ def test_every_part_of_an_execution_counts():
         {"results": (Result(parts={"image/png": long.encode()}),)},
         {"results": (Result(parts={}, metadata={"a": long}),)},
         {"results": tuple(Result(parts={}) for _ in range(200))},
+        {"tool_calls": tuple(ToolOutcome(name="t", ok=True, seconds=0.0) for _ in range(1000))},
+        {"changes": Changes(files=(ChangedFile(path=long, kind="created", size_bytes=1),))},
         {"error": error},
     ):
         recorder = Recorder(max_bytes=100 * KIB)
         recorder.note("a", cell(**parts))
         (kept,) = read(recorder).cells
         assert kept.outputs_dropped
-        assert kept.execution.results == ()
+        assert (kept.execution.results, kept.execution.tool_calls, kept.execution.changes) == ((), (), None)
 
     assert (kept.execution.error.name, kept.execution.error.traceback) == ("E", "")
     assert len(kept.execution.error.value) == 200
