@@ -94,6 +94,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.egress.names",
         "fumehood.egress.rules",
         "fumehood.errors",
+        "fumehood.limits",
         "fumehood.network",
         "fumehood.text",
     },

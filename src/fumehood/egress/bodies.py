@@ -7,7 +7,7 @@ is not passed on, and a body that breaks the rules ends the connection.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fumehood.egress.http_head import HeadError, RequestHead
 from fumehood.egress.pipes import PIECE_BYTES, Incoming, Pipe, PipeEndError
@@ -19,7 +19,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 async def send_body(
-    incoming: Incoming, head: RequestHead, upstream: Pipe, count: Callable[[int], None]
+    incoming: Incoming, head: RequestHead, upstream: Pipe, count: Callable[[int], Awaitable[None]]
 ) -> None:
     """Carries the body of one request.
 
@@ -27,7 +27,7 @@ async def send_body(
         incoming: Where it comes from.
         head: Its head, which says how long it is.
         upstream: Where it goes.
-        count: Called with the number of bytes of each piece.
+        count: Called with the number of bytes of each piece; it may wait.
 
     Raises:
         HeadError: It breaks the rules.
@@ -50,7 +50,9 @@ async def send_body(
     await upstream.send(_LAST_CHUNK)
 
 
-async def _copy(incoming: Incoming, left: int, upstream: Pipe, count: Callable[[int], None]) -> None:
+async def _copy(
+    incoming: Incoming, left: int, upstream: Pipe, count: Callable[[int], Awaitable[None]]
+) -> None:
     while left:
         data = await incoming.take_some(min(left, PIECE_BYTES))
 
@@ -58,7 +60,7 @@ async def _copy(incoming: Incoming, left: int, upstream: Pipe, count: Callable[[
             raise PipeEndError
 
         await upstream.send(data)
-        count(len(data))
+        await count(len(data))
         left -= len(data)
 
 

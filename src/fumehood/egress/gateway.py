@@ -6,6 +6,7 @@ have in common. A change of the policy ends those that it would not let through 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,10 @@ from fumehood.egress.journal import Journal
 from fumehood.egress.names import Address, Target
 from fumehood.egress.passage import Passage, PassageLimits
 from fumehood.egress.policy import Policy, RefusedError
+from fumehood.limits import MIB
 from fumehood.network import EgressRecord, Network, SecretPlace
+
+_AT_ONCE_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,8 @@ class Gateway:
         self._passages: set[Passage] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
+        # When all bytes so far would have come through, at the pace that is allowed.
+        self._paced_until = 0.0
 
     @property
     def records(self) -> tuple[EgressRecord, ...]:
@@ -85,8 +91,8 @@ class Gateway:
             self._passages.discard(passage)
             sock.close()
 
-    def count(self, byte_count: int) -> None:
-        """Takes note of bytes that went through.
+    async def count(self, byte_count: int) -> None:
+        """Takes note of bytes that went through, and waits while they are more than all connections may move together.
 
         Raises:
             RefusedError: They were the last ones that the policy allows.
@@ -94,6 +100,13 @@ class Gateway:
         self._bytes_moved += byte_count
         self._bytes_left -= byte_count
         self.check_budget()
+        pace = self.limits.bytes_per_second
+        now = asyncio.get_running_loop().time()
+        self._paced_until = max(self._paced_until, now) + byte_count / pace
+        ahead_seconds = self._paced_until - now - _AT_ONCE_BYTES / pace
+
+        if ahead_seconds > 0:
+            await asyncio.sleep(ahead_seconds)
 
     def check_budget(self) -> None:
         """Raises RefusedError when the policy allows no more bytes."""

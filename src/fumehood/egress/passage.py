@@ -35,6 +35,7 @@ from fumehood.egress.journal import Entry, Kind
 from fumehood.egress.names import Address, Target, TargetError, read_authority
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, SocketPipe, TlsPipe, TooLongError
 from fumehood.egress.policy import RefusedError
+from fumehood.limits import MIB
 from fumehood.network import SecretPlace
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ class PassageLimits:
     Attributes:
         head_seconds: Until it is known what it wants.
         idle_seconds: Without a byte in either direction.
+        bytes_per_second: In the long run, all connections of a sandbox together.
     """
 
     head_seconds: float = 15.0
     idle_seconds: float = 300.0
+    bytes_per_second: float = 64 * MIB
 
 
 class Passage:
@@ -230,7 +233,7 @@ class Passage:
 
         while data := await self._incoming.take_some(_DRAIN_BYTES):
             await upstream.send(data)
-            self._count(len(data), is_out=True)
+            await self._count(len(data), is_out=True)
 
         await upstream.end()
 
@@ -267,7 +270,7 @@ class Passage:
             await self._client.send(_CONTINUE)
 
         await upstream.send(request)
-        self._count(len(request), is_out=True)
+        await self._count(len(request), is_out=True)
         await send_body(self._incoming, head, upstream, lambda count: self._count(count, is_out=True))
 
         # A second request would be for another decision: who sends one has to connect anew.
@@ -278,7 +281,7 @@ class Passage:
         while data := await upstream.receive():
             await self._client.send(data)
             self._is_answered = True
-            self._count(len(data), is_out=False)
+            await self._count(len(data), is_out=False)
 
         await self._client.end()
 
@@ -315,7 +318,7 @@ class Passage:
         async with asyncio.timeout(self._gateway.limits.idle_seconds) as self._deadline:
             await work
 
-    def _count(self, byte_count: int, *, is_out: bool) -> None:
+    async def _count(self, byte_count: int, *, is_out: bool) -> None:
         if self._entry is not None and is_out:
             self._entry.sent += byte_count
         elif self._entry is not None:
@@ -324,7 +327,7 @@ class Passage:
         if self._deadline is not None and not self._deadline.expired():
             self._deadline.reschedule(asyncio.get_running_loop().time() + self._gateway.limits.idle_seconds)
 
-        self._gateway.count(byte_count)
+        await self._gateway.count(byte_count)
 
     def _secrets(self, scheme: str, target: Target) -> Mapping[str, str]:
         place = SecretPlace("https" if scheme == "https" else "http", target.host, target.port)
