@@ -91,7 +91,7 @@ def test_a_wide_table_is_bounded(interpreter: CodeInterpreter) -> None:
     """Columns beyond a number are counted."""
     text = interpreter.run("import pandas as pd\npd.DataFrame([[0] * 300])").text
 
-    assert text.startswith("Table of 1 rows and 300 columns: 0 (int), ")
+    assert text.startswith("Table of 1 row and 300 columns: 0 (int), ")
     assert ", and 260 more\n" in text
 
 
@@ -148,7 +148,7 @@ def test_files_are_told_once(interpreter: CodeInterpreter) -> None:
         ("/home/user/notes.txt", "new", "text/plain"),
         ("/mnt/data/out.csv", "new", "text/csv"),
     ]
-    assert "[new file: /mnt/data/out.csv, 1 bytes]" in first.text
+    assert "[new file: /mnt/data/out.csv, 1 byte]" in first.text
 
     assert interpreter.run("1").files == ()
     changed = interpreter.run("open('/mnt/data/out.csv', 'w').write('bb');")

@@ -111,7 +111,7 @@ def test_new_files_get_addresses(tmp_path: Path) -> None:
 
         (file,) = result.files
         assert file.url is not None
-        assert f"[new file: /mnt/data/sums.csv, 1 bytes, for the user at {file.url}]" in result.text
+        assert f"[new file: /mnt/data/sums.csv, 1 byte, for the user at {file.url}]" in result.text
 
 
 def test_a_store_that_fails_loses_nothing() -> None:

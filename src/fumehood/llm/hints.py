@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from fumehood import Execution, ExecutionError, Network
-from fumehood.llm.wording import shorten
+from fumehood.llm.wording import counted, shorten
 
 _NETWORK_NAMES = frozenset(
     (
@@ -97,7 +97,7 @@ def condense_frames(traceback: str) -> str:
             continue
 
         if skipped:
-            kept.append(f"... {skipped} frames inside libraries ...")
+            kept.append(f"... {counted(skipped, 'frame')} inside libraries ...")
             skipped = 0
 
         kept.append(_RULE.sub("", block))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fumehood import Result
-from fumehood.llm.wording import readable_ends, shorten
+from fumehood.llm.wording import counted, readable_ends, shorten
 from fumehood.text import visible_line
 
 _DATA_MIME = "application/vnd.fumehood.data+json"
@@ -33,7 +33,9 @@ def preview_table(result: Result) -> str:
 
     columns = result.data
     rows, width = _size(result.metadata, columns)
-    return f"Table of {rows:,} rows and {width:,} columns: {_columns(columns, width)}\n{shown}"
+    return (
+        f"Table of {counted(rows, 'row')} and {counted(width, 'column')}: {_columns(columns, width)}\n{shown}"
+    )
 
 
 def _size(metadata: Mapping[str, object], columns: Mapping[str, Sequence[object]]) -> tuple[int, int]:

@@ -93,13 +93,18 @@ def fair_shares(sizes: Sequence[int], room: int) -> list[int]:
     return shares
 
 
+def counted(number: int, word: str) -> str:
+    """Return a number with its word, such as `1 row` or `2,000 rows`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def in_bytes(size: int) -> str:
     """Return a number of bytes as people write it."""
     for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= step:
             return f"{size / step:.1f}".removesuffix(".0") + f" {unit}"
 
-    return f"{size} bytes"
+    return counted(size, "byte")
 
 
 def _last_state(line: str) -> str:
