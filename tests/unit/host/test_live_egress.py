@@ -1,0 +1,113 @@
+"""A sandbox whose init lies: it asks for more connections than it may, for none, and for the same one twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.live_egress import LiveEgress
+from fumehood.models import Isolation, Layer
+from fumehood.network import Network
+from fumehood_wire.frames import ProtocolError
+
+
+class Init:
+    """Plays an init: it answers as it was told to, and keeps the ends that it is given."""
+
+    def __init__(self, refusal: Exception | None = None) -> None:
+        self.refusal = refusal
+        self.asked: list[str] = []
+        self.breaches: list[ProtocolError] = []
+        self.ends: list[int] = []
+        self.answers = True
+
+    async def ask(self, verb: str, *, fds: tuple[int, ...] = (), **_: Any) -> tuple[Any, bytes]:
+        self.asked.append(verb)
+        self.ends += [os.dup(fd) for fd in fds]
+
+        if not self.answers:
+            await asyncio.Event().wait()
+
+        if self.refusal is not None:
+            raise self.refusal
+
+        return None, b""
+
+    def close(self) -> None:
+        for end in self.ends:
+            os.close(end)
+
+
+def test_connections_without_end_break_the_wire():
+    """What init has open at once is known; beyond that, and beyond what is turned away, it lies."""
+
+    async def work() -> None:
+        init = Init()
+        init.answers = False
+        egress = LiveEgress("box", init.ask, init.breaches.append)
+
+        for number in range(10_000):
+            egress.note_open(number)
+            await asyncio.sleep(0)
+
+            if init.breaches:
+                break
+
+        assert init.breaches[0].code == "order"
+        assert number < 1000
+        # Of those that wait to be served, no more than so many hold a descriptor.
+        assert init.asked.count("carry_egress") <= 64
+        assert len(init.ends) <= 64
+        egress.close()
+        await asyncio.sleep(0)
+        init.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("refusal", [InitError("os", "no such", 2), InitGoneError()])
+def test_what_init_does_not_know_costs_nothing(refusal):
+    """A connection that has gone meanwhile, and a sandbox that has: no descriptor is left, nothing is reported."""
+
+    async def work() -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        init = Init(refusal)
+        egress = LiveEgress("box", init.ask, init.breaches.append)
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+
+        for number in range(50):
+            egress.note_open(number)
+
+        while len(init.asked) < 50:
+            await asyncio.sleep(0)
+
+        await asyncio.sleep(0)
+        init.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert (init.breaches, reported) == ([], [])
+
+    asyncio.run(work())
+
+
+def test_the_layer_says_what_way_there_is():
+    """A sandbox without network is described as before."""
+
+    async def work() -> None:
+        from fumehood.egress.preparing import prepare_route
+
+        init = Init()
+        egress = LiveEgress("box", init.ask, init.breaches.append)
+        isolation = Isolation(
+            level="namespaces", layers=(Layer(name="network", state="on", why="a loopback"),)
+        )
+        assert egress.describe(isolation) == isolation
+        egress.use(await prepare_route(Network(internet=True)))
+        assert egress.describe(isolation).layers[0].why.endswith("the only way out: internet")
+        assert egress.describe(isolation).level == "namespaces"
+
+    asyncio.run(work())
