@@ -120,7 +120,7 @@ def execution(*results: Result) -> Execution:
         (
             [{"text/plain": b"\x1b[2J"}],
             [{"text/plain": b"x"}],
-            "result 1 text/plain: expected '\\\\x1b[2J', got 'x'",
+            "result 1 text/plain: expected '\\x1b[2J', got 'x'",
         ),
         ([{"a/b": b"1"}], [{"text/plain": b"1"}], "result 1 a/b: expected '1 bytes', got nothing"),
         ([], [{"text/plain": b"1"}], "result 1: expected nothing, got 'text/plain'"),

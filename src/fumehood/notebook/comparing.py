@@ -134,4 +134,4 @@ def _at(results: tuple[Result, ...], number: int) -> Result | None:
 
 
 def _quoted(text: str | None) -> str:
-    return "nothing" if text is None else repr(visible_line(text, max_characters=_SHOWN_CHARACTERS))
+    return "nothing" if text is None else f"'{visible_line(text, max_characters=_SHOWN_CHARACTERS)}'"
