@@ -53,7 +53,7 @@ class AnthropicMessages:
         base_url: Address of the server, without `/v1`; None: what the SDK takes, which is Anthropic.
         api_key: The key; None: ANTHROPIC_API_KEY.
         images: Whether the model can see.
-        options: More for each request, such as `max_tokens`, `thinking` or `temperature`.
+        options: More for each request, such as `max_tokens`, `thinking` or `extra_body`.
         max_retries: How often the SDK repeats a request that found the server busy or nobody there.
         timeout: Seconds without a sign of the server after which a request has failed.
     """

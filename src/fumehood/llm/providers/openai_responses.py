@@ -274,7 +274,9 @@ def _model_items(message: ModelMessage, tool: str) -> list[Item]:
     items: list[Item] = []
 
     if message.text:
-        items.append({"role": "assistant", "content": message.text})
+        # In full: the short form is OpenAI's own, and other servers do not know it.
+        said: Item = {"type": "output_text", "text": message.text, "annotations": []}
+        items.append({"type": "message", "role": "assistant", "content": [said]})
 
     for call in message.calls:
         arguments = json.dumps({"code": call.code})
