@@ -38,6 +38,7 @@ _SECTIONS = (
     ("results", "Results"),
     ("events", "Events"),
     ("charts", "Charts"),
+    ("changes", "Changes"),
     ("record", "Records"),
     ("notebook", "Replays"),
     ("limits", "Limits and usage"),
@@ -46,6 +47,7 @@ _SECTIONS = (
     ("storage", "Files out"),
     ("templates", "Templates"),
     ("errors", "Errors"),
+    ("checkpoint_errors", "Errors of checkpoints"),
     ("service_errors", "Errors of a server"),
     ("backends", "Where sandboxes live"),
 )
