@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
@@ -58,6 +59,7 @@ class FumehoodInterpreter:
         self._options = options
         self._sandbox: Sandbox | None = None
         self._is_ended = False
+        self._turn = threading.Lock()
         _check_names("tool", self.tools)
 
     @with_callbacks
@@ -75,16 +77,20 @@ class FumehoodInterpreter:
         _check_names("tool", self.tools)
         self._check_variables(variables or {})
 
-        if self._sandbox is None:
-            self.start()
+        # A tool that comes back here would wait for the code that waits for the tool.
+        if not self._turn.acquire(blocking=False):
+            raise CodeInterpreterError("this interpreter runs code already")
 
         try:
-            execution = self._run(code, variables or {})
+            if self._sandbox is None:
+                self.start()
+
+            return self._outcome(self._run(code, variables or {}))
         except _GONE as error:
             self.shutdown()
             raise CodeInterpreterError(str(error)) from error
-
-        return self._outcome(execution)
+        finally:
+            self._turn.release()
 
     @with_callbacks
     def invoke_tool(self, tool_name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -114,6 +114,11 @@ def test_tools_are_called_back_while_the_code_runs(interpreter):
     with pytest.raises(CodeExecutionError, match="nothing that a function"):
         interpreter.execute("add(object())")
 
+    interpreter.tools["again"] = lambda: interpreter.execute("1")
+
+    with pytest.raises(CodeExecutionError, match="runs code already"):
+        interpreter.execute("again()")
+
     # What the code does to the names holds until the next execution, and a tool that is taken back is gone.
     interpreter.execute("add = SUBMIT = None")
     assert interpreter.execute("add(1)['value']") == 1
