@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import stat
 import subprocess
@@ -28,6 +29,8 @@ from fumehood import (
     Sandbox,
     StorageError,
 )
+from fumehood.storage.artifact_files import key_of
+from fumehood.storage.artifact_places import Bucket
 
 FIGURE = """
 import base64
@@ -306,3 +309,19 @@ def test_the_place_comes_from_the_environment_and_a_folder_needs_no_obstore(tmp_
     ).stdout.splitlines()
     assert said[0].startswith((tmp_path / "here").as_uri())
     assert "fumehood[blobs]" in said[1]
+
+
+def test_addresses_of_google_are_signed_by_the_service_account():
+    """Signing asks nobody, so it needs no Google; that the file is stored there is not tested."""
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    account = {"type": "service_account", "private_key": key.decode(), "private_key_id": "x"}
+    account |= {"client_email": "a@b.iam.gserviceaccount.com", "gcs_base_url": "http://127.0.0.1:1"}
+    place = Bucket("gs://bucket/prefix", 60, {"service_account_key": json.dumps(account)})
+    url, expires_at = asyncio.run(place.address(key_of("fh-1", "x.csv")))
+    assert url.startswith("http://127.0.0.1:1/bucket/prefix/artifacts/")
+    assert "X-Goog-Expires=60&X-Goog-Signature" in url.replace("X-Goog-SignedHeaders=host&", "")
+    assert expires_at > datetime.now(UTC)
