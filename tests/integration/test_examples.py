@@ -13,8 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-# The page of the agent frameworks runs where they are installed: test_frameworks.py.
-ELSEWHERE = {"frameworks"}
+# The page of the agent frameworks runs where they are installed: test_frameworks.py. That of agents talks to a model:
+# tests/llm/test_agent_guide.py.
+ELSEWHERE = {"agents", "frameworks"}
 GUIDES = sorted(page for page in (ROOT / "docs" / "guides").glob("*.md") if page.stem not in ELSEWHERE)
 PAGES = [ROOT / "README.md", *GUIDES]
 

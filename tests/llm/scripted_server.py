@@ -167,8 +167,9 @@ class ScriptedServer:
         left: Set when it has.
     """
 
-    def __init__(self, dialect: Dialect, *replies: Reply) -> None:
+    def __init__(self, dialect: Dialect, *replies: Reply, model: str = "scripted") -> None:
         self.dialect = dialect
+        self.model = model
         self.requests: list[Request] = []
         self.holding = threading.Event()
         self.left = threading.Event()
@@ -187,7 +188,7 @@ class ScriptedServer:
     @property
     def arguments(self) -> dict[str, str]:
         """What an agent is given to reach it."""
-        return {"model": f"{self.dialect}:scripted", "base_url": self.base_url, "api_key": "scripted-key"}
+        return {"model": f"{self.dialect}:{self.model}", "base_url": self.base_url, "api_key": "scripted-key"}
 
     def add(self, *replies: Reply) -> None:
         """Let the script go on."""
@@ -216,7 +217,7 @@ class ScriptedServer:
         try:
             assert path == _PATHS[self.dialect], path
             assert "scripted-key" in (headers.get("authorization") or headers.get("x-api-key") or "")
-            assert body["model"] == "scripted"
+            assert body["model"] == self.model, body["model"]
             assert body["stream"] is True
             assert self._replies, "the script is over"
             request.assert_calls_are_answered()
