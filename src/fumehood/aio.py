@@ -7,6 +7,7 @@ described; a test compares the two name by name.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import warnings
@@ -166,7 +167,7 @@ class AsyncSandbox(AsyncTimeTravel):
         from fumehood.notebook.reading import read_notebook, set_parameters
         from fumehood.notebook.running import NotebookOptions, run_notebook
 
-        ready = read_notebook(notebook)
+        ready = await asyncio.to_thread(read_notebook, notebook)
         set_parameters(ready, parameters or {})
         sandbox = await cls.create(template, limits=limits, url=url, api_key=api_key, backend=backend)
 
@@ -250,7 +251,8 @@ class AsyncSandbox(AsyncTimeTravel):
         from fumehood.notebook.writing import check_form, write_record
 
         check_form(path)
-        return write_record(await self.get_record(context), path)
+        # In a thread: a large record would hold up what else runs on this loop.
+        return await asyncio.to_thread(write_record, await self.get_record(context), path)
 
     async def get_url(self, port: int) -> str:
         """Return an address by which a server inside is reached."""

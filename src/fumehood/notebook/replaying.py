@@ -6,6 +6,7 @@ it runs in a fresh sandbox, which is killed at the end.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from fumehood.aio import AsyncSandbox, Language
@@ -94,7 +95,8 @@ async def areplay(
             execution = await sandbox.run_code(
                 cell.code, language=_language(record), context=context, stdin=cell.stdin
             )
-            compared.append(compare_cell(number, cell, execution))
+            # In a thread: large outputs would hold up what else runs on this loop.
+            compared.append(await asyncio.to_thread(compare_cell, number, cell, execution))
 
         return ReplayReport(
             cells=tuple(compared),

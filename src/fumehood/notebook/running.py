@@ -6,6 +6,7 @@ nowhere else, and its outputs are data.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,8 @@ async def run_notebook(
         InvalidArgumentError: It is no notebook that can be run here.
     """
     options = options or NotebookOptions()
-    notebook = read_notebook(source)
+    # In threads: what is large would hold up what else runs on this loop.
+    notebook = await asyncio.to_thread(read_notebook, source)
     set_parameters(notebook, options.parameters)
     cells = [cell for cell in notebook["cells"] if _is_run(cell)]
     _forget_outputs(notebook)
@@ -111,7 +113,7 @@ async def run_notebook(
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code))
         execution = await sandbox.run_code(code, transactional=options.transactional)
         executed = number
-        _write_outputs(cell, execution)
+        await asyncio.to_thread(_write_outputs, cell, execution)
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
 
         if execution.error is not None and _RAISES_TAG not in tags_of(cell):
