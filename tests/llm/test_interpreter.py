@@ -16,7 +16,6 @@ import pytest
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Limits, Network, Sandbox
 from fumehood.llm import AsyncCodeInterpreter, CodeInterpreter, ModelCall
-from fumehood.llm.tenure import require_option
 
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n"
 
@@ -433,6 +432,10 @@ def test_an_asynchronous_sandbox_can_be_lent() -> None:
         {"max_image_bytes": True},
         {"tool_name": "run python"},
         {"tool_name": ""},
+        {"timeout": 0},
+        {"timeout": "5"},
+        {"tools": ["x"]},
+        {"tools": {"x": 3}},
         {"sandbox": "x"},
     ],
 )
@@ -448,10 +451,14 @@ def test_a_lent_sandbox_has_its_own_limits() -> None:
         CodeInterpreter(sandbox, limits=Limits())
 
 
-def test_options_that_are_not_there_are_refused() -> None:
-    """An option of a newer fumehood is never passed over."""
-    with pytest.raises(InvalidArgumentError, match="nosuch"):
-        require_option(AsyncSandbox.run_code, "nosuch", True)
+def test_a_sandbox_has_the_lifetime_that_is_asked_for() -> None:
+    """Of its own, beside the time of one call."""
+    with CodeInterpreter(lifetime=500, idle_timeout=100, timeout=5) as made:
+        info = made.sandbox.get_info()
+
+    assert info.ends_at is not None
+    assert round((info.ends_at - info.started_at).total_seconds()) == 500
+    assert info.idle_timeout_seconds == 100
 
 
 def test_both_faces_have_the_same_names() -> None:
@@ -576,3 +583,33 @@ def test_a_transaction_that_fails_is_undone() -> None:
         assert made.run("x").text == "1"
         assert "A call that fails is undone as a whole" in made.system_prompt()
         assert "A call that fails is undone" in made.openai_tools()[0]["function"]["description"]
+
+
+def test_a_closed_interpreter_leaves_nothing_behind() -> None:
+    """No shell in a lent sandbox; and whoever uses it again begins anew."""
+    bash = ModelCall(id="1", name="bash", form="anthropic", arguments={"command": "A=1; echo $A"})
+
+    with Sandbox() as sandbox:
+        with CodeInterpreter(sandbox) as made:
+            assert made.answer(bash).text == "1"
+            assert len(sandbox.list_code_contexts()) == 2
+
+        assert [context.id for context in sandbox.list_code_contexts()] == ["default"]
+
+    with CodeInterpreter() as made:
+        made.run("open('/mnt/data/a', 'w').close()")
+        made.close()
+        assert made.run("1").files == ()
+        assert [file.name for file in made.run("open('/mnt/data/a', 'w').close()").files] == ["a"]
+
+
+def test_a_shell_that_somebody_has_removed_comes_back() -> None:
+    """One call tells that something is wrong, the next one works."""
+    bash = ModelCall(id="1", name="bash", form="anthropic", arguments={"command": "echo hi"})
+
+    with Sandbox() as sandbox, CodeInterpreter(sandbox) as made:
+        made.answer(bash)
+        sandbox.remove_code_context(sandbox.list_code_contexts()[1])
+        results = [made.answer(bash), made.answer(bash)]
+
+    assert (results[0].is_error, results[1].text) == (True, "hi")

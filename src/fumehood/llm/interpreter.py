@@ -7,6 +7,7 @@ synchronous class is one line a verb over the asynchronous one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
@@ -38,7 +39,7 @@ from fumehood.llm.publishing import Publisher, publisher_of
 from fumehood.llm.result import ToolResult
 from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
-from fumehood.llm.tenure import Tenure, require_option, sync_face
+from fumehood.llm.tenure import Tenure, sync_face
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
 from fumehood.portal import Turn, call
 from fumehood.tool_running import relay_approval, relay_tools
@@ -62,6 +63,8 @@ class AsyncCodeInterpreter:
         network: Network | Literal["none", "internet"] | None = None,
         url: str | None = None,
         api_key: str | None = None,
+        lifetime: float | None = None,
+        idle_timeout: float | None = None,
         timeout: float | None = None,
         tools: Tools | None = None,
         approve: Callable[..., Any] | None = None,
@@ -74,8 +77,14 @@ class AsyncCodeInterpreter:
         wrap_output: WrapOutput | None = None,
         publish: Publisher | ArtifactStore | None = None,
     ) -> None:
-        made_with = {"template": template, "limits": limits, "envs": envs, "network": network}
-        self._tenure = Tenure(sandbox, {**made_with, "url": url, "api_key": api_key})
+        made_with: dict[str, object] = {
+            "template": template,
+            "limits": limits,
+            "envs": envs,
+            "network": network,
+        }
+        made_with |= {"url": url, "api_key": api_key, "lifetime": lifetime, "idle_timeout": idle_timeout}
+        self._tenure = Tenure(sandbox, made_with)
         options = {
             "timeout": timeout,
             "tools": tools,
@@ -112,7 +121,7 @@ class AsyncCodeInterpreter:
 
     async def close(self) -> None:
         """Kill the sandbox if it was made here."""
-        await self._tenure.end()
+        await self._bench.close()
 
     async def run(
         self,
@@ -210,13 +219,14 @@ class CodeInterpreter:
 
     Args:
         sandbox: One of yours, which stays yours; without it one is made at first use and killed by `close()`.
-        template: What a sandbox that is made here starts from; `limits`, `envs`, `network`, `url` and `api_key` are
-            for such a one too.
+        template: What a sandbox that is made here starts from; the next seven are for such a one too.
         limits: What it may use.
         envs: Environment of everything that runs in it.
         network: What of the network it may reach.
         url: Address of a server that keeps it.
         api_key: A key of that server.
+        lifetime: Seconds until it is killed; None: it lives until `close()`, or as long as the server gives.
+        idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
         tools: Functions of yours that the code may call, by name.
         approve: Asked before each call of one of them; False or a text denies it.
@@ -241,6 +251,8 @@ class CodeInterpreter:
         network: Network | Literal["none", "internet"] | None = None,
         url: str | None = None,
         api_key: str | None = None,
+        lifetime: float | None = None,
+        idle_timeout: float | None = None,
         timeout: float | None = None,
         tools: Tools | None = None,
         approve: Callable[..., Any] | None = None,
@@ -261,6 +273,8 @@ class CodeInterpreter:
             network=network,
             url=url,
             api_key=api_key,
+            lifetime=lifetime,
+            idle_timeout=idle_timeout,
             timeout=timeout,
             tools=tools,
             approve=approve,
@@ -386,10 +400,23 @@ class CodeInterpreter:
 
 
 def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """The arguments of each call; what is wrong with them is the program's mistake, and told before any call."""
     given = {name: value for name, value in options.items() if value is not None}
+    timeout, tools = given.get("timeout"), given.get("tools", {})
 
-    for name, value in given.items():
-        require_option(AsyncSandbox.run_code, name, value)
+    if timeout is not None and (not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf):
+        raise InvalidArgumentError(
+            field="timeout", value=timeout, allowed="a number of seconds above 0, or None"
+        )
+
+    if not isinstance(tools, Mapping):
+        raise InvalidArgumentError(field="tools", value=tools, allowed="a mapping of names to functions")
+
+    for name, tool in tools.items():
+        if not isinstance(tool, HostTool) and not callable(tool):
+            raise InvalidArgumentError(
+                field=f"tools[{name!r}]", value=tool, allowed="a function or a HostTool"
+            )
 
     return given
 

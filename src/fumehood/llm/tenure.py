@@ -1,13 +1,12 @@
 """The sandbox of an interpreter: borrowed from the caller, or made at first use, replaced when it dies, and killed.
 
-Runs in the host process. A borrowed sandbox is never started, replaced or killed here. Which options the installed
-`AsyncSandbox` knows is asked of its signature, so that a missing one is refused by name and never ignored.
+Runs in the host process. A borrowed sandbox is never started, replaced or killed here.
+It holds no state of the interpreter: what is to be forgotten with a sandbox, its holder forgets.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox, SandboxNotStartedError
 
@@ -17,7 +16,8 @@ class Tenure:
 
     Args:
         sandbox: The one that was lent, or None.
-        options: Arguments for the ones that are made here; those that are None are left out.
+        options: Arguments for the ones that are made here; those that are None are left out. `lifetime` is the
+            sandbox's own `timeout`, a word that means one call here.
     """
 
     def __init__(self, sandbox: AsyncSandbox | Sandbox | None, options: Mapping[str, object]) -> None:
@@ -31,8 +31,8 @@ class Tenure:
                 field=name, value=value, allowed="nothing when a sandbox is given: it has its own"
             )
 
-        for name, value in self._options.items():
-            require_option(AsyncSandbox.__init__, name, value)
+        if "lifetime" in self._options:
+            self._options["timeout"] = self._options.pop("lifetime")
 
     @property
     def current(self) -> AsyncSandbox:
@@ -91,15 +91,3 @@ def sync_face(sandbox: AsyncSandbox) -> Sandbox:
     face = Sandbox.__new__(Sandbox)
     face._hold(sandbox)
     return face
-
-
-def require_option(function: Callable[..., object], name: str, value: object) -> None:
-    """Refuse an option that the installed fumehood does not have.
-
-    Raises:
-        InvalidArgumentError: It does not have it.
-    """
-    if name not in inspect.signature(function).parameters:
-        raise InvalidArgumentError(
-            field=name, value=value, allowed="nothing but its default in this version of fumehood"
-        )

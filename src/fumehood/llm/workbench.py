@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from fumehood import (
     AsyncSandbox,
+    ContextNotFoundError,
     Execution,
     FumehoodError,
     ProtocolViolationError,
@@ -112,6 +113,20 @@ class Workbench:
 
         return (made[0] if made else None), result
 
+    async def close(self) -> None:
+        """Let go of the sandbox: one that was made here is killed, a lent one gets rid of our shell."""
+        shell, self._bash_context = self._bash_context, None
+        self._changes = FileChanges()
+
+        if shell is not None and not self.tenure.is_owner:
+            try:
+                await self.tenure.current.remove_code_context(shell)
+            except FumehoodError:
+                # It has gone, or its sandbox has.
+                pass
+
+        await self.tenure.end()
+
     async def wrap(self, text: str) -> str:
         """Let a text pass the caller's wrapper."""
         return await wrapped(self._rules.wrap_output, text)
@@ -140,7 +155,12 @@ class Workbench:
             return await self._told(sandbox, execution, code)
 
         async with self._lock:
-            return await self._in_sandbox(run)
+            try:
+                return await self._in_sandbox(run)
+            except ContextNotFoundError:
+                # Somebody has removed our shell; the next call makes another.
+                self._bash_context = None
+                raise
 
     async def _in_sandbox(self, act: Callable[[AsyncSandbox], Awaitable[ToolResult]]) -> ToolResult:
         was_there = self.tenure.is_begun
