@@ -10,15 +10,17 @@ import math
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import SandboxSpec
 from fumehood.execution import Execution
-from fumehood.network import NETWORK_LEVELS, Network, lists_only
+from fumehood.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
 from fumehood.service_errors import NetworkForbiddenError, QuotaError
+from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsageLedger
 
 _RETRY_SECONDS = 1.0
@@ -62,8 +64,7 @@ class Allowance:
 
     def check_network(self, network: Network) -> None:
         """Raises NetworkForbiddenError when a sandbox of this caller may not be given such a network."""
-        levels = [self.settings.max_network, self.principal.policy.max_network or NETWORK_LEVELS[-1]]
-        allowed = min(levels, key=NETWORK_LEVELS.index)
+        allowed = most_network(self.settings, self.principal.policy)
 
         if NETWORK_LEVELS.index(network.level) > NETWORK_LEVELS.index(allowed):
             raise NetworkForbiddenError(asked=network.level, allowed=allowed)
@@ -146,6 +147,12 @@ class Allowance:
             bytes_in=usage.bytes_in,
             bytes_out=usage.bytes_out,
         )
+
+
+def most_network(settings: ServerSettings, policy: KeyPolicy) -> NetworkLevel:
+    """Returns the most network that sandboxes of a key may have: the least of what its server and its policy allow."""
+    levels = [settings.max_network, policy.max_network or NETWORK_LEVELS[-1]]
+    return cast("NetworkLevel", min(levels, key=NETWORK_LEVELS.index))
 
 
 def _lower(counts: dict[str, int], key_id: str) -> None:

@@ -217,11 +217,11 @@ def test_what_is_not_offered_says_so(shared):
         shared.fork,
         lambda: Sandbox.list_snapshots().next_items(),
         lambda: Sandbox.create(mcp={"github": {}}),
-        lambda: Sandbox.create(network={"allow_out": ["example.org"]}),
+        lambda: Sandbox.create(network={"dns_servers": ["1.1.1.1"]}),
         lambda: Sandbox.create(volume_mounts={"/data": "a-volume"}),
         lambda: Sandbox.create(lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}}),
         lambda: shared.pause(mode="filesystem"),
-        lambda: shared.update_network({"allow_out": ["example.org"]}),
+        lambda: shared.update_network({"allow_out": ["example.org"], "dns_servers": ["1.1.1.1"]}),
     ):
         with pytest.raises(SandboxException, match=r"501.*does not offer") as caught:
             call()

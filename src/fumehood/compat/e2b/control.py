@@ -20,10 +20,12 @@ from fumehood.compat.e2b.bodies import json_body
 from fumehood.compat.e2b.callers import Caller, Callers
 from fumehood.compat.e2b.creation import Creation
 from fumehood.compat.e2b.measures import measures_data
-from fumehood.compat.e2b.new_sandbox import DEFAULT_SECONDS, check_network, read_timeout
+from fumehood.compat.e2b.networks import read_network
+from fumehood.compat.e2b.new_sandbox import DEFAULT_SECONDS, read_timeout
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, SandboxNotFoundError
 from fumehood.models import SandboxInfo
+from fumehood.server.allowance import most_network
 from fumehood.server.services import Services
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -58,6 +60,7 @@ class Control:
     def __init__(self, services: Services, callers: Callers, tokens: SandboxTokens) -> None:
         self._callers = callers
         self._tokens = tokens
+        self._settings = services.settings
         self._domain = services.settings.domain
         self._creation = Creation(services.idempotency, tokens, services.settings)
 
@@ -200,10 +203,12 @@ class Control:
         return JSONResponse([await measures_data(caller.backend, info.id)])
 
     async def _network(self, request: Request, caller: Caller) -> Response:
-        """Every network is closed already: what closes one is done, what opens one is refused."""
+        """Another network in place of the whole one."""
         body = await json_body(request)
-        await self._found(request, caller)
-        check_network(body)
+        info = await self._found(request, caller)
+        most = most_network(self._settings, caller.principal.policy)
+        network = read_network(body, body.flag("allow_internet_access"), most)
+        await caller.backend.set_network(info.id, network)
         return Response(status_code=204)
 
     async def _found(self, request: Request, caller: Caller) -> SandboxInfo:

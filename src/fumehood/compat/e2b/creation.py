@@ -21,6 +21,7 @@ from fumehood.compat.e2b.sandbox_words import sandbox_data
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.models import SandboxInfo
+from fumehood.server.allowance import most_network
 from fumehood.server.settings import ServerSettings
 from fumehood.service_errors import IdempotencyConflictError
 from fumehood.storage.idempotency import (
@@ -47,6 +48,7 @@ class Creation:
     def __init__(self, idempotency: Idempotency, tokens: SandboxTokens, settings: ServerSettings) -> None:
         self._idempotency = idempotency
         self._tokens = tokens
+        self._settings = settings
         self._domain = settings.domain
         self._are_ports_public = bool(settings.domain) and settings.public_ports
 
@@ -64,7 +66,8 @@ class Creation:
             raise InvalidArgumentError(field="templateID", value=template, allowed="the name of a template")
 
         policy = caller.principal.policy
-        spec = read_spec(fields, policy, are_ports_public=self._are_ports_public)
+        most = most_network(self._settings, policy)
+        spec = read_spec(fields, policy, most, are_ports_public=self._are_ports_public)
         return await caller.backend.create(spec)
 
     async def _create_once(self, key: str, body: bytes, caller: Caller) -> SandboxInfo:

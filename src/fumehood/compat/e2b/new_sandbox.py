@@ -11,9 +11,11 @@ from typing import Any
 from fumehood.backends.requests import SandboxSpec
 from fumehood.compat.e2b.answers import NotOfferedError
 from fumehood.compat.e2b.fields import Fields
+from fumehood.compat.e2b.networks import read_network
 from fumehood.compat.e2b.sandbox_words import kept_metadata, our_template
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Limits
+from fumehood.network import NetworkLevel
 from fumehood.storage.policy import KeyPolicy
 
 DEFAULT_SECONDS = 300.0
@@ -26,13 +28,18 @@ _MISSING = {
     "iam": "workload identity (iam)",
     "volumeMounts": "volumes",
 }
-# Of `network`: what says whom the sandbox may reach, or how.
-_RULES = ("allowOut", "dnsServers", "egressProxy", "rules", "httpsPorts", "maskRequestHost")
-_NO_INTERNET = "sandboxes of this server reach no network; leave it out"
 
 
-def read_spec(body: Fields, policy: KeyPolicy, *, are_ports_public: bool) -> SandboxSpec:
+def read_spec(
+    body: Fields, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
+) -> SandboxSpec:
     """Returns the sandbox that a create request asks for.
+
+    Args:
+        body: The request.
+        policy: What its key may use.
+        most_network: The most network that it may have.
+        are_ports_public: Whether ports are reached without a token.
 
     Raises:
         InvalidArgumentError: A field has no sense.
@@ -42,11 +49,10 @@ def read_spec(body: Fields, policy: KeyPolicy, *, are_ports_public: bool) -> San
         if name in body.filled():
             raise NotOfferedError(what=what, instead=f"create the sandbox without {name}")
 
-    if (network := body.inner("network")) is not None:
-        check_network(network)
+    rules = body.inner("network")
 
-        if are_ports_public and network.flag("allowPublicTraffic") is False:
-            raise NotOfferedError(what="private ports", instead="its owner has made all ports public")
+    if rules is not None and are_ports_public and rules.flag("allowPublicTraffic") is False:
+        raise NotOfferedError(what="private ports", instead="its owner has made all ports public")
 
     template = body.text("templateID")
     on_timeout = "pause" if body.flag("autoPause") else "kill"
@@ -63,6 +69,7 @@ def read_spec(body: Fields, policy: KeyPolicy, *, are_ports_public: bool) -> San
         timeout_seconds=read_timeout(body) or DEFAULT_SECONDS,
         on_timeout="pause" if on_timeout == "pause" else "kill",
         auto_resume=auto_resume is not None and auto_resume.flag("enabled") is True,
+        network=read_network(rules, body.flag("allow_internet_access"), most_network),
     )
 
 
@@ -74,17 +81,6 @@ def read_timeout(body: Fields) -> float | None:
         raise InvalidArgumentError(field="timeout", value=seconds, allowed="seconds from 0 to a year")
 
     return seconds
-
-
-def check_network(network: Fields) -> None:
-    """Lets a network configuration pass that no network fulfils.
-
-    Raises:
-        NotOfferedError: It opens something, or changes what goes through.
-    """
-    for name in _RULES:
-        if name in network.filled():
-            raise NotOfferedError(what=f"network rules ({name})", instead=_NO_INTERNET)
 
 
 def default_limits(policy: KeyPolicy) -> Limits:

@@ -97,8 +97,8 @@ def detail_data(info: SandboxInfo, tokens: SandboxTokens, domain: str, host_core
         **listed_data(info, host_cores),
         "envdAccessToken": tokens.access_token(info.id),
         "domain": domain or None,
-        # What was asked for is not what there is: no sandbox of this server reaches the internet.
-        "allowInternetAccess": False,
+        # What there is, whatever was asked for.
+        "allowInternetAccess": info.network.internet,
         "lifecycle": {"autoResume": info.auto_resume, "onTimeout": info.on_timeout},
     }
 
