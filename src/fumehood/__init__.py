@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         Watch,
         WriteEntry,
     )
+    from fumehood.judging import CaseResult, CaseRun
     from fumehood.limits import Limits, Usage
     from fumehood.models import (
         CheckpointInfo,
@@ -166,6 +167,8 @@ __all__ = [
     "Box",
     "BoxAndWhiskerChart",
     "CapacityError",
+    "CaseResult",
+    "CaseRun",
     "CellComparison",
     "ChangedFile",
     "Changes",
@@ -317,6 +320,7 @@ _HOMES = {
     """,
     "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
+    "judging": "CaseResult CaseRun",
     "limits": "Limits Usage",
     "models": """
         CheckpointInfo CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics ProcessInfo

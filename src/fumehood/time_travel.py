@@ -5,9 +5,11 @@ Runs in the host process, on the caller's side of the backend port.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from fumehood.backends.checkpoint_requests import DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
+from fumehood.judging import CaseResult, JudgeRequest, judged
 from fumehood.models import CheckpointInfo, ContextInfo
 from fumehood.portal import call
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = ContextInfo | str
 Checkpoint: TypeAlias = CheckpointInfo | str
 CheckpointInfos: TypeAlias = list[CheckpointInfo]
+CaseResults: TypeAlias = list[CaseResult]
 
 
 class AsyncTimeTravel:
@@ -45,6 +48,26 @@ class AsyncTimeTravel:
         """Forget a checkpoint."""
         call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
         await self._lease.backend.checkpoint_call(self._lease.id, call)
+
+    async def judge(
+        self,
+        code: str,
+        cases: Sequence[tuple[str, str]],
+        *,
+        timeout: float = 10.0,
+        memory_bytes: int | None = None,
+        concurrency: int | None = None,
+    ) -> CaseResults:
+        """Run a program for many inputs, and compare what it prints with what it should."""
+        request = JudgeRequest(
+            code=code,
+            stdins=tuple(stdin for stdin, _ in cases),
+            wall_seconds=timeout,
+            memory_bytes=memory_bytes,
+            concurrency=concurrency,
+        )
+        runs = await self._lease.backend.judge(self._lease.id, request)
+        return [judged(run, expected) for run, (_, expected) in zip(runs, cases, strict=True)]
 
 
 class TimeTravel:
@@ -93,6 +116,40 @@ class TimeTravel:
     def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint, and free what it holds."""
         call(self._twin.drop_checkpoint, checkpoint)
+
+    def judge(
+        self,
+        code: str,
+        cases: Sequence[tuple[str, str]],
+        *,
+        timeout: float = 10.0,
+        memory_bytes: int | None = None,
+        concurrency: int | None = None,
+    ) -> CaseResults:
+        """Run a program once for each case, and say whether it prints what it should.
+
+        What the program imports at its top is imported once; each case is a fork of that, with its own memory,
+        standard input and limits, so that a thousand cases take seconds. Variables of the sandbox are not seen by
+        it; its files are, and are as before afterwards. What should be printed never enters the sandbox.
+
+        Args:
+            code: The program, in Python; it runs as `__main__`.
+            cases: Of each, what it reads and what it should print. Lines are compared without the space at their ends.
+            timeout: Seconds of each run.
+            memory_bytes: What each run may take beyond the interpreter and the imports.
+            concurrency: How many run at once; as many as there are processors unless given.
+
+        Raises:
+            CheckpointError: The program could not be prepared.
+        """
+        return call(
+            self._twin.judge,
+            code,
+            cases,
+            timeout=timeout,
+            memory_bytes=memory_bytes,
+            concurrency=concurrency,
+        )
 
 
 def _checkpoint_id(checkpoint: Checkpoint) -> str:

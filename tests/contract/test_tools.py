@@ -451,6 +451,18 @@ def test_tools_are_there_for_one_execution(sandbox, shelf):
     assert len(shelf.calls) == 1
 
 
+def test_a_transaction_may_call_tools(sandbox, shelf):
+    """What they did outside stays done; what the code made of it is undone with the rest."""
+    code = "rows = search(query='x', limit=1)\n"
+    failed = sandbox.run_code(code + "1 / 0", tools={"search": shelf.search}, transactional=True)
+    assert (failed.error.name, outcomes(failed)) == ("ZeroDivisionError", [("search", True)])
+    assert sandbox.run_code("'rows' in globals(), 'search' in globals()").text == "(False, False)"
+    kept = sandbox.run_code(code + "rows", tools={"search": shelf.search}, transactional=True)
+    assert (kept.error, kept.text) == (None, "['x0']")
+    assert sandbox.run_code("rows").text == "['x0']"
+    assert len(shelf.calls) == 2
+
+
 def test_a_context_of_its_own_has_tools_too(sandbox, shelf):
     """Several contexts call at the same time, each for itself."""
     context = sandbox.create_code_context()

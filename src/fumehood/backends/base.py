@@ -40,6 +40,7 @@ from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import FumehoodError, SandboxClosedError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
+from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.models import (
     Capacity,
     CheckpointInfo,
@@ -207,6 +208,17 @@ class Backend(ABC):
             CheckpointNotFoundError: No checkpoint has this id or name.
             CheckpointLostError: It has ended, by code in the sandbox or for want of memory; the sandbox is as it was.
             CheckpointError: It cannot be made or gone back to; the sandbox is as it was.
+        """
+
+    @abstractmethod
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program once for each input, each time in a process of its own; the answers are in their order.
+
+        What the program imports at its top is imported once, before. All cases share the files, which are as before
+        when all is done. It does not wait for contexts, and leaves them alone.
+
+        Raises:
+            CheckpointError: The program could not be prepared, or code in the sandbox has ended what was prepared.
         """
 
     @abstractmethod

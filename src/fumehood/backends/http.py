@@ -7,23 +7,16 @@ answers is checked and becomes the same values, and the same errors, as those of
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from fumehood.backends.base import Backend
-from fumehood.backends.checkpoint_requests import (
-    CheckpointCall,
-    CommitAnswer,
-    DropCheckpoint,
-    ListCheckpoints,
-    RollBack,
-    TakeCheckpoint,
-)
+from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
+from fumehood.backends.http_checkpoints import call_checkpoints, judge_body
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
 from fumehood.backends.http_lines import event_of, process_event_of
+from fumehood.backends.http_paths import quoted, sandbox_path
 from fumehood.backends.http_stateless import (
     answers_of,
     batches_of,
@@ -75,6 +68,7 @@ from fumehood.deserialise import DataError, read_value
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError, TemplateError
 from fumehood.events import Event
 from fumehood.execution import Execution
+from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.models import (
     Capacity,
     CheckpointInfo,
@@ -92,7 +86,6 @@ from fumehood.serialise import as_data
 from fumehood.service_errors import HostUnavailableError
 
 _T = TypeVar("_T")
-_SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LIST_PAGE = 1000
 _MAX_PIECE_BYTES = 1 << 20
 
@@ -131,7 +124,7 @@ class HttpBackend(LoopBound, Backend):
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Describe a living sandbox; see the port."""
-        return self._read(SandboxInfo, await self._ask("GET", _path(sandbox_id)))
+        return self._read(SandboxInfo, await self._ask("GET", sandbox_path(sandbox_id)))
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describe all living sandboxes; see the port."""
@@ -154,7 +147,9 @@ class HttpBackend(LoopBound, Backend):
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         """End a sandbox; see the port."""
         try:
-            await self._ask("DELETE", _path(sandbox_id), params=query_of(wait=None if wait else "false"))
+            await self._ask(
+                "DELETE", sandbox_path(sandbox_id), params=query_of(wait=None if wait else "false")
+            )
         except (SandboxNotFoundError, SandboxClosedError):
             return False
 
@@ -162,34 +157,36 @@ class HttpBackend(LoopBound, Backend):
 
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Let a sandbox live for so long from now on; see the port."""
-        await self._ask("POST", _path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds})
+        await self._ask(
+            "POST", sandbox_path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds}
+        )
 
     async def pause(self, sandbox_id: str) -> bool:
         """Freeze a sandbox; see the port."""
-        return bool((await self._ask("POST", _path(sandbox_id, "pause")))["changed"])
+        return bool((await self._ask("POST", sandbox_path(sandbox_id, "pause")))["changed"])
 
     async def resume(self, sandbox_id: str) -> bool:
         """Let a paused sandbox go on; see the port."""
-        return bool((await self._ask("POST", _path(sandbox_id, "resume")))["changed"])
+        return bool((await self._ask("POST", sandbox_path(sandbox_id, "resume")))["changed"])
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         """Change what a sandbox may reach; see the port."""
-        await self._ask("PUT", _path(sandbox_id, "network"), json=as_data(network))
+        await self._ask("PUT", sandbox_path(sandbox_id, "network"), json=as_data(network))
 
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
         """Tell what a sandbox reached and tried to reach; see the port."""
-        found = await self._ask("GET", _path(sandbox_id, "network", "log"))
+        found = await self._ask("GET", sandbox_path(sandbox_id, "network", "log"))
         return tuple(self._read(EgressRecord, item) for item in found["items"])
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""
-        return self._read(Metrics, await self._ask("GET", _path(sandbox_id, "metrics")))
+        return self._read(Metrics, await self._ask("GET", sandbox_path(sandbox_id, "metrics")))
 
     # -- code
 
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
-        return self._lines(event_of, "POST", _path(sandbox_id, "executions"), json=_execution(request))
+        return self._lines(event_of, "POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
@@ -197,33 +194,33 @@ class HttpBackend(LoopBound, Backend):
             # Questions come in a stream only.
             return await super().run(sandbox_id, request)
 
-        answer = await self._ask("POST", _path(sandbox_id, "executions"), json=_execution(request))
+        answer = await self._ask("POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
         return self._read(Execution, answer)
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
         """Answer a question of running code; see the port."""
-        path = _path(sandbox_id, "executions", answer.execution_id, "input")
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "input")
         await self._ask("POST", path, json={"request_id": answer.request_id, "text": answer.text})
 
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
         """Answer a call of running code; see the port."""
-        path = _path(sandbox_id, "executions", answer.execution_id, "tools")
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "tools")
         body = {"request_id": answer.request_id, "value": answer.value, "error": answer.error}
         await self._ask("POST", path, json=body)
 
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
         """Answer a CommitRequestEvent; see the port."""
-        path = _path(sandbox_id, "executions", answer.execution_id, "commit")
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "commit")
         await self._ask("POST", path, json={"commit": answer.commit})
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""
-        path = _path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "interrupt")
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "interrupt")
         return bool((await self._ask("POST", path))["interrupted"])
 
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Create, list, restart or remove contexts; see the port."""
-        place = _path(sandbox_id, "contexts")
+        place = sandbox_path(sandbox_id, "contexts")
 
         match call:
             case CreateContext(language=language, cwd=cwd):
@@ -233,38 +230,29 @@ class HttpBackend(LoopBound, Backend):
                 found = await self._ask("GET", place)
                 return tuple(self._read(ContextInfo, item) for item in found["items"])
             case RestartContext(context_id=context_id):
-                made = await self._ask("POST", f"{place}/{_quoted(context_id)}/restart")
+                made = await self._ask("POST", f"{place}/{quoted(context_id)}/restart")
                 return (self._read(ContextInfo, made),)
             case RemoveContext(context_id=context_id):
-                await self._ask("DELETE", f"{place}/{_quoted(context_id)}")
+                await self._ask("DELETE", f"{place}/{quoted(context_id)}")
                 return ()
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; see the port."""
-        place = _path(sandbox_id, "checkpoints")
+        return await call_checkpoints(self._ask, self._read, sandbox_id, call)
 
-        match call:
-            case TakeCheckpoint(context_id=context_id, name=name, strict=strict):
-                wish = {"context_id": context_id, "name": name, "strict": strict}
-                return (self._read(CheckpointInfo, await self._ask("POST", place, json=wish)),)
-            case ListCheckpoints():
-                found = await self._ask("GET", place)
-                return tuple(self._read(CheckpointInfo, item) for item in found["items"])
-            case RollBack(checkpoint_id=checkpoint_id):
-                made = await self._ask("POST", f"{place}/{_quoted(checkpoint_id)}/rollback")
-                return (self._read(CheckpointInfo, made),)
-            case DropCheckpoint(checkpoint_id=checkpoint_id):
-                await self._ask("DELETE", f"{place}/{_quoted(checkpoint_id)}")
-                return ()
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program for many inputs; see the port."""
+        found = await self._ask("POST", sandbox_path(sandbox_id, "judge"), json=judge_body(request))
+        return tuple(self._read(CaseRun, run) for run in found["items"])
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""
-        path = _path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")
         return self._read(Record, await self._ask("GET", path))
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
         """Ask a context about code; see the port."""
-        place = _path(sandbox_id, "contexts", question.context_id or DEFAULT_CONTEXT_ID)
+        place = sandbox_path(sandbox_id, "contexts", question.context_id or DEFAULT_CONTEXT_ID)
         body = _fields(question, without=("context_id",))
 
         match question:
@@ -280,7 +268,7 @@ class HttpBackend(LoopBound, Backend):
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
         """Give a comm message to a context; see the port."""
-        path = _path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "comm")
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "comm")
         return self._lines(event_of, "POST", path, json=as_data(message))
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
@@ -333,13 +321,13 @@ class HttpBackend(LoopBound, Backend):
     async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
         """Write a file; see the port."""
         pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
-        place = _path(sandbox_id, "files", "content")
+        place = sandbox_path(sandbox_id, "files", "content")
         answer = await self._ask("PUT", place, params={"path": path}, content=_unbroken(pieces))
         return self._read(FileInfo, answer)
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
-        place = _path(sandbox_id, "files")
+        place = sandbox_path(sandbox_id, "files")
 
         match call:
             case StatFile(path=path):
@@ -359,7 +347,7 @@ class HttpBackend(LoopBound, Backend):
     async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
         query = {"path": path, "recursive": str(recursive).lower()}
-        lines = self._lines(dict, "GET", _path(sandbox_id, "files", "watch"), params=query)
+        lines = self._lines(dict, "GET", sandbox_path(sandbox_id, "files", "watch"), params=query)
         # The first line says that the watch has begun.
         await anext(lines)
         return self._changes(lines)
@@ -369,16 +357,16 @@ class HttpBackend(LoopBound, Backend):
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Start a command; see the port."""
         return self._read(
-            ProcessInfo, await self._ask("POST", _path(sandbox_id, "commands"), json=_fields(spec))
+            ProcessInfo, await self._ask("POST", sandbox_path(sandbox_id, "commands"), json=_fields(spec))
         )
 
     def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
         """Follow a command; see the port."""
-        return self._lines(process_event_of, "GET", _path(sandbox_id, "commands", str(pid), "output"))
+        return self._lines(process_event_of, "GET", sandbox_path(sandbox_id, "commands", str(pid), "output"))
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         """List commands, feed, signal or resize one; see the port."""
-        place = _path(sandbox_id, "commands")
+        place = sandbox_path(sandbox_id, "commands")
 
         match call:
             case ListProcesses():
@@ -397,13 +385,13 @@ class HttpBackend(LoopBound, Backend):
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
         """Connect to a port of a sandbox; see the port."""
-        path = _path(sandbox_id, "tunnels", str(port))
+        path = sandbox_path(sandbox_id, "tunnels", str(port))
         stream = await self._do(self._connection.tunnel, path, sandbox_id)
         return stream if self._is_here() else DistantStream(stream, self._do)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
         """Tell where a port is reached at the server; see the port."""
-        signed = await self._ask("POST", _path(sandbox_id, "ports", str(port), "sign"), json={})
+        signed = await self._ask("POST", sandbox_path(sandbox_id, "ports", str(port), "sign"), json={})
         return self._read(PortAddress, signed)
 
     async def aclose(self) -> None:
@@ -428,14 +416,14 @@ class HttpBackend(LoopBound, Backend):
     async def _content(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         if request.length_bytes == 0:
             await self._connection.ask(
-                "GET", _path(sandbox_id, "files", "info"), params={"path": request.path}
+                "GET", sandbox_path(sandbox_id, "files", "info"), params={"path": request.path}
             )
             return
 
         last = "" if request.length_bytes is None else request.offset_bytes + request.length_bytes - 1
         is_whole = request.offset_bytes == 0 and request.length_bytes is None
         headers = {} if is_whole else {"Range": f"bytes={request.offset_bytes}-{last}"}
-        place = _path(sandbox_id, "files", "content")
+        place = sandbox_path(sandbox_id, "files", "content")
 
         async with self._connection.stream(
             "GET", place, params={"path": request.path}, headers=headers, past_the_end=(416,)
@@ -481,18 +469,6 @@ async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
     async for piece in pieces:
         if piece:
             yield bytes(piece)
-
-
-def _path(sandbox_id: str, *parts: str) -> str:
-    if not _SANDBOX_ID.fullmatch(sandbox_id):
-        # No server has such a one, and in a path it might mean something else.
-        raise SandboxNotFoundError(sandbox_id=sandbox_id)
-
-    return "/".join(["/v1/sandboxes", _quoted(sandbox_id), *map(_quoted, parts)])
-
-
-def _quoted(part: str) -> str:
-    return quote(part, safe="")
 
 
 def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
+from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.models import (
     Capacity,
     CheckpointInfo,
@@ -164,6 +165,10 @@ class LocalBackend(LoopBound, Backend):
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Create, list, restart or remove contexts; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.context_call(call))
+
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program for many inputs; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.judge(request))
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""

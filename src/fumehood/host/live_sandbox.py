@@ -38,16 +38,19 @@ from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
+from fumehood.host.judge import Judge
 from fumehood.host.live_checkpoints import LiveCheckpoints
 from fumehood.host.live_contexts import DEFAULT_CONTEXT, HOME, LiveContexts
 from fumehood.host.live_egress import LiveEgress
 from fumehood.host.live_files import LiveFiles, one_piece
 from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
+from fumehood.host.live_watches import LiveWatches
 from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
 from fumehood.host.transactions import Transactions
+from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.limits import Limits
 from fumehood.models import CheckpointInfo, ContextInfo, FileChange, Metrics
 from fumehood.network import Network
@@ -58,7 +61,6 @@ from fumehood_wire.frames import ProtocolError
 _T = TypeVar("_T")
 
 _REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
-_MAX_QUEUED_CHANGES = 10_000
 
 
 class Birth:
@@ -113,18 +115,19 @@ class LiveSandbox:
         self._breach: ProtocolError | None = None
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
-        self._watches: dict[int, asyncio.Queue[FileChange | None]] = {}
         self.clock = SandboxClock()
         self.last_used = self.clock.time()
         self._init = InitClient(guest.socket, self._event, self._init_closed)
         self.pausing = Pausing(self, self._init.ask)
         self._last_figures: dict[str, Any] = {}
         self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
+        self._watches = LiveWatches(self.ask, self._check_alive)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.checkpoints = LiveCheckpoints(self)
         self.transactions = Transactions(self.checkpoints)
+        self._judge = Judge(self, self.checkpoints)
         self.recorder = Recorder()
         self.egress = LiveEgress(self.id, self._init.ask, self.broken)
         self.contexts = LiveContexts(self, self._directory)
@@ -285,16 +288,15 @@ class LiveSandbox:
         self.touch()
         return done
 
+    async def judge(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Runs a program for many inputs; see the port."""
+        self._check_alive()
+        self.touch()
+        return await self._guarded(self._judge.run(request))
+
     async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; see the port."""
-        try:
-            value, _ = await self.ask("watch", path=path, recursive=recursive)
-        except InitError as error:
-            raise FileError.from_errno(path=path, operation="watch", errno_value=error.errno_value) from None
-
-        queue: asyncio.Queue[FileChange | None] = asyncio.Queue(_MAX_QUEUED_CHANGES)
-        self._watches[value["watch_id"]] = queue
-        return self._changes(value["watch_id"], queue)
+        return await self._watches.begin(path, recursive)
 
     async def metrics(self) -> Metrics:
         """Tells what it uses now; see the port."""
@@ -392,24 +394,6 @@ class LiveSandbox:
             self._check_alive(outcome_unknown=True)
             raise SandboxStartError(step="start a context", reason=str(error)) from None
 
-    async def _changes(
-        self, watch_id: int, queue: asyncio.Queue[FileChange | None]
-    ) -> AsyncGenerator[FileChange, None]:
-        try:
-            while True:
-                change = await queue.get()
-
-                if change is None:
-                    self._check_alive()
-                    return
-
-                yield change
-        finally:
-            self._watches.pop(watch_id, None)
-
-            if self.alive:
-                await self._init.ask("unwatch", watch_id=watch_id)
-
     def _event(self, header: dict[str, Any], _payload: bytes) -> None:
         match header["event"]:
             case "process_exit":
@@ -420,19 +404,7 @@ class LiveSandbox:
             case "egress":
                 self.egress.note_open(header["passage"])
             case "watch":
-                self._changed(header)
-
-    def _changed(self, header: dict[str, Any]) -> None:
-        queue = self._watches.get(header["watch_id"])
-
-        if queue is None:
-            return
-
-        for change in header["changes"]:
-            if queue.full():
-                return
-
-            queue.put_nowait(FileChange(kind=change["kind"], name=change["name"], path=change["path"]))
+                self._watches.note(header)
 
     async def _asked_cpu_seconds(self) -> float:
         value, _ = await self._init.ask("metrics")
@@ -457,9 +429,7 @@ class LiveSandbox:
         self.egress.close()
         self._init.close()
 
-        for queue in self._watches.values():
-            if not queue.full():
-                queue.put_nowait(None)
+        self._watches.close()
 
         self._on_end(self)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fumehood.backends.requests import ExecuteRequest
@@ -61,6 +61,10 @@ class Meter:
         self._asked_at_start = None
         return Reading(self._clock.stood_still_seconds, self._guest.cpu_time())
 
+    def begin_alone(self) -> Reading:
+        """Begins a measure of one process among several that run at once."""
+        return Reading(self._clock.stood_still_seconds, None)
+
     async def cpu_seconds_since(self, reading: Reading) -> float:
         """CPU time of the sandbox since the reading."""
         now = self._guest.cpu_time()
@@ -80,21 +84,30 @@ class Meter:
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
         """Computes what was used since the reading."""
-        told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
-        user_seconds, system_seconds = told["user_cpu_seconds"], told["system_cpu_seconds"]
+        usage = self.end_alone(reading, running, request, reply)
         cpu = self._guest.cpu_time()
+        peak = self._guest.peak_memory_bytes()
 
         if cpu is not None and reading.cpu is not None:
-            user_seconds = max(0.0, cpu.user_seconds - reading.cpu.user_seconds)
-            system_seconds = max(0.0, cpu.system_seconds - reading.cpu.system_seconds)
+            usage = replace(
+                usage,
+                user_cpu_seconds=max(0.0, cpu.user_seconds - reading.cpu.user_seconds),
+                system_cpu_seconds=max(0.0, cpu.system_seconds - reading.cpu.system_seconds),
+            )
 
-        peak = self._guest.peak_memory_bytes()
+        return usage if peak is None else replace(usage, peak_memory_bytes=peak)
+
+    def end_alone(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what one process says that it has used."""
+        told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
         paused_seconds = self._clock.stood_still_seconds - reading.stood_still_seconds
         return Usage(
             wall_seconds=max(0.0, time.monotonic() - running.started - paused_seconds),
-            user_cpu_seconds=user_seconds,
-            system_cpu_seconds=system_seconds,
-            peak_memory_bytes=told["peak_memory_bytes"] if peak is None else peak,
+            user_cpu_seconds=told["user_cpu_seconds"],
+            system_cpu_seconds=told["system_cpu_seconds"],
+            peak_memory_bytes=told["peak_memory_bytes"],
             bytes_in=len(request.code.encode("utf-8", "surrogatepass")),
             bytes_out=running.bytes_out,
         )

@@ -31,6 +31,7 @@ from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import SandboxNotFoundError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
+from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.models import (
     Capacity,
     CheckpointInfo,
@@ -245,6 +246,11 @@ class TenantBackend(Backend):
         """Make, list, go back to or drop checkpoints; see the port."""
         await self._check(sandbox_id)
         return await self._inner.checkpoint_call(sandbox_id, call)
+
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program for many inputs; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.judge(sandbox_id, request)
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
         """Ask a context about code; see the port."""

@@ -1,18 +1,22 @@
-"""What the routes of checkpoints take and give.
+"""What the routes of checkpoints, and of judging, take and give.
 
 Runs in the server process. It bounds and describes; what a body asks for becomes a request of the port.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, Field
 
 from fumehood.backends.checkpoint_requests import TakeCheckpoint
+from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.models import CheckpointInfo
 from fumehood.server.schemas.describe import model_of
-from fumehood.server.schemas.fields import Body, Name
+from fumehood.server.schemas.fields import Body, Code, ExecutionSeconds, Name
 
 CheckpointAnswer = model_of(CheckpointInfo)
+CaseRunAnswer = model_of(CaseRun)
 
 
 class NewCheckpoint(Body):
@@ -31,3 +35,38 @@ class CheckpointList(BaseModel):
     """The checkpoints of a sandbox, the oldest first."""
 
     items: list[CheckpointAnswer]  # type: ignore[valid-type]
+
+
+class NewJudgement(Body):
+    """A program, and what each run of it reads."""
+
+    code: Code = Field(description="The program, in Python; it runs as `__main__`.")
+    stdins: list[Annotated[str, Field(max_length=4 << 20)]] = Field(
+        max_length=10_000, description="The standard input of each run."
+    )
+    timeout_seconds: ExecutionSeconds = Field(10, description="Time of each run.")
+    memory_bytes: int | None = Field(
+        None,
+        ge=1 << 20,
+        le=1 << 50,
+        description="What each run may take beyond the interpreter and the imports.",
+    )
+    concurrency: int | None = Field(
+        None, ge=1, le=64, description="How many run at once; null: as many as processors."
+    )
+
+    def request(self) -> JudgeRequest:
+        """Returns the request of the port."""
+        return JudgeRequest(
+            code=self.code,
+            stdins=tuple(self.stdins),
+            wall_seconds=self.timeout_seconds,
+            memory_bytes=self.memory_bytes,
+            concurrency=self.concurrency,
+        )
+
+
+class CaseRunList(BaseModel):
+    """What each run did, in the order of the inputs."""
+
+    items: list[CaseRunAnswer]  # type: ignore[valid-type]

@@ -1,0 +1,89 @@
+"""Judging: one program, many inputs, each in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood import InvalidArgumentError
+
+SUM = "import numpy as np\nn = int(input())\nprint(int(np.arange(n + 1).sum()))"
+
+
+def test_cases_are_judged_in_their_order(sandbox):
+    """Lines are compared without the space at their ends."""
+    cases = [(f"{n}\n", f"{n * (n + 1) // 2}  \n\n") for n in range(20)]
+    cases[7] = ("7\n", "29")
+    results = sandbox.judge(SUM, cases)
+    assert [result.verdict for result in results] == [
+        "wrong_answer" if n == 7 else "accepted" for n in range(20)
+    ]
+    assert results[7].run.stdout == "28\n"
+    assert results[3].run.usage.wall_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict", "says"),
+    [
+        ("1 / 0", "runtime_error", "ZeroDivisionError: division by zero"),
+        ("def f(:", "runtime_error", "SyntaxError"),
+        ("import nothing_of_this_name", "runtime_error", "ModuleNotFoundError"),
+        ("import sys; sys.exit(3)", "runtime_error", "3"),
+        ("import os; os._exit(1)", "runtime_error", "ContextDied"),
+        ("while True: pass", "time_limit", "ran longer than 0.5 s"),
+        ("b = bytearray(1 << 30)", "memory_limit", "MemoryError"),
+        ("import sys; print('ok'); sys.exit(0)", "accepted", ""),
+        (
+            "print('ok')\nimport threading; threading.Thread(target=input, daemon=True).start()",
+            "accepted",
+            "",
+        ),
+        ("raise SystemExit", "wrong_answer", ""),
+    ],
+)
+def test_each_way_to_end_has_its_verdict(sandbox, program, verdict, says):
+    """A program that fails in one case fails in all that are like it, and harms nobody."""
+    results = sandbox.judge(program, [("", "ok")] * 2, timeout=0.5, memory_bytes=100 << 20)
+    assert [result.verdict for result in results] == [verdict] * 2
+    assert says in results[0].run.error
+    assert sandbox.run_code("1 + 1").text == "2"
+
+
+def test_a_traceback_has_the_programs_frames_only(sandbox):
+    """As the interpreter prints it."""
+    (result,) = sandbox.judge("def f():\n    raise ValueError('no')\nf()", [("", "")])
+    assert "program.py" in result.run.stderr
+    assert "_judge" not in result.run.stderr
+    assert result.run.stderr.endswith("ValueError: no\n")
+
+
+def test_cases_know_nothing_of_each_other_or_of_the_sandbox(sandbox):
+    """Neither variables nor modules nor, afterwards, files."""
+    sandbox.run_code("secret = 1; _ = open('kept', 'w').write('kept')")
+    program = (
+        "import json, os\nprint(hasattr(json, 'mark'), 'secret' in globals())\n"
+        "json.mark = 1; open('new', 'w').write('x'); open('kept', 'w').write('changed')"
+    )
+    results = sandbox.judge(program, [("", "False False")] * 3, concurrency=1)
+    assert {result.verdict for result in results} == {"accepted"}
+    assert (
+        sandbox.run_code("import os; (open('kept').read(), os.path.exists('new'))").text == "('kept', False)"
+    )
+    assert sandbox.run_code("secret").text == "1"
+
+
+def test_what_a_case_starts_ends_with_it(sandbox):
+    """Its children do not outlive it."""
+    program = "import subprocess; subprocess.Popen(['sleep', '1000']); print('ok')"
+    assert {result.verdict for result in sandbox.judge(program, [("", "ok")] * 3)} == {"accepted"}
+    found = sandbox.commands.run(
+        "ls /proc | grep -c '^[0-9]'; grep -l sleep /proc/[0-9]*/comm || true"
+    ).stdout
+    assert "comm" not in found
+
+
+def test_nothing_to_judge_is_nothing(sandbox):
+    """And what makes no sense is refused."""
+    assert sandbox.judge("print(1)", []) == []
+
+    with pytest.raises(InvalidArgumentError):
+        sandbox.judge("print(1)", [("", "")], timeout=-1)
