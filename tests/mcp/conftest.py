@@ -44,13 +44,17 @@ async def over_http(url: str, token: str, mode: str = "auto") -> AsyncGenerator[
 
 
 @pytest.fixture(params=["stdio", "http"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    """Connects the client to a server, by each transport."""
+def connect(request: pytest.FixtureRequest, server: Any) -> Connect:
+    """Connects the client by each transport; the sandboxes live at the same server, which has some ready."""
     if request.param == "stdio":
-        return over_stdio
+        return lambda mode="auto": over_stdio(mode, **at(server))
 
-    server = request.getfixturevalue("server")
     return lambda mode="auto": over_http(server.url, server.token, mode)
+
+
+def at(server: Any) -> dict[str, str]:
+    """What lets `fumehood mcp` make its sandboxes at a server: an engine of its own takes two seconds to start."""
+    return {"FUMEHOOD_URL": server.url, "FUMEHOOD_API_KEY": server.token}
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:

@@ -1,6 +1,6 @@
 // What a host written in JavaScript does, with the official SDK of either generation and over either transport; each line of
 // `told` is looked at by test_javascript.py.
-const { GENERATION, TRANSPORT, PYTHON, URL_OF_SERVER, TOKEN } = process.env
+const { GENERATION, TRANSPORT, PYTHON, URL_OF_SERVER, TOKEN, FUMEHOOD_URL, FUMEHOOD_API_KEY } = process.env
 
 const sdk =
   GENERATION === '1'
@@ -13,7 +13,7 @@ const sdk =
 
 const transport =
   TRANSPORT === 'stdio'
-    ? new sdk.StdioClientTransport({ command: PYTHON, args: ['-m', 'fumehood', 'mcp'], env: { FUMEHOOD_POOL_SIZE: '0' } })
+    ? new sdk.StdioClientTransport({ command: PYTHON, args: ['-m', 'fumehood', 'mcp'], env: { FUMEHOOD_URL, FUMEHOOD_API_KEY } })
     : new sdk.StreamableHTTPClientTransport(new URL(URL_OF_SERVER), {
         requestInit: { headers: { Authorization: `Bearer ${TOKEN}` } },
       })

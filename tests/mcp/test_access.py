@@ -123,6 +123,17 @@ def test_quotas_hold(server: Any, key: Callable[..., str]) -> None:
     play(scene)
 
 
+def test_a_key_gives_no_more_network_than_it_may(server: Any, key: Callable[..., str]) -> None:
+    async def scene() -> None:
+        async with over_http(server.url, key(policy={"max_network": "none"})) as client:
+            for word in ("packages", "internet"):
+                refused = await client.call_tool("create_sandbox", {"network": word})
+                assert refused.is_error
+                assert "max_network" in text_of(refused)
+
+    play(scene)
+
+
 def test_the_ingress_is_in_front_of_it(web: httpx2.Client, server: Any) -> None:
     """Foreign hosts, browsers of other origins, bodies that are too large or hold too much."""
     web.headers.update(server.headers)

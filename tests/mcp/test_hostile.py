@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from .conftest import Connect, new_sandbox, play, run, text_of
+from .conftest import Connect, at, new_sandbox, play, run, text_of
 from .raw import RawServer
 
 
 @pytest.fixture
-def raw() -> Iterator[RawServer]:
-    server = RawServer()
-    yield server
-    server.close()
+def raw(server: Any) -> Iterator[RawServer]:
+    started = RawServer(**at(server))
+    yield started
+    started.close()
 
 
 def test_arguments_are_bounded(connect: Connect) -> None:

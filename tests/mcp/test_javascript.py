@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import at
+
 SCENE = Path(__file__).parent / "scene.mjs"
 MODULES = Path(__file__).parents[1] / "node" / "node_modules"
 SECONDS = 60
@@ -37,6 +39,7 @@ def test_a_host_in_javascript(generation: str, transport: str, server: Any, tmp_
         "PYTHON": sys.executable,
         "URL_OF_SERVER": f"{server.url}/mcp",
         "TOKEN": server.token,
+        **at(server),
     }
     done = subprocess.run(
         [node, str(tmp_path / SCENE.name)],

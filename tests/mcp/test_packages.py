@@ -91,18 +91,6 @@ def test_without_a_network_it_says_how_to_get_one(connect: Connect) -> None:
     play(scene)
 
 
-def test_a_server_gives_no_network_unless_told_to(server: object) -> None:
-    async def scene() -> None:
-        from .conftest import over_http
-
-        async with over_http(server.url, server.token) as client:  # type: ignore[attr-defined]
-            refused = await client.call_tool("create_sandbox", {"network": "packages"})
-            assert refused.is_error
-            assert "max_network" in text_of(refused)
-
-    play(scene)
-
-
 def test_what_was_done_becomes_a_notebook(connect: Connect) -> None:
     async def scene() -> None:
         async with connect() as client:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from mcp import Client
 
-from .conftest import MODES, Connect, new_sandbox, play, run, text_of
+from .conftest import MODES, Connect, new_sandbox, over_http, over_stdio, play, run, text_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 TOOLS = {
@@ -27,11 +28,15 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_state_stays_from_call_to_call(connect: Connect, mode: str) -> None:
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_state_stays_from_call_to_call(transport: str, mode: str, server: Any) -> None:
     """One conversation: code, state, an error, a figure, a file; then the sandbox is ended."""
 
     async def scene() -> None:
-        async with connect(mode) as client:
+        # Over stdio with an engine of its own, as hosts start it.
+        reached = over_stdio(mode) if transport == "stdio" else over_http(server.url, server.token, mode)
+
+        async with reached as client:
             assert client.session.protocol_version == MODES[mode]
             first = await run(client, "numbers = [1, 2, 3]\nprint('made')\nsum(numbers)")
             data = first.structured_content
@@ -220,8 +225,6 @@ def test_hosts_are_told_what_tools_do() -> None:
     """Names, annotations, schemas; each argument has a description, and each tool says what it gives."""
 
     async def scene() -> None:
-        from .conftest import over_stdio
-
         async with over_stdio() as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) >= TOOLS
