@@ -183,6 +183,7 @@ def test_a_failure_after_code_has_run_keeps_what_was_done(dialect):
                     await agent.ask("Seven?")
 
                 assert len(agent.last_answer.cells) == 1
+                assert agent.last_answer.stopped == "failed"
                 assert (await agent.ask("Go on.")).text == "Seven."
 
     asyncio.run(scene())
@@ -255,8 +256,9 @@ def test_a_turn_that_is_stopped_in_a_cell(way):
     """The cell is interrupted, its variables stay, and each call has an output that says what happened."""
 
     def look(request: Request) -> None:
-        assert len(request.outputs) == 2
-        assert all("interrupted" in output for output in request.outputs)
+        stopped, never_begun = request.outputs
+        assert "interrupted this code while it ran" in stopped
+        assert "Nothing was run" in never_begun
 
     async def scene() -> None:
         script = (
@@ -306,7 +308,7 @@ def test_a_sandbox_that_cannot_be_had_leaves_the_talk_usable():
     """An error that is not the model's goes to the caller; the call that was not run has an output."""
 
     def look(request: Request) -> None:
-        assert "Nothing was run" in request.outputs[0]
+        assert "what it has done is not known" in request.outputs[0]
 
     class Broken:
         """A tool whose machine is gone."""
@@ -372,6 +374,41 @@ def test_closing_ends_what_is_under_way():
             await agent.close()
             await task
             assert seen[-1].answer.stopped == "cancelled"
+
+    asyncio.run(scene())
+
+
+def test_a_turn_that_is_cancelled_before_it_began():
+    """At the very first moment, and with nobody asked."""
+
+    async def scene() -> None:
+        with ScriptedServer("openai") as server:
+            async with AsyncAgent(**server.arguments, system_prompt=PROMPT) as agent:
+                asking = asyncio.create_task(agent.ask("Well?"))
+
+                while not agent.cancel():
+                    await asyncio.sleep(0)
+
+                assert (await asking).stopped == "cancelled"
+                assert agent.history == ()
+
+    asyncio.run(scene())
+
+
+def test_closing_does_not_wait_for_a_stream_that_nobody_reads():
+    """It is held, and no longer read: the turn ends, and the stream says so when it is read again."""
+
+    async def scene() -> None:
+        with ScriptedServer("openai", Reply(calls=[Call(ENDLESS)])) as server:
+            agent = AsyncAgent(**server.arguments, system_prompt=PROMPT)
+            events = agent.stream("Run.")
+
+            while not isinstance(await anext(events), OutputWritten):
+                pass
+
+            await agent.close()
+            *_, last = [event async for event in events]
+            assert last.answer.stopped == "cancelled"
 
     asyncio.run(scene())
 

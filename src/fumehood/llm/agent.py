@@ -111,14 +111,15 @@ class AsyncAgent:
 
     async def close(self) -> None:
         """End what is under way, and what was made here: the interpreter with its sandbox, connections."""
-        self.cancel()
+        # Not by waiting for the turn's stream: it may be in the hands of somebody who no longer reads it.
+        if self._task is not None:
+            await _end(self._task)
 
-        async with self._lock:
-            if self._owns_interpreter:
-                await self._setting.interpreter.close()
+        if self._owns_interpreter:
+            await self._setting.interpreter.close()
 
-            if self._owns_provider:
-                await self._setting.provider.close()
+        if self._owns_provider:
+            await self._setting.provider.close()
 
     def reset(self) -> None:
         """Forget the conversation; variables and files of the sandbox stay."""
@@ -140,7 +141,7 @@ class AsyncAgent:
 
     def cancel(self) -> bool:
         """Stop the turn that is under way; its stream ends with an answer that says so."""
-        return self._task is not None and self._task.cancel()
+        return self._task is not None and _cancel_once(self._task)
 
     async def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
         """Ask, and wait for the answer."""
@@ -177,31 +178,23 @@ class AsyncAgent:
 
                 return await turn.run(described)
 
-            self._task = task = asyncio.create_task(line.feeding(work()))
+            self._task = task = asyncio.create_task(work())
+            task.add_done_callback(line.end)
 
             try:
-                async for event in line.events():
-                    yield event
+                async with aclosing(line.events()) as events:
+                    async for event in events:
+                        yield event
 
-                await asyncio.wait({task})
                 stopped = "cancelled" if task.cancelled() else task.result()
                 yield TurnFinished(answer=self._finish(turn, meter, stopped))
             finally:
-                await self._end(task)
-
-                # The caller has left before the end, or the turn has failed.
-                if self._task is not None:
-                    self._finish(turn, meter, "cancelled")
-
-    async def _end(self, task: asyncio.Task[StopReason]) -> None:
-        """Let the turn clean up behind itself, also when the caller is in a hurry."""
-        task.cancel()
-
-        while not task.done():
-            await asyncio.wait({task})
-
-        # It is looked at, so that nobody warns that nobody has.
-        _ = task.cancelled() or task.exception()
+                try:
+                    await _end(task)
+                finally:
+                    # The caller has left before the end, or the turn has failed.
+                    if self._task is task:
+                        self._finish(turn, meter, "cancelled" if task.cancelled() else "failed")
 
     def _finish(self, turn: TurnLoop, meter: Meter, stopped: StopReason) -> Answer:
         self._task = None
@@ -272,9 +265,11 @@ class Agent:
         )
 
     @property
-    def interpreter(self) -> AsyncCodeInterpreter:
+    def interpreter(self) -> CodeInterpreter:
         """Where the code runs."""
-        return self._twin.interpreter
+        face = CodeInterpreter.__new__(CodeInterpreter)
+        face._twin = self._twin.interpreter
+        return face
 
     @property
     def model(self) -> str:
@@ -358,6 +353,29 @@ class Agent:
         stays in the conversation. The arguments are those of `ask`.
         """
         return Turn().iterate(self._twin.stream(prompt, files=files))
+
+
+def _cancel_once(task: asyncio.Task[StopReason]) -> bool:
+    """Cancel a turn; a second time would break off what it does to end in order."""
+    return bool(task.cancelling()) or task.cancel()
+
+
+async def _end(task: asyncio.Task[StopReason]) -> None:
+    """Let a turn come to its end, also when the caller is in a hurry: it interrupts its cell, which is soon done."""
+    _cancel_once(task)
+    hurry: asyncio.CancelledError | None = None
+
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            hurry = error
+
+    # It is looked at, so that nobody warns that nobody has.
+    _ = task.cancelled() or task.exception()
+
+    if hurry is not None:
+        raise hurry
 
 
 def _interpreter(

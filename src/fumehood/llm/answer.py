@@ -13,8 +13,8 @@ from fumehood.llm.result import ToolFile, ToolResult
 
 # answered: the model has said what it wanted. max_repairs: so many cells have failed in a row. max_steps: it was asked
 # as often as was allowed. cancelled: the caller stopped it. refused: the model would not, or was not let. length: its
-# message grew too long.
-StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refused", "length"]
+# message grew too long. failed: an error was raised.
+StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refused", "length", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Answer:
 
     Attributes:
         text: The last words of the model; the whole answer when `stopped` is answered.
-        stopped: answered, max_repairs, max_steps, cancelled, refused or length.
+        stopped: answered, max_repairs, max_steps, cancelled, refused, length or failed.
         cells: The code that was run, in order.
         files: Files that the code made or changed, as they were last.
         usage: Requests and tokens of this turn, and their cost.

@@ -7,12 +7,9 @@ the end always finds room, so a worker that was cancelled never waits for a list
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from typing import TypeVar
+from collections.abc import AsyncGenerator
 
 from fumehood.llm.events import AgentEvent
-
-_T = TypeVar("_T")
 
 # So many events may wait to be read.
 _AHEAD = 64
@@ -30,12 +27,9 @@ class EventLine:
         await self._room.acquire()
         self._queue.put_nowait(event)
 
-    async def feeding(self, work: Coroutine[object, object, _T]) -> _T:
-        """Do the work, and mark the end of the line whatever becomes of it."""
-        try:
-            return await work
-        finally:
-            self._queue.put_nowait(None)
+    def end(self, _: object = None) -> None:
+        """Mark the end of the line; fit to be called when a task is done, also one that never began."""
+        self._queue.put_nowait(None)
 
     async def events(self) -> AsyncGenerator[AgentEvent, None]:
         """Give the events until the mark."""

@@ -45,7 +45,9 @@ Tell = Callable[[AgentEvent], Awaitable[None]]
 _STOPS: dict[MessageEnd, StopReason] = {"end": "answered", "length": "length", "refused": "refused"}
 _INTERRUPTED = "[interrupted by the user]"
 _CUT_OFF = "[the message was cut off here: it had become too long]"
-_NOT_RUN = "Nothing was run: the user has interrupted this turn."
+_STOPPED = "The user has interrupted this code while it ran; what it had done until then holds."
+_BROKEN = "The tool has failed while this code ran; what it has done is not known."
+_NOT_RUN = "Nothing was run: the turn ended before."
 _ENOUGH = "Nothing was run: too many calls before this one have failed."
 
 
@@ -239,8 +241,11 @@ class TurnLoop:
                 self._failures = self._failures + 1 if cell.result.is_error else 0
                 self._cells.append(cell)
                 await self._tell(CellFinished(cell=cell))
-        except BaseException:
-            self._refuse(waiting, _NOT_RUN)
+        except asyncio.CancelledError:
+            self._give_up(waiting, _STOPPED)
+            raise
+        except Exception:
+            self._give_up(waiting, _BROKEN)
             raise
 
         self._refuse(waiting, _ENOUGH)
@@ -248,6 +253,11 @@ class TurnLoop:
     def _note(self, call_id: str, result: ToolResult) -> None:
         output = CellOutput(call_id=call_id, text=result.text, images=result.images, is_error=result.is_error)
         self._history.append(output)
+
+    def _give_up(self, calls: list[CodeCall], why: str) -> None:
+        """Tell what became of the call that was under way, and of those behind it."""
+        self._refuse(calls[:1], why)
+        self._refuse(calls[1:], _NOT_RUN)
 
     def _refuse(self, calls: list[CodeCall], why: str) -> None:
         for call in calls:

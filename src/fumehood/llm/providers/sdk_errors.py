@@ -73,11 +73,12 @@ class Speaker:
         if status in (401, 403) or "authentication_error" in words or "invalid_api_key" in words:
             return ModelAuthenticationError(provider=self.provider, model=self.model, reason=reason)
 
-        if any(phrase in words for phrase in _TOO_LONG):
-            return ModelContextLengthError(provider=self.provider, model=self.model, reason=reason)
-
+        # Before the next: limits of rates speak of tokens as well.
         if status == 429 or "rate_limit" in words:
             return ModelRateLimitError(provider=self.provider, model=self.model, reason=reason)
+
+        if any(phrase in words for phrase in _TOO_LONG):
+            return ModelContextLengthError(provider=self.provider, model=self.model, reason=reason)
 
         if (
             (status or 0) >= 500

@@ -35,6 +35,7 @@ _STOPPED = {
     "cancelled": "interrupted",
     "refused": "the model refused",
     "length": "stopped: the message grew too long",
+    "failed": "stopped by an error",
 }
 
 

@@ -109,6 +109,9 @@ class ChatSession:
 
         try:
             return command(rest.strip())
+        except KeyboardInterrupt:
+            self._screen.say("interrupted", "yellow")
+            return True
         except (FumehoodError, OSError) as error:
             self._screen.say(str(error), "red")
             return True
