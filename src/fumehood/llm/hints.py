@@ -50,7 +50,7 @@ class Surroundings:
 
     Attributes:
         network: What can be reached.
-        files: Paths of files that are there, for code that missed one.
+        files: Paths of files that are there, for code that missed one; each fit to be shown.
         memory: Its memory, as people write it.
     """
 

@@ -29,6 +29,7 @@ from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.shaping import Shape, is_undone, list_files, tell
 from fumehood.llm.tenure import Tenure
 from fumehood.llm.wording import in_bytes
+from fumehood.text import visible_line
 
 _MAX_FILES = 20
 _MAX_HINTED_FILES = 10
@@ -232,7 +233,7 @@ class Workbench:
 
         return Surroundings(
             network=info.network,
-            files=self._changes.paths[:_MAX_HINTED_FILES],
+            files=tuple(visible_line(path) for path in self._changes.paths[:_MAX_HINTED_FILES]),
             memory=in_bytes(info.limits.memory_bytes),
         )
 
