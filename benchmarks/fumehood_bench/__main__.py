@@ -28,6 +28,7 @@ GROUPS = {
     "density": 0,
     "streaming": 0,
     "tools": 0,
+    "time-travel": 0,
     "flood": 0,
     "server": 2,
     "server-flood": 4,
