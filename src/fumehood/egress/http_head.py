@@ -19,6 +19,8 @@ _TOKEN = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])" % _TOKEN)
 _HEADER_LINE = re.compile(rb"(%s):[ \t]*([\x20-\x7e\x80-\xff\t]*)" % _TOKEN)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+# They would show the guest a secret that was added.
+_ECHOING = (b"TRACE", b"TRACK")
 _METHOD = re.compile(r"[A-Za-z]{1,20}")
 # Between us and one neighbour only (RFC 9110, section 7.6.1), and what would change the protocol under our hands.
 _HOP_BY_HOP = {
@@ -74,6 +76,9 @@ def read_request_head(data: bytes) -> RequestHead:
 
     if first is None or not _METHOD.fullmatch(first[1].decode("ascii")):
         raise HeadError("the request line is malformed")
+
+    if first[1].upper() in _ECHOING:
+        raise HeadError("a method that has a server repeat the request")
 
     if len(lines) > _MAX_HEADERS:
         raise HeadError(f"more than {_MAX_HEADERS} headers")

@@ -22,8 +22,8 @@ from fumehood_wire.frames import ProtocolError
 # Init has the same bound; of those that it has given up the host hears a little later.
 _MAX_PASSAGES = 64
 _MAX_OUTSTANDING = 256
-_PER_SECOND = 50.0
-_AT_ONCE = 100
+_PER_SECOND = 100.0
+_AT_ONCE = 200
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 

@@ -239,6 +239,8 @@ def ambiguous(server: Any) -> dict[str, bytes]:
         "a fragment": b"GET http://%s/#@evil.com HTTP/1.1\r\n\r\n" % host,
         "a user": b"GET http://a:b@%s/ HTTP/1.1\r\n\r\n" % host,
         "a backslash": b"GET http://%s\\@evil.com/ HTTP/1.1\r\n\r\n" % host,
+        "an echo": b"TRACE http://%s/ HTTP/1.1\r\n\r\n" % host,
+        "an echo in small letters": b"track http://%s/ HTTP/1.1\r\n\r\n" % host,
         "https in this form": b"GET https://%s/ HTTP/1.1\r\n\r\n" % host,
         "a file": b"GET file:///etc/passwd HTTP/1.1\r\n\r\n",
         "ftp": b"GET ftp://%s/ HTTP/1.1\r\n\r\n" % host,
