@@ -11,7 +11,7 @@ import asyncio
 import errno
 import posixpath
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pydantic_ai.workspaces import (
@@ -30,6 +30,7 @@ from fumehood import (
     CommandStartError,
     CommandTimeoutError,
     FileInfo,
+    InvalidArgumentError,
     PathExistsError,
     ProtocolViolationError,
     SandboxClosedError,
@@ -49,7 +50,8 @@ class FumehoodWorkspace:
     Args:
         sandbox: A living sandbox, to be used as it is. Without one the first use makes one, which `kill` ends.
         ref: The `ref` of an earlier workspace, to go on in its sandbox.
-        options: What `fumehood.AsyncSandbox` takes, such as *template*, *limits*, *timeout* and *url*.
+        options: What `fumehood.AsyncSandbox` takes, such as *template*, *limits*, *timeout* and *url*; with a ref,
+            where it lives: *url* and *api_key*.
     """
 
     def __init__(
@@ -58,8 +60,13 @@ class FumehoodWorkspace:
         if ref is not None and ref.provider != PROVIDER:
             raise ValueError(f"a workspace of {ref.provider!r} is none of {PROVIDER!r}")
 
+        if sandbox is not None and options:
+            raise InvalidArgumentError(
+                field="options", value=options, allowed="nothing when a sandbox is given"
+            )
+
         self._ref = WorkspaceRef(provider=PROVIDER, id=sandbox.id) if sandbox is not None else ref
-        self._is_borrowed = sandbox is not None or ref is not None
+        self._is_lent = sandbox is not None
         self._options = options
         self._sandbox = sandbox
         self._opening: asyncio.Task[AsyncSandbox] | None = None
@@ -71,12 +78,15 @@ class FumehoodWorkspace:
         return self._ref
 
     async def kill(self) -> None:
-        """End the sandbox, if the workspace made it."""
-        if self._opening is not None:
+        """End the sandbox that was made here, or that the ref names; one that was lent is left alone."""
+        if self._opening is not None and _is_of_this_loop(self._opening):
             await asyncio.wait([self._opening])
 
-        if self._sandbox is not None and not self._is_borrowed:
-            await self._sandbox.kill()
+        if self._is_lent or self._ref is None:
+            return
+
+        with suppress(WorkspaceUnavailableError), _unavailable_when_gone():
+            await (await self._open()).kill()
 
     async def working_dir(self) -> str:
         """Return where commands start."""
@@ -198,7 +208,7 @@ class FumehoodWorkspace:
     async def _open(self) -> AsyncSandbox:
         if self._sandbox is None:
             # One task for all who come first; it goes on when they are cancelled, so that no sandbox is lost.
-            if self._opening is None or self._opening.done():
+            if self._opening is None or self._opening.done() or not _is_of_this_loop(self._opening):
                 self._opening = asyncio.create_task(self._start())
 
             return await asyncio.shield(self._opening)
@@ -214,6 +224,10 @@ class FumehoodWorkspace:
         self._sandbox = sandbox
         self._ref = WorkspaceRef(provider=PROVIDER, id=sandbox.id)
         return sandbox
+
+
+def _is_of_this_loop(task: asyncio.Task[Any]) -> bool:
+    return task.get_loop() is asyncio.get_running_loop()
 
 
 def _entry(found: FileInfo, path: str) -> FileEntry:

@@ -112,16 +112,23 @@ async def test_what_was_written_before_the_end_of_time_is_told():
 
 
 @pytest.mark.anyio
-async def test_a_sandbox_that_was_lent_stays():
-    """A workspace kills the sandbox that it made, and no other; nothing is made before the first use."""
+async def test_who_ends_a_sandbox():
+    """A workspace kills what it made or what its ref names, never what was lent; the first use makes one."""
     async with AsyncSandbox() as sandbox:
         lent = FumehoodWorkspace(sandbox)
         assert lent.ref == WorkspaceRef(provider="fumehood", id=sandbox.id)
-        await FumehoodWorkspace(ref=lent.ref).kill()
         await lent.kill()
         assert await sandbox.is_running()
 
+        with pytest.raises(ValueError, match="options"):
+            FumehoodWorkspace(sandbox, template="other")
+
+        await FumehoodWorkspace(ref=lent.ref).kill()
+        assert not await sandbox.is_running()
+        await FumehoodWorkspace(ref=lent.ref).kill()
+
     made = FumehoodWorkspace(limits=Limits(wall_seconds=5))
+    await made.kill()
     assert made.ref is None
     await made.working_dir()
     assert made.ref is not None
