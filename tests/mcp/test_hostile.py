@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 
 from .conftest import Connect, at, new_sandbox, play, run, text_of
@@ -170,3 +171,18 @@ def test_old_versions_shake_hands(raw: RawServer, version: str) -> None:
     assert raw.begin(version)["protocolVersion"] == version
     result = raw.call("run_code", code="6 * 7")
     assert result["content"][0]["text"].startswith("42")
+
+
+def test_a_model_that_forgets_its_sandboxes_is_told_to_end_some(raw: RawServer, server: Any) -> None:
+    """One host keeps a bounded number; what has ended makes room, whoever ended it."""
+    headers = {"Authorization": f"Bearer {server.token}"}
+    raw.begin()
+    made = [raw.call("create_sandbox")["structuredContent"]["sandbox_id"] for _ in range(32)]
+    refused = raw.call("run_code", code="1")
+    assert refused["isError"]
+    assert "32 of 32 sandboxes are in use" in refused["content"][0]["text"]
+    assert "kill_sandbox" in refused["content"][0]["text"]
+    httpx2.delete(f"{server.url}/v1/sandboxes/{made[0]}", headers=headers, timeout=60)
+    assert raw.call("run_code", code="1")["structuredContent"]["is_new_sandbox"]
+    assert raw.call("kill_sandbox", sandbox_id=made[1])["structuredContent"]["was_alive"]
+    assert raw.call("run_code", code="1")["structuredContent"]["is_new_sandbox"]

@@ -6,6 +6,8 @@ a client; for whom it works, each call tells (`caller.py`).
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -96,9 +98,6 @@ def _keeping(keeper: Caller | None) -> _Lifespan:
     return lifespan
 
 
-_ARGUMENTS: dict[str, frozenset[str]] = {}
-
-
 async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerResult:
     """Tell a model of an argument that does not exist: a misspelt `sandbox_id` would make a new sandbox."""
     params = ctx.params or {}
@@ -122,10 +121,7 @@ async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerR
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
+@functools.cache
 def _known_arguments() -> dict[str, frozenset[str]]:
-    if not _ARGUMENTS:
-        for tool in TOOLS:
-            names = tool.function.__code__.co_varnames[: tool.function.__code__.co_argcount]
-            _ARGUMENTS[tool.name] = frozenset(names) - {"context"}
-
-    return _ARGUMENTS
+    """The names of arguments by the name of the tool."""
+    return {tool.name: frozenset(inspect.signature(tool.function).parameters) - {"context"} for tool in TOOLS}
