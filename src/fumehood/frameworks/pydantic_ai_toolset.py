@@ -33,7 +33,9 @@ class FumehoodToolset(FunctionToolset[Any]):
         self._is_owner = interpreter is None
         self._options = options
         words = self.interpreter.openai_tools(api="functions")[0]
-        tool = Tool(self._run, name=str(words["name"]), description=str(words["description"]), takes_ctx=False)
+        tool = Tool(
+            self._run, name=str(words["name"]), description=str(words["description"]), takes_ctx=False
+        )
         super().__init__([tool], id=id, instructions=self.interpreter.system_prompt)
 
     async def for_run(self, ctx: RunContext[Any]) -> FumehoodToolset:
