@@ -221,7 +221,11 @@ class Workbench:
             return files, [f"[the files were not published: {why}]"]
 
         urls = {file.path: file.url for file in published}
-        skipped = [f"[not published: {file.name}, {file.skipped}]" for file in published if file.skipped]
+        skipped = [
+            f"[not published: {visible_line(file.name)}, {visible_line(file.skipped)}]"
+            for file in published
+            if file.skipped
+        ]
         return [replace(file, url=urls.get(file.path)) for file in files], skipped
 
     async def _surroundings(self, sandbox: AsyncSandbox) -> Surroundings:

@@ -214,6 +214,26 @@ def test_an_upload_without_a_file_is_refused(client: openai.OpenAI, container: A
         client.containers.files.create(container.id, file_id="file-1")
 
 
+def test_names_that_are_no_text_do_not_break_the_list(
+    server: Any, client: openai.OpenAI, container: Any
+) -> None:
+    """What code may call a file, the list can tell; and each can be removed or says why not."""
+    sandbox = Sandbox.connect(container.id.removeprefix("cntr_"), url=server.url, api_key=server.token)
+    sandbox.run_code(
+        "for name in (b'\\xff', b'a\\nb', b'\\xe2\\x80\\xae'): open(b'/mnt/data/' + name, 'w').close()"
+    )
+    files = {file.path: file.id for file in client.containers.files.list(container.id)}
+    broken = files.pop("/mnt/data/\\udcff")
+
+    assert len(files) == 2
+
+    for file_id in files.values():
+        assert client.containers.files.content.retrieve(file_id, container_id=container.id).read() == b""
+
+    with pytest.raises(openai.BadRequestError, match="encodable as UTF-8"):
+        client.containers.files.content.retrieve(broken, container_id=container.id)
+
+
 def test_links_are_no_files(server: Any, client: openai.OpenAI, container: Any) -> None:
     """A link that code has made leads nobody out of the folder."""
     from fumehood.compat.openai.words import file_id_of

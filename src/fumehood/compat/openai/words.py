@@ -106,7 +106,8 @@ def file_data(info: FileInfo, container_id: str, *, is_users: bool) -> dict[str,
         "created_at": 0 if info.modified_at is None else int(info.modified_at.timestamp()),
         "bytes": info.size_bytes,
         "container_id": container_id,
-        "path": info.path,
+        # A name may have bytes that are no text; its id has them all the same.
+        "path": info.path.encode("utf-8", "backslashreplace").decode(),
         "source": "user" if is_users else "assistant",
     }
 
@@ -126,8 +127,10 @@ def path_of(file_id: str) -> str:
     """
     written = file_id.removeprefix(_FILE_PREFIX)
 
+    padded = written + "=" * (-len(written) % 4)
+
     try:
-        path = base64.b64decode(written + "=" * (-len(written) % 4), altchars=b"-_", validate=True).decode()
+        path = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8", "surrogateescape")
     except (binascii.Error, UnicodeDecodeError, ValueError):
         path = ""
 
