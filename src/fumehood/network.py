@@ -148,8 +148,10 @@ def read_network(value: NetworkChoice | None) -> Network:
     if value == "internet":
         return Network(internet=True)
 
+    # Anything else may hold a secret.
+    shown = value if isinstance(value, str) else type(value).__name__
     raise InvalidArgumentError(
-        field="network", value=value, allowed="'none', 'internet', or a Network(allow=[...])"
+        field="network", value=shown, allowed="'none', 'internet', or a Network(allow=[...])"
     )
 
 

@@ -125,6 +125,14 @@ def test_w10_secrets_do_not_come_back(server):
         wrong = client.put(f"{box}/network", json={**network, "secrets": {place: {"Host": SECRET}}})
         assert wrong.status_code == 422
         assert SECRET not in wrong.text
+
+        for bad in ({place: SECRET}, [SECRET], {place: {"A": [SECRET]}}, {place: {"A": SECRET + "\n"}}, SECRET):
+            for answer in (
+                client.put(f"{box}/network", json={**network, "secrets": bad}),
+                client.post("/v1/sandboxes", json={"network": {**network, "secrets": bad}}),
+            ):
+                assert answer.status_code == 422
+                assert SECRET not in answer.text
         client.delete(box)
 
     assert not any(SECRET in line for line in server.said)
