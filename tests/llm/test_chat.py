@@ -159,34 +159,38 @@ def test_a_whole_talk(tmp_path):
     assert "\x1b]" not in talk.raw
 
 
-def test_ctrl_c_interrupts_the_model_and_not_the_chat(tmp_path, shared):
-    """What was written stays, the request ends, and the talk goes on."""
+def test_ctrl_c_interrupts_what_goes_on_and_not_the_chat(tmp_path, shared):
+    """A line at the prompt, a model that writes, a cell that runs; a second Ctrl-C does no harm."""
 
     def look(request: Request) -> None:
         assert "interrupted" in request.said[1][1]
+        assert request.outputs == []
 
-    with chat(tmp_path, Reply(text="It is a", hold=True), Reply(text="Yes.", check=look), **shared) as (
-        talk,
-        server,
-    ):
-        talk.child.sendline("What is it?")
-        talk.wait_for("It is a")
-        talk.child.sendintr()
-        assert "interrupted" in talk.wait_for(PROMPT)
-        assert server.left.wait(_PATIENCE_SECONDS)
-        assert "Yes." in talk.say("Well?")
-        talk.end()
-
-
-def test_ctrl_c_interrupts_a_cell_and_not_the_chat(tmp_path, shared):
-    """The variables of the cell stay; a second Ctrl-C does no harm."""
+    code = "first = 1\nsecond = 2\n" + "third = 3" * 3
     script = (
+        Reply(text="I write.", calls=[Call(code)], hold=True),
+        Reply(text="Yes.", check=look),
         Reply(calls=[Call(ENDLESS)]),
         Reply(calls=[Call("print(n + 1)")]),
         Reply(text="Six."),
     )
 
-    with chat(tmp_path, *script, dialect="openai", **shared) as (talk, _):
+    with chat(tmp_path, *script, dialect="openai", **shared) as (talk, server):
+        talk.child.send("half a li")
+        talk.wait_for("half a li")
+        talk.child.sendintr()
+        talk.wait_for(PROMPT)
+
+        talk.child.sendline("Write.")
+        # Code is seen line by line, in colours, while the model still writes it.
+        assert "first = 1" in talk.wait_for("second")
+        assert _COLOURS.search(talk.raw.partition("I write.")[2])
+        assert server.holding.wait(_PATIENCE_SECONDS)
+        talk.child.sendintr()
+        assert "interrupted" in talk.wait_for(PROMPT)
+        assert server.left.wait(_PATIENCE_SECONDS)
+        assert "Yes." in talk.say("Well?")
+
         talk.child.sendline("Run.")
         talk.wait_for("running")
         talk.child.sendintr()
@@ -196,52 +200,18 @@ def test_ctrl_c_interrupts_a_cell_and_not_the_chat(tmp_path, shared):
         talk.end()
 
 
-def test_ctrl_c_at_the_prompt_ends_nothing(tmp_path, shared):
-    """It only throws away the line."""
-    with chat(tmp_path, Reply(text="Still here."), **shared) as (talk, _):
-        talk.child.send("half a li")
-        talk.wait_for("half a li")
-        talk.child.sendintr()
-        talk.wait_for(PROMPT)
-        assert "Still here." in talk.say("Well?")
-        talk.end()
-
-
-def test_code_is_seen_while_it_is_written(tmp_path, shared):
-    """Its first line is there, in colours, before the model has finished it."""
-    code = "first = 1\nsecond = 2\n" + "third = 3" * 3
-
-    with chat(tmp_path, Reply(calls=[Call(code)], hold=True), dialect="openai-chat", **shared) as (
-        talk,
-        server,
-    ):
-        talk.child.sendline("Write.")
-        shown = talk.wait_for("second")
-        assert "first = 1" in shown
-        assert server.holding.wait(_PATIENCE_SECONDS)
-        talk.child.sendintr()
-        talk.wait_for(PROMPT)
-        talk.end()
-
-    assert _COLOURS.search(talk.raw)
-
-
-@pytest.mark.parametrize(
-    ("marks", "begins", "ends"),
-    [
-        ({"KITTY_WINDOW_ID": "1"}, "\x1b_Ga=T,f=100,q=2,m=1;iVBOR", "\x1b\\"),
-        ({"TERM_PROGRAM": "iTerm.app"}, "\x1b]1337;File=inline=1;size=", "\x07"),
-    ],
-    ids=["kitty", "iTerm2"],
-)
-def test_images_are_shown_where_the_terminal_can(tmp_path, shared, marks, begins, ends):
+def test_images_are_shown_where_the_terminal_can(tmp_path, shared):
     """Inside the terminal, and saved as well."""
-    with chat(tmp_path, Reply(calls=[Call(FIGURE)]), Reply(text="Seen."), **shared, **marks) as (talk, _):
+    with chat(tmp_path, Reply(calls=[Call(FIGURE)]), Reply(text="Seen."), **shared, KITTY_WINDOW_ID="1") as (
+        talk,
+        _,
+    ):
         shown = talk.say("Draw.")
         talk.end()
 
+    begins = "\x1b_Ga=T,f=100,q=2,m=1;iVBOR"
     assert begins in talk.raw
-    assert ends in talk.raw.partition(begins)[2]
+    assert "\x1b\\" in talk.raw.partition(begins)[2]
     assert "image: " in shown
     assert (tmp_path / "figure-1.png").exists()
 
@@ -270,26 +240,19 @@ def test_no_escape_of_a_model_or_its_code_reaches_the_terminal(tmp_path, shared)
     assert "[bold red]x[/] :smile:" in shown
 
 
-def test_what_the_provider_refuses_is_said_and_the_chat_goes_on(tmp_path, shared):
-    """With the way out, and the same question can be asked again."""
-    with chat(
-        tmp_path, Reply(status=401, error="authentication_error", text="bad key"), Reply(text="Now.")
-    ) as (talk, _):
-        shown = talk.say("Hello?")
-        assert "refused the key" in shown
-        assert "ANTHROPIC_API_KEY" in shown
-        assert "Now." in talk.say("Hello?")
-        talk.end()
-
-
-def test_reset_and_save(tmp_path, shared):
-    """`/reset` forgets talk, `/save` writes it where it is told to."""
+def test_refusals_are_said_and_talk_is_forgotten_and_saved(tmp_path, shared):
+    """A refusal comes with the way out, and the same question can be asked again; `/reset` and `/save` do as told."""
 
     def look(request: Request) -> None:
         assert [role for role, _ in request.said] == ["user"]
 
-    with chat(tmp_path, Reply(text="One."), Reply(text="Two.", check=look), **shared) as (talk, _):
-        talk.say("First?")
+    refused = Reply(status=401, error="authentication_error", text="bad key")
+
+    with chat(tmp_path, refused, Reply(text="One."), Reply(text="Two.", check=look), **shared) as (talk, _):
+        shown = talk.say("First?")
+        assert "refused the key" in shown
+        assert "ANTHROPIC_API_KEY" in shown
+        assert "One." in talk.say("First?")
         assert "forgotten" in talk.say("/reset")
         talk.say("Second?")
         assert "saved" in talk.say(f"/save {tmp_path}/second.ipynb")
