@@ -59,10 +59,11 @@ def _tested(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (folder / "section.py").write_text(code, encoding="utf-8")
         arguments.append(str(FOLDER / "test_section.py"))
 
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
     return subprocess.run(
         [str(_python_for(f"-r {name}/")), "-m", "pytest", *arguments],
         cwd=folder,
-        env=os.environ | {"FUMEHOOD_TEST_SECTION": str(folder / "section.py")},
+        env=environment | {"FUMEHOOD_TEST_SECTION": str(folder / "section.py")},
         capture_output=True,
         text=True,
         timeout=110,
