@@ -310,6 +310,7 @@ def test_calls_are_carried_out_in_order(interpreter: CodeInterpreter) -> None:
         ("run_python", "{}", "the argument `code` must be a text"),
         ("run_python", '{"code": ["1"]}', "the argument `code` must be a text"),
         ("run_python", '{"code": "  "}', "the argument `code` must be a text"),
+        ("run_python", '{"code": "\\udcff"}', "encodable as UTF-8"),
         ("python", CODE, "there is no tool `python`.\nHint: call `run_python`"),
         ("x\n\x1b[31m", CODE, "there is no tool `x\\n\\x1b[31m`"),
         ("", CODE, "there is no tool ``"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood import FumehoodError, SandboxNotStartedError, WrongProcessError
+from fumehood import FumehoodError, InvalidArgumentError, SandboxNotStartedError, WrongProcessError
 from fumehood.llm.formats.anthropic import BASH, TEXT_EDITOR
 from fumehood.llm.formats.calls import ModelCall, quoted
 from fumehood.llm.formats.tool_words import CODE
@@ -35,6 +35,8 @@ async def answer_call(
         return await _carry_out(bench, call, tool_name, options)
     except _MISTAKES:
         raise
+    except InvalidArgumentError as error:
+        return _refused(error.message, error.hint)
     except FumehoodError as error:
         unsure = " It is not known how much of this call was carried out." if error.outcome_unknown else ""
         return ToolResult(

@@ -79,7 +79,7 @@ def code_execution_result(result: ToolResult, tool_use_id: str, *, name: str = "
 
     content = _content(name, _stdout(execution), _stderr(execution), _return_code(execution))
     content["content"] = [
-        {"type": f"{name}_output", "file_id": file.url or file.path} for file in result.files
+        {"type": f"{name}_output", "file_id": file.url or _shown(file.path)} for file in result.files
     ]
     return _block(name, tool_use_id, content)
 
@@ -139,6 +139,11 @@ async def _with_hook(bench: Workbench, content: Item, names: Sequence[str]) -> I
     """Texts of a guest pass the caller's `wrap_output` here too."""
     texts = {name: text for name in names if (text := text_of(content, name))}
     return {**content, **{name: await bench.wrap(text) for name, text in texts.items()}}
+
+
+def _shown(path: str) -> str:
+    """A path as text; a guest's may have bytes that are none, which no provider's API takes."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _block(name: str, tool_use_id: str, content: Item) -> Item:
