@@ -109,16 +109,31 @@ def shared_portal() -> Portal:
 
 
 async def awaited_apart(make: Callable[[], Any]) -> Any:
-    """Await what `make()` gives on the loop for callers that have none; cancelling this cancels that."""
+    """Await what `make()` gives on the loop for callers that have none; cancelling this cancels that, and waits."""
     global _apart
 
     with _lock:
         if _apart is None:
             _apart = Portal("fumehood-callbacks")
 
-        loop = _apart.loop
+        there = _apart.loop
 
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(make), loop))
+    here = asyncio.get_running_loop()
+    ended: asyncio.Future[asyncio.Task[Any]] = here.create_future()
+    tasks: list[asyncio.Task[Any]] = []
+
+    def begin() -> None:
+        task = there.create_task(_awaited(make))
+        task.add_done_callback(lambda done: here.call_soon_threadsafe(_settle, ended, done))
+        tasks.append(task)
+
+    there.call_soon_threadsafe(begin)
+    try:
+        return (await asyncio.shield(ended)).result()
+    except asyncio.CancelledError:
+        there.call_soon_threadsafe(lambda: tasks[0].cancel())
+        await asyncio.wait([ended])
+        raise
 
 
 def _close_at_exit() -> None:

@@ -136,8 +136,6 @@ class Replies:
                 loop.add_reader(self._channel.fileno(), self._look)
 
         try:
-            # What another thread has read before this loop began to watch is not seen again by watching.
-            self._look()
             await waiter.future
         finally:
             with self.held():
@@ -155,7 +153,10 @@ class Replies:
 
     def _leads(self, waiter: Waiter) -> bool:
         with self.held():
-            if waiter.is_done or self._leader not in (None, waiter):
+            leader = self._leader
+
+            # A handler of a signal may ask while its own thread waits as the leader: then it reads in its place.
+            if waiter.is_done or (leader is not None and leader.thread != waiter.thread):
                 return False
 
             self._leader = waiter
@@ -291,7 +292,10 @@ class Replies:
         if waiter.baton.locked():
             waiter.baton.release()
 
-        if waiter is self._leader and waiter.wake is not None and waiter.thread != threading.get_ident():
+        # It reads itself, and somebody else was quicker: another thread, or a handler that runs in the middle of it.
+        is_reader = waiter is self._leader and waiter.thread == threading.get_ident()
+
+        if waiter.wake is not None and not is_reader:
             try:
                 os.write(waiter.wake[1], b"\0")
             except OSError:

@@ -236,6 +236,36 @@ def test_an_interrupt_ends_the_wait_and_spares_the_next_call(host, context):
     assert outcome.text == "'in time'"
 
 
+def test_a_handler_of_a_signal_may_ask_in_the_middle_of_a_wait(host, context):
+    """Its call is answered first; then the one that it has interrupted."""
+
+    def on_message(header, payload):
+        if header["type"] != "tool_request":
+            return
+
+        asked.append((header["call"], json.loads(payload)["query"]))
+
+        if len(asked) == 2:
+            for call, query in reversed(asked):
+                context.answer_tool(call, query)
+
+    asked = []
+    # Until it is heard: CPython can miss a signal that comes just before a call that blocks.
+    code = (
+        "import signal\n"
+        "found = []\n"
+        "def ask(*_):\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "    found.append(search(query='inner'))\n"
+        "signal.signal(signal.SIGALRM, ask)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)\n"
+        "found.append(search(query='outer'))\n"
+        "found"
+    )
+    assert context.run(code, tools=[SEARCH], tool_calls=9, on_message=on_message).text == "['inner', 'outer']"
+    assert host.run("search(query=7)['query']").text == "7"
+
+
 def test_a_coroutine_may_give_up(host, context):
     """A timeout of the code's own ends its wait; the answer is nobody's."""
 
