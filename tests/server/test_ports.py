@@ -200,8 +200,8 @@ def test_nothing_listens(client: httpx2.Client, sandbox_id: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (502, "port_closed")
 
 
-@pytest.mark.parametrize("port", [0, 65536, 99999])
-def test_there_is_no_such_port(client: httpx2.Client, sandbox_id: str, port: int) -> None:
+@pytest.mark.parametrize("port", [0, 65536, 99999, "-1", "True", "1" * 5000, "٣٠٠٠"])
+def test_there_is_no_such_port(client: httpx2.Client, sandbox_id: str, port: Any) -> None:
     assert client.get(_inside(sandbox_id, "/", port=port)).status_code == 422
 
 
@@ -292,9 +292,10 @@ def test_a_websocket_is_refused_with_a_reason(server: Any, sandbox_id: str) -> N
             await status(
                 _inside(sandbox_id, "/", port=8001), {**server.headers, "Origin": "http://evil.test"}
             ),
+            await status(f"/v1/sandboxes/{sandbox_id}/tunnels/True", server.headers),
         ]
 
-    assert asyncio.run(ask()) == [401, 502, 502, 403]
+    assert asyncio.run(ask()) == [401, 502, 502, 403, 422]
 
 
 def test_a_host_name_of_its_own(start_server: Callable[..., Any]) -> None:

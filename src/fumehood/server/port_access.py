@@ -69,6 +69,14 @@ def address_of_host(host: str, domain: str) -> SandboxPort | None:
     return SandboxPort(found[2], port) if 0 < port <= MAX_PORT else None
 
 
+def read_port(text: str) -> int:
+    """Returns the port that a part of a path names; raises InvalidArgumentError like `check_port`."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PORT))):
+        raise InvalidArgumentError(field="port", value=text, allowed=f"a whole number from 1 to {MAX_PORT}")
+
+    return check_port(int(text))
+
+
 def check_port(port: int) -> int:
     """Returns the port; raises InvalidArgumentError when there can be none of that number."""
     if not 0 < port <= MAX_PORT:

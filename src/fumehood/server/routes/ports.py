@@ -27,7 +27,7 @@ from fumehood.server.port_access import (
     MAX_PORT,
     SandboxPort,
     address_of_host,
-    check_port,
+    read_port,
     read_signed_part,
     signed_part,
 )
@@ -97,7 +97,7 @@ def _target(connection: HTTPConnection, prefix: str, *, keep_credentials: bool) 
     path = raw.partition("?")[0].split("/", prefix.count("/") + 1)[-1]
     return PortTarget(
         sandbox_id=values["sandbox_id"],
-        port=check_port(int(values["port"])),
+        port=read_port(values["port"]),
         path=f"/{path}{_query(connection)}",
         prefix=prefix,
         keep_credentials=keep_credentials,
@@ -115,7 +115,7 @@ async def _by_token(connection: HTTPConnection) -> tuple[Backend, PortTarget]:
 async def _by_signature(connection: HTTPConnection) -> tuple[Backend, PortTarget]:
     values = connection.path_params
     services = services_of(connection)
-    address = SandboxPort(values["sandbox_id"], check_port(int(values["port"])))
+    address = SandboxPort(values["sandbox_id"], read_port(values["port"]))
     principal = await principal_behind(services, *read_signed_part(address, values["signed"]))
     principal.require("sandboxes")
     prefix = f"/p/{values['signed']}/{address.sandbox_id}/{address.port}"
@@ -210,7 +210,7 @@ async def _tunnel(websocket: WebSocket) -> None:
         principal.require("sandboxes")
         values = websocket.path_params
         backend = services_of(websocket).backend_for(principal)
-        stream = await backend.open_port(values["sandbox_id"], check_port(int(values["port"])))
+        stream = await backend.open_port(values["sandbox_id"], read_port(values["port"]))
     except FumehoodError as error:
         await refuse_websocket(websocket, error)
         return
