@@ -18,11 +18,11 @@ from fumehood.llm import (
     Agent,
     CellFinished,
     CellStarted,
+    FencedProvider,
     OpenAIChat,
     TextWritten,
     TurnFinished,
 )
-from fumehood.llm.fenced import FencedProvider
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / "tests" / "alone" / "model"

@@ -15,10 +15,15 @@ from types import ModuleType
 import pytest
 
 from fumehood import Sandbox
-from fumehood.llm import AnthropicMessages, OpenAIResponses, TextWritten
-from fumehood.llm.agent import Agent
-from fumehood.llm.fenced import FencedProvider
-from fumehood.llm.providers.base import CellOutput, ModelMessage
+from fumehood.llm import (
+    Agent,
+    AnthropicMessages,
+    CellOutput,
+    FencedProvider,
+    ModelMessage,
+    OpenAIResponses,
+    TextWritten,
+)
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "tests" / "alone" / "model"

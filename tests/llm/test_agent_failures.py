@@ -257,6 +257,7 @@ def test_a_turn_that_is_stopped_in_a_cell(way):
 
     def look(request: Request) -> None:
         stopped, never_begun = request.outputs
+        assert stopped.startswith("running\n")
         assert "interrupted this code while it ran" in stopped
         assert "Nothing was run" in never_begun
 
@@ -274,6 +275,7 @@ def test_a_turn_that_is_stopped_in_a_cell(way):
             ):
                 await _stop_in_the_cell(agent, way)
                 assert agent.last_answer.stopped == "cancelled"
+                assert [cell.code for cell in agent.last_answer.cells] == [ENDLESS]
                 answer = await agent.ask("And now?")
                 assert answer.cells[0].result.text.strip() == "6"
 

@@ -157,6 +157,13 @@ def test_a_provider_is_a_small_thing():
     assert answer.usage.cost == 3.0
 
 
+@pytest.mark.parametrize("option", [{"base_url": "http://x"}, {"api_key": "k"}, {"images": False}])
+def test_options_that_a_provider_has_itself_are_refused_beside_it(option):
+    """They would do nothing."""
+    with pytest.raises(InvalidArgumentError, match="model='own'"):
+        Agent(OwnModel(), **option)
+
+
 class SilentModel(OwnModel):
     """A model that breaks the protocol."""
 

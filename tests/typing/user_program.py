@@ -33,6 +33,7 @@ from fumehood import (
     arun_code,
     run_code,
 )
+from fumehood.llm import Agent, AgentEvent, Answer, Price, ask
 
 
 def answer(request: InputRequestEvent) -> str | None:
@@ -135,11 +136,27 @@ def use_commands(sandbox: Sandbox) -> None:
         assert_type(piece, bytes)
 
 
+def use_agent(sandbox: Sandbox) -> None:
+    with Agent("openai:a-model", sandbox=sandbox, prices={"a-model": Price(input=1, output=2)}) as agent:
+        answer = agent.ask("How much?", files=["data.csv"])
+        assert_type(answer, Answer)
+        assert_type(answer.usage.cost, float | None)
+        assert_type(answer.cells[0].result.execution, Execution | None)
+
+        for event in agent.stream("And now?"):
+            assert_type(event, AgentEvent)
+
+        assert_type(agent.to_notebook(), str)
+
+    assert_type(ask("How much?", model="anthropic:a-model"), Answer)
+
+
 def main() -> None:
     with Sandbox(limits=Limits(wall_seconds=5), metadata={"who": "me"}) as sandbox:
         use_code(sandbox)
         use_files(sandbox)
         use_commands(sandbox)
+        use_agent(sandbox)
         assert_type(sandbox.get_metrics(), Metrics)
         assert_type(Sandbox.list(), list[SandboxInfo])
         assert_type(Sandbox.connect(sandbox.id), Sandbox)

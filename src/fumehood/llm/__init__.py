@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TextWritten,
         TurnFinished,
     )
+    from fumehood.llm.fenced import FencedProvider
     from fumehood.llm.formats.calls import ModelCall
     from fumehood.llm.formats.code_execution import code_execution_result
     from fumehood.llm.formats.code_interpreter_call import code_interpreter_call, code_interpreter_events
@@ -41,7 +42,17 @@ if TYPE_CHECKING:
         ModelRequestError,
     )
     from fumehood.llm.providers.anthropic_messages import AnthropicMessages
-    from fumehood.llm.providers.base import Provider
+    from fumehood.llm.providers.base import (
+        CellOutput,
+        CodeCall,
+        CodeTool,
+        Message,
+        ModelMessage,
+        ModelRequest,
+        Provider,
+        UserMessage,
+        Written,
+    )
     from fumehood.llm.providers.openai_chat import OpenAIChat
     from fumehood.llm.providers.openai_responses import OpenAIResponses
     from fumehood.llm.result import ToolFile, ToolImage, ToolResult
@@ -56,18 +67,25 @@ __all__ = [
     "AsyncCodeInterpreter",
     "Cell",
     "CellFinished",
+    "CellOutput",
     "CellStarted",
+    "CodeCall",
     "CodeInterpreter",
+    "CodeTool",
     "CodeWritten",
+    "FencedProvider",
     "FileUploaded",
+    "Message",
     "ModelAnswerError",
     "ModelAuthenticationError",
     "ModelCall",
     "ModelConnectionError",
     "ModelContextLengthError",
     "ModelError",
+    "ModelMessage",
     "ModelOverloadedError",
     "ModelRateLimitError",
+    "ModelRequest",
     "ModelRequestError",
     "OpenAIChat",
     "OpenAIResponses",
@@ -82,6 +100,8 @@ __all__ = [
     "ToolImage",
     "ToolResult",
     "TurnFinished",
+    "UserMessage",
+    "Written",
     "aask",
     "ask",
     "code_execution_result",
@@ -101,13 +121,16 @@ _HOMES = {
         AgentEvent CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten
         TurnFinished
     """,
+    "fenced": "FencedProvider",
     "interpreter": "AsyncCodeInterpreter CodeInterpreter",
     "model_errors": """
         ModelAnswerError ModelAuthenticationError ModelConnectionError ModelContextLengthError ModelError
         ModelOverloadedError ModelRateLimitError ModelRequestError
     """,
     "providers.anthropic_messages": "AnthropicMessages",
-    "providers.base": "Provider",
+    "providers.base": """
+        CellOutput CodeCall CodeTool Message ModelMessage ModelRequest Provider UserMessage Written
+    """,
     "providers.openai_chat": "OpenAIChat",
     "providers.openai_responses": "OpenAIResponses",
     "result": "ToolFile ToolImage ToolResult",

@@ -39,6 +39,7 @@ from fumehood.llm.providers.base import (
 )
 from fumehood.llm.publishing import LinkRewriter, rewrite_links
 from fumehood.llm.result import ToolFile, ToolResult
+from fumehood.llm.wording import readable, shorten
 
 Tell = Callable[[AgentEvent], Awaitable[None]]
 
@@ -48,6 +49,8 @@ _CUT_OFF = "[the message was cut off here: it had become too long]"
 _STOPPED = "The user has interrupted this code while it ran; what it had done until then holds."
 _BROKEN = "The tool has failed while this code ran; what it has done is not known."
 _NOT_RUN = "Nothing was run: the turn ended before."
+# Of the output of code that was broken off.
+_PARTIAL_CHARS = 4_000
 _ENOUGH = "Nothing was run: too many calls before this one have failed."
 
 
@@ -119,6 +122,8 @@ class TurnLoop:
         # What the model said last; what it has written of the message that it is at.
         self._text = ""
         self._unfinished: list[str] = []
+        # What the code that runs has printed so far.
+        self._heard: list[str] = []
 
     @property
     def files(self) -> tuple[ToolFile, ...]:
@@ -235,52 +240,67 @@ class TurnLoop:
 
         try:
             while waiting and self._failures < self._setting.bounds.max_repairs:
-                cell = await self._run_call(waiting[0])
-                done = waiting.pop(0)
-                self._note(done.id, cell.result)
-                self._failures = self._failures + 1 if cell.result.is_error else 0
-                self._cells.append(cell)
-                await self._tell(CellFinished(cell=cell))
-        except asyncio.CancelledError:
-            self._give_up(waiting, _STOPPED)
-            raise
-        except Exception:
-            self._give_up(waiting, _BROKEN)
+                if not waiting[0].problem:
+                    await self._tell(CellStarted(call_id=waiting[0].id, code=waiting[0].code))
+
+                await self._answer_call(waiting.pop(0))
+        except BaseException:
+            self._refuse(waiting, _NOT_RUN)
             raise
 
         self._refuse(waiting, _ENOUGH)
 
-    def _note(self, call_id: str, result: ToolResult) -> None:
-        output = CellOutput(call_id=call_id, text=result.text, images=result.images, is_error=result.is_error)
-        self._history.append(output)
+    async def _answer_call(self, call: CodeCall) -> None:
+        self._heard = []
 
-    def _give_up(self, calls: list[CodeCall], why: str) -> None:
-        """Tell what became of the call that was under way, and of those behind it."""
-        self._refuse(calls[:1], why)
-        self._refuse(calls[1:], _NOT_RUN)
+        try:
+            result = await self._run_call(call)
+        except asyncio.CancelledError:
+            self._note(call, self._broken_off(_STOPPED))
+            raise
+        except Exception:
+            self._note(call, self._broken_off(_BROKEN))
+            raise
 
-    def _refuse(self, calls: list[CodeCall], why: str) -> None:
-        for call in calls:
-            self._history.append(CellOutput(call_id=call.id, text=why, is_error=True))
+        cell = self._note(call, result)
+        self._failures = self._failures + 1 if result.is_error else 0
+        await self._tell(CellFinished(cell=cell))
 
-    async def _run_call(self, call: CodeCall) -> Cell:
+    async def _run_call(self, call: CodeCall) -> ToolResult:
         if call.problem:
-            return Cell(call_id=call.id, code=call.code, result=ToolResult(text=call.problem, is_error=True))
+            return ToolResult(text=call.problem, is_error=True)
 
         async def hear_stdout(text: str) -> None:
+            self._heard.append(text)
             await self._tell(OutputWritten(call_id=call.id, stream="stdout", text=text))
 
         async def hear_stderr(text: str) -> None:
+            self._heard.append(text)
             await self._tell(OutputWritten(call_id=call.id, stream="stderr", text=text))
 
         async def hear_result(result: Result) -> None:
             await self._tell(ResultShown(call_id=call.id, result=result))
 
-        await self._tell(CellStarted(call_id=call.id, code=call.code))
-        result = await self._setting.interpreter.run(
+        return await self._setting.interpreter.run(
             call.code, on_stdout=hear_stdout, on_stderr=hear_stderr, on_result=hear_result
         )
-        return Cell(call_id=call.id, code=call.code, result=result)
+
+    def _broken_off(self, why: str) -> ToolResult:
+        """What the model reads of code that did not come to its end: what it had printed, and that."""
+        printed = shorten(readable("".join(self._heard)), _PARTIAL_CHARS).rstrip("\n")
+        return ToolResult(text=f"{printed}\n{why}" if printed else why, is_error=True)
+
+    def _note(self, call: CodeCall, result: ToolResult) -> Cell:
+        cell = Cell(call_id=call.id, code=call.code, result=result)
+        self._cells.append(cell)
+        self._history.append(
+            CellOutput(call_id=call.id, text=result.text, images=result.images, is_error=result.is_error)
+        )
+        return cell
+
+    def _refuse(self, calls: list[CodeCall], why: str) -> None:
+        for call in calls:
+            self._history.append(CellOutput(call_id=call.id, text=why, is_error=True))
 
 
 def _tool_of(interpreter: AsyncCodeInterpreter) -> CodeTool:

@@ -48,9 +48,11 @@ def choose_provider(
         model = _by_name(model, base_url, api_key, images)
     elif not hasattr(model, "generate"):
         raise InvalidArgumentError(field="model", value=model, allowed=_ALLOWED)
-    elif base_url is not None or api_key is not None:
+    elif base_url is not None or api_key is not None or not images:
         raise InvalidArgumentError(
-            field="base_url", value=base_url, allowed="nothing when a Provider is given: it has its own"
+            field="model",
+            value=model.name,
+            allowed="a name beside `base_url`, `api_key` and `images`: a Provider has its own",
         )
 
     return FencedProvider(model) if fenced else model
