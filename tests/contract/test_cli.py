@@ -255,3 +255,23 @@ def test_doctor_tells_every_layer(tmp_path):
     assert {"user namespace", "seccomp", "landlock", "cgroup"} <= {layer["name"] for layer in layers}
     assert all({"name", "state", "need", "why", "how_to_get_it"} <= layer.keys() for layer in layers)
     assert all(layer["why"] and layer["how_to_get_it"] for layer in layers if layer["state"] == "missing")
+
+
+def test_a_network_is_named(tmp_path):
+    """Nothing is reached but what was named; what was not is told in the code's own error."""
+    (tmp_path / "job.py").write_text(
+        "import urllib.request\n"
+        "for name in ('listed.invalid', 'other.invalid'):\n"
+        "    try: urllib.request.urlopen(f'http://{name}/')\n"
+        "    except OSError as error: print(error.code, error.reason)\n"
+    )
+    done = fumehood(
+        "run", "--network", "listed.invalid", "--network", "192.0.2.7:8080", "job.py", cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == [
+        "502 listed.invalid has no address",
+        "403 other.invalid:80 is not allowed by this sandbox's network policy",
+    ]
+    refused = fumehood("run", "--network", "http://x", "job.py", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert "network.allow='http://x' is refused" in refused.stderr

@@ -11,6 +11,7 @@ import re
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import GIB, KIB, MIB, TIB, Limits
+from fumehood.network import Network
 from fumehood.sandbox import Sandbox
 
 # Whoever runs a file wants its output; the default of the library is meant for the context of a model.
@@ -51,6 +52,15 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = Tru
         "--strict", action="store_true", help="refuse to start when a layer of isolation is missing"
     )
 
+    group.add_argument(
+        "--network",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="what it may reach: a rule such as api.example.com or '*.example.org:443', pip, or internet; "
+        "may be repeated (default: nothing)",
+    )
+
     if not with_raw:
         return
 
@@ -62,7 +72,11 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = Tru
 def open_sandbox(options: argparse.Namespace) -> Sandbox:
     """Start the sandbox that the options describe and upload the files that they name."""
     sandbox = Sandbox(
-        options.template, limits=_limits(options), envs=read_envs(options.env), strict=options.strict
+        options.template,
+        limits=_limits(options),
+        envs=read_envs(options.env),
+        strict=options.strict,
+        network=_network(options.network),
     )
 
     try:
@@ -76,6 +90,15 @@ def open_sandbox(options: argparse.Namespace) -> Sandbox:
         raise
 
     return sandbox
+
+
+def _network(given: list[str]) -> Network:
+    words = {"pip", "internet"}
+    return Network(
+        allow=[rule for rule in given if rule not in words],
+        presets=["pip"] if "pip" in given else [],
+        internet="internet" in given,
+    )
 
 
 def _limits(options: argparse.Namespace) -> Limits:
