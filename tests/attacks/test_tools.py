@@ -22,7 +22,7 @@ from fumehood_wire.frames import CODES
 MIB = 1 << 20
 CALLER = (
     SPEAKER
-    + """
+    + '''
 def now():
     found = [one.id for one in gc.get_objects() if type(one).__name__ == 'Execution' and hasattr(one, 'id')]
     return max((name for name in found if name[-1:].isdigit()), key=lambda name: int(name.rpartition('-')[2]))
@@ -30,10 +30,15 @@ def now():
 def call(number=1, content=b'{"query":"forged"}', **changes):
     return frame({'type': 'tool_request', 'id': now(), 'at': 1.0, 'call': number, 'name': 'search', **changes}, content)
 
+def go_on_behind(number):
+    """Lets the next honest call have a higher number than this."""
+    line = next(cell.cell_contents for cell in search.__closure__ if hasattr(cell.cell_contents, '_calls'))
+    line._calls = number
+
 def before():
     prefix, _, count = now().rpartition('-')
     return f'{prefix}-{int(count) - 1}'
-"""
+'''
 )
 
 
@@ -153,11 +158,11 @@ def test_c02_forged_arguments_do_not_reach_the_function(caller):
     ]
     code = (
         f"raw(*[call(n + 1, content) for n, content in enumerate({forged!r})])\n"
-        'raw(call(90, b\'{"query":"last"}\'))\n'
-        "import time\n"
-        "while True: time.sleep(1)"
+        "go_on_behind(90)\n"
+        "search(query='last')"
     )
-    execution = caller.sandbox.run_code(code, tools={"search": search}, timeout=1)
+    execution = caller.sandbox.run_code(code, tools={"search": search})
+    assert execution.error is None
     assert seen == ["last"]
     assert [call.ok for call in execution.tool_calls] == [False] * len(forged) + [True]
 
@@ -173,12 +178,13 @@ def test_c03_calls_that_wait_are_bounded(caller, host_memory):
     before = host_memory()
     code = (
         "big = b'{\"query\":\"' + b'x' * 1_000_000 + b'\"}'\n"
-        "raw(*[call(n + 1, big) for n in range(100)])\n"
-        "import time\nwhile True: time.sleep(1)"
+        "raw(*[call(n + 1, big) for n in range(99)])\n"
+        "go_on_behind(99)\n"
+        "search(query='x' * 1_000_000)"
     )
-    execution = caller.sandbox.run_code(code, tools={"search": HostTool(search)}, timeout=2)
-    assert execution.error.kind == "time_limit"
-    assert 1 <= len(entered) <= 8
+    execution = caller.sandbox.run_code(code, tools={"search": HostTool(search, awaited=False)})
+    assert "the calls that wait hold more than" in execution.error.value
+    assert len(entered) <= 8
     assert len(execution.tool_calls) == 100
     assert host_memory() - before < 96 * MIB
 
