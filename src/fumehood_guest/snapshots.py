@@ -13,7 +13,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
+import tempfile
 import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -31,7 +33,7 @@ _CHUNK_BYTES = 1 << 20
 _MAX_LEASES = SNAPSHOT_FILES // 2
 _STOP_SECONDS = 2.0
 _LOOK_SECONDS = 0.001
-_TEMPORARY = ".fumehood-restored"
+_ROOM = ".fumehood-"
 
 
 class _Content:
@@ -304,26 +306,28 @@ class _Restoration:
         self._is_unchanged = is_unchanged
         self._give_back = give_back
         self._now = dict(_walk())
-        # Copies that have no name yet, by the path that they will have.
-        self._copies: Dict[str, int] = {}
+        # Where the contents wait, by the path that they will have. Nobody sees them: everything stands still.
+        self._copies: Dict[str, str] = {}
+        self._rooms: List[str] = []
 
     def carry_out(self) -> Tuple[Dict[str, int], int]:
         """Returns the new inodes of the files that were written, and how many things were removed."""
         try:
             self._copy_contents()
-        except BaseException:
-            for fd in self._copies.values():
-                os.close(fd)
+            removed = self._remove_what_is_new()
+            self._make_the_rest()
+            inodes = self._place_copies()
+            self._set_directory_times()
+        finally:
+            for room in self._rooms:
+                shutil.rmtree(room, ignore_errors=True)
 
-            raise
-
-        removed = self._remove_what_is_new()
-        self._make_the_rest()
-        inodes = self._place_copies()
-        self._set_directory_times()
         return inodes, removed
 
     def _copy_contents(self) -> None:
+        rooms = {place: tempfile.mkdtemp(prefix=_ROOM, dir=place) for place in WRITABLE}
+        self._rooms.extend(rooms.values())
+
         for path, entry in self._taken.items():
             status = self._now.get(path)
 
@@ -333,8 +337,15 @@ class _Restoration:
             if entry.content.fd is None:
                 raise SnapshotError(errno.ENOSPC, f"there was no room to keep the content of {path}")
 
+            # A file can be moved within one mount only.
             root = next(place for place in WRITABLE if path.startswith(f"{place}/"))
-            self._copies[path] = _nameless_copy(entry.content.fd, root)
+            self._copies[path] = copy = f"{rooms[root]}/{len(self._copies)}"
+            target = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                _copy_content(entry.content.fd, target)
+                _set_marks(target, entry)
+            finally:
+                os.close(target)
 
     def _remove_what_is_new(self) -> int:
         removed = 0
@@ -380,32 +391,26 @@ class _Restoration:
         inodes: Dict[str, int] = {}
         linked: Dict[int, str] = {}
 
-        for path, fd in self._copies.items():
+        for path, copy in self._copies.items():
             entry = self._taken[path]
-            temporary = path + _TEMPORARY
             first = linked.get(entry.inode)
 
-            if self._is_overwritten(path, entry, fd):
-                os.close(fd)
+            if self._is_overwritten(path, entry, copy):
                 continue
 
-            if first is None:
-                _set_marks(fd, entry)
-                # Only with a descriptor, which an absolute path does not need, does Python follow the link.
-                os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, follow_symlinks=True)
-            else:
-                os.link(first, temporary)
+            if first is not None:
+                os.unlink(copy)
+                os.link(first, copy)
 
-            os.replace(temporary, path)
+            os.replace(copy, path)
             inodes[path] = os.lstat(path).st_ino
-            os.close(fd)
 
             if entry.links > 1:
                 linked[entry.inode] = path
 
         return inodes
 
-    def _is_overwritten(self, path: str, entry: _Entry, source: int) -> bool:
+    def _is_overwritten(self, path: str, entry: _Entry, copy: str) -> bool:
         """Writes the content into the file itself if that is still there: SQLite and others know it by its number.
 
         False where that cannot be done, for want of room as well; then the copy takes the file's place.
@@ -422,6 +427,7 @@ class _Restoration:
         except OSError:
             return False
 
+        source = _open_to_read(copy, entry.mode)
         try:
             os.ftruncate(target, 0)
             _copy_content(source, target)
@@ -429,6 +435,7 @@ class _Restoration:
         except OSError:
             return False
         finally:
+            os.close(source)
             os.close(target)
 
         return True
@@ -472,6 +479,8 @@ def _open_to_read(path: str, mode: int) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, flags)
+    except BlockingIOError:
+        raise SnapshotError(errno.EAGAIN, f"{path} is leased by a process of the sandbox") from None
     except PermissionError:
         # Its owner has forbidden it to himself; the owner is us.
         os.chmod(path, 0o600)

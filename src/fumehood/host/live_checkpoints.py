@@ -8,6 +8,7 @@ the oldest goes first; their memory and their files count as the sandbox's own.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fumehood.backends.checkpoint_requests import (
     TakeCheckpoint,
 )
 from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError
+from fumehood.errors import FumehoodError
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_process import ContextProcess, keep
@@ -46,6 +48,9 @@ class Checkpointed(Protocol):
 
     async def kill_context(self, pid: int) -> None:
         """Kills a context with all that it started, but for checkpoints."""
+
+    async def signal_context(self, pid: int, number: int) -> None:
+        """Sends a signal to the group of a process of this number."""
 
     def broken(self, error: ProtocolError) -> None:
         """The guest broke the wire: the sandbox ends."""
@@ -229,7 +234,7 @@ class LiveCheckpoints:
         await self._sandbox.clock.wait(forked, seconds=_FORK_SECONDS)
 
         if not forked.done():
-            keep(process.end())
+            await process.end()
             raise CheckpointError(
                 reason=f"the context did not fork within {_FORK_SECONDS:g} s, and was ended",
                 hint="something registered with `os.register_at_fork` takes too long",
@@ -285,7 +290,11 @@ class LiveCheckpoints:
         return CheckpointLostError(checkpoint_id=kept.info.id)
 
     async def _forget_quietly(self, kept: Kept) -> None:
-        with suppress(CheckpointError, InitGoneError):
+        with suppress(FumehoodError, InitGoneError):
+            # It may be stopped, and would never hear that it is to end.
+            if kept.line.pid is not None:
+                await self._sandbox.signal_context(kept.line.pid, signal.SIGKILL)
+
             await self.forget(kept)
 
     def _let_go(self, line: CheckpointLine) -> None:

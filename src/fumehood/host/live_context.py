@@ -40,6 +40,8 @@ from fumehood.transcript import Transcript
 # How long an execution whose context is gone waits to hear how it ended.
 _EXIT_SECONDS = 1.0
 _CPU_LOOK_SECONDS = 0.02
+# A checkpoint that has not forked by then is stopped, or damaged.
+_REVIVE_SECONDS = 10.0
 # A front end does not wait longer for a completion; code that a name leads to may never answer.
 _ANSWER_SECONDS = 5.0
 _GIVEN_UP = ExecutionError(
@@ -159,9 +161,12 @@ class LiveContext:
         self._note_count()
         link = new_link(self._host.limits, self._host.broken, name, self._counts.get(name, 0))
         try:
-            guest = await line.revive(link)
+            asked = asyncio.ensure_future(line.revive(link))
+            await self._host.clock.wait(asked, seconds=_REVIVE_SECONDS)
+            guest = asked.result() if asked.done() else None
 
             if guest is None:
+                asked.cancel()
                 link.close()
                 return False
 

@@ -8,9 +8,10 @@ sandbox says: what is too much for now waits in the sandbox.
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fumehood.egress.gateway import Gateway, Route
 from fumehood.host.init_client import InitError, InitGoneError
@@ -28,6 +29,10 @@ _AT_ONCE = 200
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
 
+def _most_of_all() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
+
+
 class LiveEgress:
     """All connections of a sandbox to the outside.
 
@@ -36,6 +41,9 @@ class LiveEgress:
         ask: Asks init, without counting as a use of the sandbox.
         broken: Called when init asks for more than it may.
     """
+
+    # Of all sandboxes together: each takes two of the files that this process may open.
+    _all_carried: ClassVar[int] = 0
 
     def __init__(self, sandbox_id: str, ask: Ask, broken: Callable[[ProtocolError], None]) -> None:
         self._ask = ask
@@ -102,25 +110,36 @@ class LiveEgress:
         await asyncio.sleep(self._pace())
 
         async with self._room:
-            try:
-                near, far = open_pair()
-            except OSError:
-                # This process has no descriptor left; the guest sees its connection end.
+            if LiveEgress._all_carried >= _most_of_all():
                 await self._drop(passage)
                 return
 
+            LiveEgress._all_carried += 1
             try:
-                await self._ask("carry_egress", fds=(far.fileno(),), passage=passage)
-            except (InitError, InitGoneError):
-                near.close()
-                return
-            except BaseException:
-                near.close()
-                raise
+                await self._carry(passage)
             finally:
-                far.close()
+                LiveEgress._all_carried -= 1
 
-            await self._gateway.serve(near)
+    async def _carry(self, passage: int) -> None:
+        try:
+            near, far = open_pair()
+        except OSError:
+            # This process has no descriptor left; the guest sees its connection end.
+            await self._drop(passage)
+            return
+
+        try:
+            await self._ask("carry_egress", fds=(far.fileno(),), passage=passage)
+        except (InitError, InitGoneError):
+            near.close()
+            return
+        except BaseException:
+            near.close()
+            raise
+        finally:
+            far.close()
+
+        await self._gateway.serve(near)
 
     async def _drop(self, passage: int) -> None:
         try:

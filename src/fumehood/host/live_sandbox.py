@@ -284,7 +284,10 @@ class LiveSandbox:
         self.touch()
         # Whoever gives up waiting gets what was begun: nothing is left half-way.
         work = self._guarded(self.checkpoints.call(call, self.contexts.named))
-        done = await asyncio.shield(asyncio.ensure_future(work))
+        begun = asyncio.ensure_future(work)
+        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        begun.add_done_callback(lambda task: task.cancelled() or task.exception())
+        done = await asyncio.shield(begun)
         self.touch()
         return done
 
