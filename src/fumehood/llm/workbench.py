@@ -193,7 +193,10 @@ class Workbench:
 
         files, notes = await self._published(sandbox, found[:_MAX_FILES])
         notes = [*list_files(files, len(found) - len(files)), *notes]
-        notes += [f"[{folder} holds too many files to list new ones]" for folder in self._changes.overfull]
+        notes += [
+            f"[{visible_line(folder)} holds too many files to list new ones]"
+            for folder in self._changes.overfull
+        ]
         around = await self._surroundings(sandbox) if execution.error is not None else Surroundings()
         told = tell(execution, code, self._rules.shape, around, notes)
         return ToolResult(
