@@ -177,6 +177,13 @@ def test_a_folder_with_very_many_files_does_not_slow_the_calls(interpreter: Code
         "/home/user/own.txt"
     ]
 
+    interpreter.run("import os; os.mkdir('a\\nb')\nfor n in range(2100): open(f'a\\nb/{n}', 'w').close()")
+
+    for _ in range(3):
+        result = interpreter.run("1")
+
+    assert "[/home/user/a\\nb holds too many files to list new ones]" in result.text
+
 
 def test_folders_of_the_home_are_looked_into(interpreter: CodeInterpreter) -> None:
     """Not those of packages and caches."""
