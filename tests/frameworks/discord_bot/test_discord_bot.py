@@ -177,7 +177,7 @@ def test_a_user_has_so_many_runs_and_one_at_a_time(on_discord: Any) -> None:
     scene(on_discord, act, desks=Desks(wall_seconds=1), allowance=Allowance(2))
 
 
-def test_an_idle_desk_is_cleared_and_a_full_house_makes_room(on_discord: Any) -> None:
+def test_a_full_house_makes_room(on_discord: Any) -> None:
     async def act(server: Any, bot: Bot) -> None:
         await server.say(block("1"))
         await server.next()
@@ -187,12 +187,20 @@ def test_an_idle_desk_is_cleared_and_a_full_house_makes_room(on_discord: Any) ->
         (second,) = await AsyncSandbox.list()
         assert first.id != second.id
 
+    scene(on_discord, act, desks=Desks(max_desks=1))
+
+
+def test_an_idle_desk_is_cleared(on_discord: Any) -> None:
+    async def act(server: Any, bot: Bot) -> None:
+        await server.say(block("'made'"))
+        assert "made" in (await server.next()).text
+
         async def is_empty() -> bool:
             return await AsyncSandbox.list() == [] and len(bot.desks) == 0
 
         await until(is_empty)
 
-    scene(on_discord, act, desks=Desks(max_desks=1, idle_seconds=1))
+    scene(on_discord, act, desks=Desks(idle_seconds=0.05))
 
 
 class Scripted:

@@ -99,7 +99,7 @@ def test_an_evaluation_runs_repairs_and_scores(tmp_path: Path) -> None:
         dataset=[
             Sample("The sum?", target="42", files={"data.txt": "40\n2\n"}, setup="echo ready > prepared")
         ],
-        solver=[use_tools(python(), bash(timeout=2), bash_session()), generate()],
+        solver=[use_tools(python(), bash(timeout=3), bash_session()), generate()],
         scorer=includes(),
         sandbox="fumehood",
     )
