@@ -87,7 +87,7 @@ async def dial(addresses: Sequence[Address], port: int) -> tuple[socket.socket, 
         except TimeoutError:
             reason = "no answer in time"
         except OSError as error:
-            reason = error.strerror or type(error).__name__
+            reason = os.strerror(error.errno) if error.errno else type(error).__name__
 
     raise UnreachableError(f"no connection to {addresses[0]} port {port}: {reason}")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fumehood.egress.names import Target, TargetError, read_authority
 
-MAX_HEAD_BYTES = 1 << 16
+MAX_HEAD_BYTES = 1 << 15
 HEAD_END = b"\r\n\r\n"
 _MAX_HEADERS = 200
 _TOKEN = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"

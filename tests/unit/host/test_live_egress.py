@@ -69,6 +69,34 @@ def test_connections_without_end_break_the_wire():
     asyncio.run(work())
 
 
+def test_all_sandboxes_together_leave_files_for_the_others(monkeypatch):
+    """One that comes on top is turned away, and not by the lack of a descriptor somewhere else."""
+
+    async def work() -> None:
+        init = Init()
+        init.answers = False
+        boxes = [LiveEgress(f"box{number}", init.ask, init.breaches.append) for number in range(3)]
+        monkeypatch.setattr("resource.getrlimit", lambda _: (8 * 10, 8 * 10))
+
+        for number in range(30):
+            boxes[number % 3].note_open(number)
+
+        while len(init.asked) < 30:
+            await asyncio.sleep(0)
+
+        assert init.asked.count("carry_egress") == 10
+        assert init.asked.count("drop_egress") == 20
+
+        for box in boxes:
+            box.close()
+
+        await asyncio.sleep(0.01)
+        assert LiveEgress._all_carried == 0
+        init.close()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("refusal", [InitError("os", "no such", 2), InitGoneError()])
 def test_what_init_does_not_know_costs_nothing(refusal):
     """A connection that has gone meanwhile, and a sandbox that has: no descriptor is left, nothing is reported."""
