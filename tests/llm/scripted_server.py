@@ -142,6 +142,7 @@ class Reply:
         cut: quiet: the stream ends before the message does; hard: the connection breaks in the middle.
         hold: After its pieces it waits until the client leaves.
         status: Another status than 200 is an error with `error` as its kind and `text` as its message.
+        loose: Calls come as some servers of Chat Completions send them: each whole, all with the same number.
         headers: Added to the answer.
         error: The kind of an error; with status 200 one in the middle of the stream.
     """
@@ -154,6 +155,7 @@ class Reply:
     cut: Literal["", "quiet", "hard"] = ""
     hold: bool = False
     status: int = 200
+    loose: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
@@ -335,8 +337,14 @@ def _chat(reply: Reply) -> Iterator[str]:
     for piece in _pieces(reply.text):
         yield chunk({"refusal" if reply.end == "refused" else "content": piece})
 
-    for index, call in enumerate(reply.calls):
+    for number, call in enumerate(reply.calls):
+        index = 0 if reply.loose else number
         head = {"index": index, "id": f"call_{_number()}", "type": "function"}
+
+        if reply.loose:
+            yield chunk({"tool_calls": [{**head, "function": {"name": call.tool, "arguments": call.text}}]})
+            continue
+
         yield chunk({"tool_calls": [{**head, "function": {"name": call.tool, "arguments": ""}}]})
 
         for piece in _pieces(call.text):

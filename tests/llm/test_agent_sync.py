@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncGenerator
 
@@ -177,6 +179,16 @@ def test_a_provider_without_a_message_is_told():
     """It is the provider that is wrong, and the error names it."""
     with Agent(SilentModel(), system_prompt=PROMPT) as agent, pytest.raises(ModelError, match="own:adder"):
         agent.ask("Add.")
+
+
+def test_no_sdk_is_loaded_before_a_model_is_asked():
+    """Who only names a model does not pay for it."""
+    code = (
+        "import sys; from fumehood.llm import Agent; Agent('openai:m'); Agent('anthropic:m'); "
+        "print({'openai', 'anthropic', 'rich', 'jiter'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_the_two_faces_are_the_same():

@@ -124,6 +124,21 @@ def test_several_calls_in_one_message(dialect):
     asyncio.run(scene())
 
 
+def test_calls_that_all_have_the_same_number():
+    """As some servers of Chat Completions send them: told apart by their ids."""
+
+    async def scene() -> None:
+        calls = [Call("print(1)"), Call("print(2)")]
+
+        with ScriptedServer("openai-chat", Reply(calls=calls, loose=True), Reply(text="Done.")) as server:
+            async with agent_of(server) as agent:
+                answer = await agent.ask("Count.")
+
+        assert [cell.result.text.strip() for cell in answer.cells] == ["1", "2"]
+
+    asyncio.run(scene())
+
+
 def test_an_error_then_a_repair(dialect):
     """The model reads what went wrong and tries again; a failure that is repaired is forgotten."""
 

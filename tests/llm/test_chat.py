@@ -18,6 +18,10 @@ import pexpect
 import pytest
 from tests.llm.scripted_server import Call, Dialect, Reply, Request, ScriptedServer
 
+# The terminal's process is forked while the script's server runs in a thread, which newer Pythons warn of; the child
+# becomes another program at once.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 PROMPT = "you> "
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
 ENDLESS = "n = 5\nprint('running', flush=True)\nwhile True: pass"

@@ -138,7 +138,6 @@ class _Answer:
         self._growing: dict[int, GrowingArguments] = {}
         self._tokens: TokenUsage | None = None
         self._stop_reason: str | None = None
-        self._is_whole = False
         self._size = 0
 
     def add(self, event: RawMessageStreamEvent) -> list[Written]:
@@ -153,9 +152,6 @@ class _Answer:
             case "message_delta":
                 self._stop_reason = event.delta.stop_reason or self._stop_reason
                 self._tokens = _tokens(event.usage, self._tokens)
-            case "message_stop":
-                self._is_whole = True
-
         return []
 
     def _begin(self, index: int, block: Item) -> list[Written]:
@@ -210,7 +206,8 @@ class _Answer:
             raise self._speaker.unusable(f"it has more than {MAX_MESSAGE_CHARS} characters")
 
     def finish(self) -> ModelMessage:
-        if not self._is_whole:
+        # It comes behind all blocks.
+        if self._stop_reason is None:
             raise self._speaker.broke_off()
 
         calls: list[CodeCall] = []

@@ -127,7 +127,9 @@ class _Answer:
         self._speaker = speaker
         self._tool = tool
         self._text: list[str] = []
-        self._calls: dict[int, GrowingArguments] = {}
+        self._calls: list[GrowingArguments] = []
+        # Those that still grow, by their number in the message.
+        self._growing: dict[int, GrowingArguments] = {}
         self._finish_reason: str | None = None
         self._is_refused = False
         self._tokens: TokenUsage | None = None
@@ -161,21 +163,27 @@ class _Answer:
 
     def _add_call(self, call: ChoiceDeltaToolCall) -> list[Written]:
         function = call.function
-        known = self._calls.get(call.index)
+        name = (function.name if function else None) or ""
+        known = self._growing.get(call.index)
 
-        if known is None:
-            if len(self._calls) >= MAX_CALLS:
-                raise self._speaker.unusable(f"it has more than {MAX_CALLS} calls")
-
-            # Some servers give no id.
-            name = (function.name if function else None) or self._tool
-            known = GrowingArguments(call.id or f"call_{uuid.uuid4().hex}", name)
-            self._calls[call.index] = known
+        # Some servers give all calls of a message the same number, and each at once.
+        if known is None or (name and call.id and call.id != known.call_id):
+            known = self._begin_call(call.id, name)
+            self._growing[call.index] = known
 
         piece = (function.arguments if function else None) or ""
         self._count(piece)
         code = known.add(piece) if piece else ""
         return [CodeWritten(call_id=known.call_id, text=code)] if code else []
+
+    def _begin_call(self, call_id: str | None, name: str) -> GrowingArguments:
+        if len(self._calls) >= MAX_CALLS:
+            raise self._speaker.unusable(f"it has more than {MAX_CALLS} calls")
+
+        # Some servers give no id.
+        begun = GrowingArguments(call_id or f"call_{uuid.uuid4().hex}", name or self._tool)
+        self._calls.append(begun)
+        return begun
 
     def _count(self, text: str) -> None:
         self._size += len(text)
@@ -187,7 +195,7 @@ class _Answer:
         if self._finish_reason is None:
             raise self._speaker.broke_off()
 
-        calls = tuple(self._calls[index].call(self._tool) for index in sorted(self._calls))
+        calls = tuple(call.call(self._tool) for call in self._calls)
         end = "refused" if self._is_refused else _ENDS.get(self._finish_reason, "end")
         return ModelMessage(text="".join(self._text), calls=calls, end=end, tokens=self._tokens)
 
