@@ -171,11 +171,20 @@ class Turn:
         if portal.is_current_thread:
             raise RuntimeError("the engine's thread cannot wait for itself; use the Async classes here")
 
-        async def work() -> _T:
-            return await function(*args, **kwargs)
+        outcomes: list[_Outcome[_T]] = []
+
+        async def work() -> None:
+            try:
+                value = await function(*args, **kwargs)
+                outcomes.append(lambda: value)
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                outcomes.append(partial(_raise, error))
+            finally:
+                # Said here and not when the task is done: that would be another turn of the loop.
+                finish()
 
         context = contextvars.copy_context()
-        tasks: list[asyncio.Task[_T]] = []
+        tasks: list[asyncio.Task[None]] = []
         finished = threading.Event()
 
         def over() -> None:
@@ -186,9 +195,7 @@ class Turn:
             self._inbox.put(over)
 
         def begin() -> None:
-            task = portal.loop.create_task(work(), context=context)
-            task.add_done_callback(lambda _: finish())
-            tasks.append(task)
+            tasks.append(portal.loop.create_task(work(), context=context))
 
         def cancel() -> None:
             if tasks:
@@ -212,7 +219,7 @@ class Turn:
 
             raise
 
-        return tasks[0].result()
+        return outcomes[0]()
 
     def relay(self, callback: Callable[[_A], _T] | None) -> Callable[[_A], Awaitable[_T]] | None:
         """Return an async twin of `callback`, for the engine to await; it runs in the caller's thread."""
@@ -264,7 +271,7 @@ def _outcome_of(callback: Callable[[_A], _T], argument: _A) -> _Outcome[_T]:
     return lambda: value
 
 
-def _raise(error: Exception) -> NoReturn:
+def _raise(error: BaseException) -> NoReturn:
     raise error
 
 

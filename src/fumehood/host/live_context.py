@@ -379,7 +379,9 @@ class LiveContext:
 
     async def _see_off(self, reply: asyncio.Future[Any], stop: Stop) -> None:
         """Returns when the process is at rest again, and no interrupt is on its way."""
-        await asyncio.wait([reply])
+        if not reply.done():
+            await asyncio.wait([reply])
+
         self._stop = None
         self._was_interrupted = stop.kind is not None
         await stop.over()

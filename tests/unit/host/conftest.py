@@ -174,6 +174,23 @@ class ScriptedBackend(Backend):
     async def record(self, sandbox_id, context_id):
         raise NotImplementedError
 
+    async def set_network(self, sandbox_id, network):
+        self.asked.append(network)
+
+    async def egress_log(self, sandbox_id):
+        return ()
+
+    async def answer_commit(self, sandbox_id, answer):
+        self.asked.append(answer)
+
+    async def checkpoint_call(self, sandbox_id, call):
+        self.asked.append(call)
+        return ()
+
+    async def judge(self, sandbox_id, request):
+        self.asked.append(request)
+        return ()
+
     async def ask(self, sandbox_id, question):
         raise NotImplementedError
 
