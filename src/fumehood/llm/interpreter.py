@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 from fumehood import (
     ArtifactStore,
@@ -46,7 +46,7 @@ from fumehood.tool_running import relay_approval, relay_tools
 
 OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
 Items: TypeAlias = list[Item]
-FileContent: TypeAlias = str | bytes
+FileContent: TypeAlias = str | bytes | IO[bytes]
 Tools: TypeAlias = Mapping[str, Callable[..., object] | HostTool]
 
 

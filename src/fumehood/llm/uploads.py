@@ -48,10 +48,8 @@ async def upload(interpreter: AsyncCodeInterpreter, uploads: dict[str, str]) -> 
 
     for name, path in uploads.items():
         with open(path, "rb") as file:
-            content = file.read()
-
-        where = await interpreter.upload(name, content)
-        uploaded.append(FileUploaded(path=where, size_bytes=len(content)))
+            where = await interpreter.upload(name, file)
+            uploaded.append(FileUploaded(path=where, size_bytes=file.tell()))
 
     return uploaded
 
