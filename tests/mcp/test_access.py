@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -150,15 +151,23 @@ def test_there_are_no_sessions(web: httpx2.Client, server: Any) -> None:
     web.headers.update(server.headers)
     assert web.get("/mcp").status_code == 405
     assert web.delete("/mcp").status_code == 405
-    who = {"name": "old", "version": "1"}
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": who}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    del web.headers["MCP-Protocol-Version"], web.headers["Mcp-Method"]
-    answer = web.post("/mcp", json=message)
-    assert answer.status_code == 200
-    assert "mcp-session-id" not in answer.headers
-    assert '"protocolVersion":"2025-06-18"' in answer.text
 
-    web.headers["MCP-Protocol-Version"] = "2025-06-18"
-    listed = web.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
-    assert '"name":"run_code"' in listed.text
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+def test_old_versions_shake_hands(server: Any, version: str) -> None:
+    """A handshake leaves nothing behind; calls afterwards say their version in a header, the oldest in none."""
+    headers = {**server.headers, "Accept": "application/json, text/event-stream"}
+    who = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    call = {"name": "run_code", "arguments": {"code": "6 * 7"}}
+
+    with httpx2.Client(base_url=server.url, headers=headers, timeout=60) as old:
+        hello = old.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": who})
+        assert hello.status_code == 200
+        assert "mcp-session-id" not in hello.headers
+        assert f'"protocolVersion":"{version}"' in hello.text
+        old.headers.update({} if version < "2025-06-18" else {"MCP-Protocol-Version": version})
+        done = old.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+        made = re.search(r'"sandbox_id":"([a-z0-9]{32})"', done.text)
+        assert made is not None
+        assert '"value":"42"' in done.text
+        old.delete(f"/v1/sandboxes/{made[1]}")

@@ -166,13 +166,6 @@ def test_standard_output_is_the_protocol_alone(raw: RawServer) -> None:
     assert raw.wait() == 0
 
 
-@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_old_versions_shake_hands(raw: RawServer, version: str) -> None:
-    assert raw.begin(version)["protocolVersion"] == version
-    result = raw.call("run_code", code="6 * 7")
-    assert result["content"][0]["text"].startswith("42")
-
-
 def test_a_model_that_forgets_its_sandboxes_is_told_to_end_some(raw: RawServer, server: Any) -> None:
     """One host keeps a bounded number; what has ended makes room, whoever ended it."""
     headers = {"Authorization": f"Bearer {server.token}"}
