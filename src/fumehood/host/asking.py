@@ -6,7 +6,6 @@ question as well, and what cannot be an answer to it is a breach of the wire.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from fumehood.backends.questions import (
     InspectCode,
     Question,
 )
+from fumehood.host.awaited import Awaited
 from fumehood_wire import messages, payloads
 from fumehood_wire.frames import ProtocolError
 
@@ -31,7 +31,7 @@ class Asked:
     """A question that a context works on; its answer becomes None when the context is gone."""
 
     question: Question
-    answer: asyncio.Future[Answer | None]
+    answer: Awaited[Answer | None]
 
     def finish(self, header: Header, payload: bytes) -> None:
         """Takes the reply.
@@ -39,15 +39,11 @@ class Asked:
         Raises:
             ProtocolError: It cannot be the answer to this question.
         """
-        answer = read_answer(self.question, header, payload)
-
-        if not self.answer.done():
-            self.answer.set_result(answer)
+        self.answer.come(read_answer(self.question, header, payload))
 
     def lose(self) -> None:
         """The context is gone."""
-        if not self.answer.done():
-            self.answer.set_result(None)
+        self.answer.come(None)
 
 
 def question_header(question: Question) -> Header:

@@ -23,6 +23,7 @@ from fumehood.changes import VariableChange
 from fumehood.events import Event, InputRequestEvent, StderrEvent, StdoutEvent
 from fumehood.execution import StreamName
 from fumehood.host.asking import Asked, question_header
+from fumehood.host.awaited import Awaited
 from fumehood.host.channel import Channel
 from fumehood.host.context_events import event_of
 from fumehood.host.pipes import open_pipe
@@ -49,7 +50,7 @@ class Running:
     id: str
     started: float
     on_event: Callable[[Event], None]
-    reply: asyncio.Future[Header | None]
+    reply: Awaited[Header | None]
     input_number: int = 0
     bytes_out: int = 0
     variables: tuple[VariableChange, ...] = ()
@@ -135,11 +136,11 @@ class ContextLink:
             id=self._conversation.next_id,
             started=time.monotonic(),
             on_event=on_event,
-            reply=self._loop.create_future(),
+            reply=Awaited(),
         )
 
         if self.gone.done():
-            running.reply.set_result(None)
+            running.reply.come(None)
             return running
 
         self._running = running
@@ -148,12 +149,12 @@ class ContextLink:
         self._channel.send(header, payload)
         return running
 
-    def ask(self, question: Question, fields: Header) -> asyncio.Future[Answer | None]:
+    def ask(self, question: Question, fields: Header) -> Awaited[Answer | None]:
         """Sends a question; None when the context is gone."""
-        answer: asyncio.Future[Answer | None] = self._loop.create_future()
+        answer: Awaited[Answer | None] = Awaited()
 
         if self.gone.done():
-            answer.set_result(None)
+            answer.come(None)
             return answer
 
         self._asked = Asked(question, answer)
@@ -347,8 +348,8 @@ class ContextLink:
         if running is not None and running.tools is not None:
             running.tools.over()
 
-        if running is not None and not running.reply.done():
-            running.reply.set_result(header)
+        if running is not None:
+            running.reply.come(header)
 
     # -- pipes
 
@@ -436,8 +437,8 @@ class ContextLink:
         if running is not None and running.tools is not None:
             running.tools.over()
 
-        if running is not None and not running.reply.done():
-            running.reply.set_result(None)
+        if running is not None:
+            running.reply.come(None)
 
         asked, self._asked = self._asked, None
 

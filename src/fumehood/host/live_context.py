@@ -24,6 +24,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.execution import Execution, ExecutionError
 from fumehood.host.asking import empty_answer
+from fumehood.host.awaited import Awaited
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.comms import comm_request
 from fumehood.host.context_link import ContextLink, Running
@@ -362,11 +363,11 @@ class LiveContext:
 
         return reply
 
-    async def _stoppable(self, reply: asyncio.Future[_T], stop: Stop) -> _T:
+    async def _stoppable(self, reply: Awaited[_T], stop: Stop) -> _T:
         """Waits for a reply; who gives up waiting, or calls `interrupt`, has the process interrupted."""
         self._stop = stop
         try:
-            value = await asyncio.shield(reply)
+            value = await reply.wait()
         except asyncio.CancelledError:
             stop.begin("interrupted")
             self._farewell = keep(self._see_off(reply, stop))
@@ -377,11 +378,9 @@ class LiveContext:
         await self._see_off(reply, stop)
         return value
 
-    async def _see_off(self, reply: asyncio.Future[Any], stop: Stop) -> None:
+    async def _see_off(self, reply: Awaited[Any], stop: Stop) -> None:
         """Returns when the process is at rest again, and no interrupt is on its way."""
-        if not reply.done():
-            await asyncio.wait([reply])
-
+        await reply.wait()
         self._stop = None
         self._was_interrupted = stop.kind is not None
         await stop.over()
