@@ -75,6 +75,34 @@ def test_a_turn_is_stopped_from_outside(way):
             assert agent.ask("Well?").text == "Fine."
 
 
+@pytest.mark.parametrize("way", ["ask", "Agent.ask", "Agent.stream"])
+def test_tools_run_in_the_callers_thread(way):
+    """So they may use whatever belongs to it, a sandbox too."""
+    threads: list[threading.Thread] = []
+
+    with Sandbox() as sandbox:
+
+        def count(word: str) -> int:
+            threads.append(threading.current_thread())
+            return int(sandbox.run_code(f"len({word!r})").text)
+
+        script = Reply(calls=[Call("print(count(word='hood'))")]), Reply(text="4.")
+
+        with ScriptedServer("openai", *script) as server:
+            given = {**server.arguments, "tools": {"count": count}}
+
+            if way == "ask":
+                answer = ask("Count.", **given)
+            else:
+                with Agent(**given, system_prompt=PROMPT) as agent:
+                    answer = (
+                        agent.ask("Count.") if way == "Agent.ask" else list(agent.stream("Count."))[-1].answer
+                    )
+
+    assert answer.cells[0].result.text.strip() == "4"
+    assert threads == [threading.current_thread()]
+
+
 def test_a_sandbox_of_the_callers_stays_the_callers():
     """It is used and not killed, and so is an interpreter."""
     with Sandbox() as sandbox, CodeInterpreter(sandbox) as interpreter:

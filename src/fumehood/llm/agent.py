@@ -145,7 +145,10 @@ class AsyncAgent:
 
     async def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
         """Ask, and wait for the answer."""
-        async with aclosing(self.stream(prompt, files=files)) as events:
+        return await self._ask(prompt, files, {})
+
+    async def _ask(self, prompt: str, files: Iterable[HostPath], options: Mapping[str, Any]) -> Answer:
+        async with aclosing(self._stream(prompt, files, options)) as events:
             async for event in events:
                 if isinstance(event, TurnFinished):
                     return event.answer
@@ -156,6 +159,13 @@ class AsyncAgent:
         self, prompt: str, *, files: Iterable[HostPath] = ()
     ) -> AsyncGenerator[AgentEvent, None]:
         """Ask, and give what happens as it happens."""
+        async with aclosing(self._stream(prompt, files, {})) as events:
+            async for event in events:
+                yield event
+
+    async def _stream(
+        self, prompt: str, files: Iterable[HostPath], options: Mapping[str, Any]
+    ) -> AsyncGenerator[AgentEvent, None]:
         if not isinstance(prompt, str) or not prompt.strip():
             raise InvalidArgumentError(field="prompt", value=prompt, allowed="some text")
 
@@ -164,7 +174,7 @@ class AsyncAgent:
         async with self._lock:
             line = EventLine()
             meter = Meter(self.model, self._prices)
-            turn = TurnLoop(self._setting, self._history, meter, line.tell, self.files)
+            turn = TurnLoop(self._setting, self._history, meter, line.tell, self.files, options)
 
             async def work() -> StopReason:
                 described = prompt
@@ -344,7 +354,8 @@ class Agent:
             ModelError: The model could not be asked; its class says why. The conversation stays usable.
             SandboxStartError: No sandbox can be made.
         """
-        return call(self._twin.ask, prompt, files=files)
+        turn = Turn()
+        return turn.call(self._twin._ask, prompt, files, self.interpreter._relayed(turn))
 
     def stream(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Iterator[AgentEvent]:
         """Ask, and give what happens as it happens; the last event is `TurnFinished`.
@@ -352,7 +363,8 @@ class Agent:
         Leaving the loop early ends the request to the model and interrupts the code; what was said and run until then
         stays in the conversation. The arguments are those of `ask`.
         """
-        return Turn().iterate(self._twin.stream(prompt, files=files))
+        turn = Turn()
+        return turn.iterate(self._twin._stream(prompt, files, self.interpreter._relayed(turn)))
 
 
 def _cancel_once(task: asyncio.Task[StopReason]) -> bool:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fumehood import AsyncSandbox, Sandbox
-from fumehood.llm.agent import AsyncAgent, HostPath
+from fumehood.llm.agent import Agent, AsyncAgent, HostPath
 from fumehood.llm.answer import Answer
 from fumehood.llm.costs import Price
 from fumehood.llm.providers.base import Provider
-from fumehood.portal import call
 
 
 async def aask(
@@ -74,11 +73,8 @@ def ask(
     Raises:
         ModelError: The model could not be asked; its class says why.
     """
-    return call(
-        aask,
-        prompt,
-        model=model,
-        files=files,
+    agent = Agent(
+        model,
         sandbox=sandbox,
         tools=tools,
         instructions=instructions,
@@ -90,3 +86,6 @@ def ask(
         base_url=base_url,
         api_key=api_key,
     )
+
+    with agent:
+        return agent.ask(prompt, files=files)

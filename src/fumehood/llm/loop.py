@@ -7,10 +7,10 @@ leaves can be sent again: each call has its output, and what was cut off says so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from fumehood import InvalidArgumentError, Result
 from fumehood.llm.answer import Answer, Cell, StopReason
@@ -102,6 +102,7 @@ class TurnLoop:
         meter: Counts what the model uses.
         tell: Hears of everything as it happens.
         files: Files of earlier turns, which the answer may link to.
+        options: What takes the place of the interpreter's own options in this turn.
     """
 
     def __init__(
@@ -111,12 +112,14 @@ class TurnLoop:
         meter: Meter,
         tell: Tell,
         files: Sequence[ToolFile] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._setting = setting
         self._history = history
         self._meter = meter
         self._tell = tell
         self._earlier_files = tuple(files)
+        self._options = dict(options or {})
         self._cells: list[Cell] = []
         self._failures = 0
         # What the model said last; what it has written of the message that it is at.
@@ -281,9 +284,17 @@ class TurnLoop:
         async def hear_result(result: Result) -> None:
             await self._tell(ResultShown(call_id=call.id, result=result))
 
-        return await self._setting.interpreter.run(
-            call.code, on_stdout=hear_stdout, on_stderr=hear_stderr, on_result=hear_result
-        )
+        callbacks: dict[str, Any] = {
+            "on_stdout": hear_stdout,
+            "on_stderr": hear_stderr,
+            "on_result": hear_result,
+        }
+        interpreter = self._setting.interpreter
+
+        if self._options:
+            return await interpreter._bench.run_python(call.code, {**callbacks, **self._options})
+
+        return await interpreter.run(call.code, **callbacks)
 
     def _broken_off(self, why: str) -> ToolResult:
         """What the model reads of code that did not come to its end: what it had printed, and that."""
