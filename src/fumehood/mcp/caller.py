@@ -8,7 +8,8 @@ each request brings its own, whom the server in front has made sure of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -41,6 +42,23 @@ _GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSandbox:
+    """What a sandbox is made as.
+
+    Attributes:
+        template: What it starts from.
+        envs: Its environment.
+        idle_timeout_seconds: After how long without a call it ends.
+        network: What it may reach.
+    """
+
+    template: str = "default"
+    envs: Mapping[str, str] | None = None
+    idle_timeout_seconds: float = IDLE_SECONDS
+    network: NetworkWord = "none"
+
+
 @dataclass(kw_only=True)
 class Caller:
     """For whom a tool works.
@@ -57,48 +75,23 @@ class Caller:
     max_network: str = "internet"
     made: dict[str, AsyncSandbox] = field(default_factory=dict)
 
-    async def create(
-        self,
-        *,
-        template: str = "default",
-        envs: Mapping[str, str] | None = None,
-        idle_timeout_seconds: float = IDLE_SECONDS,
-        network: NetworkWord = "none",
-    ) -> AsyncSandbox:
-        """Make a sandbox for the caller.
-
-        Args:
-            template: What it starts from.
-            envs: Its environment.
-            idle_timeout_seconds: After how long without a call it ends.
-            network: What it may reach.
+    @asynccontextmanager
+    async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
+        """Make a sandbox that outlives the block only if that succeeds: otherwise nobody would know its id.
 
         Raises:
             CapacityError: The caller keeps as many as one host may.
             FumehoodError: It could not be made.
         """
-        if self.keeps and len(self.made) >= _MAX_KEPT:
-            await self._forget_ended()
+        sandbox = await in_order(lambda: self._create(wanted), undo=lambda made: self.kill(made.id))
 
-        if self.keeps and len(self.made) >= _MAX_KEPT:
-            raise CapacityError(resource="sandboxes", used=len(self.made), maximum=_MAX_KEPT)
+        try:
+            yield sandbox
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.kill(sandbox.id)
 
-        sandbox = await AsyncSandbox.create(
-            template,
-            envs=envs,
-            metadata=LABEL,
-            timeout=LONGEST_SECONDS,
-            idle_timeout=idle_timeout_seconds,
-            network=network_named(network, self.max_network),
-            backend=self.backend,
-        )
-        self.keep(sandbox)
-        return sandbox
-
-    def keep(self, sandbox: AsyncSandbox) -> None:
-        """Note a sandbox that was made for the caller."""
-        if self.keeps:
-            self.made[sandbox.id] = sandbox
+            raise
 
     async def sandbox(self, sandbox_id: str) -> AsyncSandbox:
         """Take hold of a sandbox of the caller.
@@ -130,6 +123,30 @@ class Caller:
         with anyio.move_on_after(_KILL_SECONDS, shield=True):
             await asyncio.gather(*(_kill_quietly(sandbox) for sandbox in sandboxes))
 
+    async def _create(self, wanted: NewSandbox) -> AsyncSandbox:
+        network = network_named(wanted.network, self.max_network)
+
+        if self.keeps and len(self.made) >= _MAX_KEPT:
+            await self._forget_ended()
+
+        if self.keeps and len(self.made) >= _MAX_KEPT:
+            raise CapacityError(resource="sandboxes", used=len(self.made), maximum=_MAX_KEPT)
+
+        sandbox = await AsyncSandbox.create(
+            wanted.template,
+            envs=wanted.envs,
+            metadata=LABEL,
+            timeout=LONGEST_SECONDS,
+            idle_timeout=wanted.idle_timeout_seconds,
+            network=network,
+            backend=self.backend,
+        )
+
+        if self.keeps:
+            self.made[sandbox.id] = sandbox
+
+        return sandbox
+
     async def _forget_ended(self) -> None:
         living = {info.id for info in await self.list()}
 
@@ -145,10 +162,16 @@ def caller_of(context: CallContext) -> Caller:
     return caller
 
 
-async def in_order(work: Callable[[], Awaitable[_T]]) -> _T:
+async def in_order(
+    work: Callable[[], Awaitable[_T]], *, undo: Callable[[_T], Awaitable[object]] | None = None
+) -> _T:
     """Do work that a cancelled call ends once and then waits for.
 
     The SDK's cancellation strikes again at each `await` of what is cancelled, also where that tidies up.
+
+    Args:
+        work: What to do.
+        undo: Takes back what was done when the cancellation came too late to stop it.
     """
 
     async def run() -> _T:
@@ -163,9 +186,9 @@ async def in_order(work: Callable[[], Awaitable[_T]]) -> _T:
         with anyio.CancelScope(shield=True):
             await asyncio.wait([task])
 
-        if not task.cancelled():
-            # Read it once, or the loop would report it as never retrieved.
-            task.exception()
+            # The error is read in any case, or the loop would report it as never retrieved.
+            if not task.cancelled() and task.exception() is None and undo is not None:
+                await undo(task.result())
 
         raise
 

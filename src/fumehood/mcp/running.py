@@ -10,13 +10,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-import anyio
 from mcp.types import CallToolResult
 from pydantic import Field
 
 from fumehood import AsyncSandbox, Network
 from fumehood.mcp.arguments import Seconds, SomeSandbox
-from fumehood.mcp.caller import CallContext, Caller, caller_of, in_order
+from fumehood.mcp.caller import CallContext, Caller, NewSandbox, caller_of, in_order
 from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import RunOutcome
 from fumehood.mcp.telling import tell_execution
@@ -55,17 +54,10 @@ async def run_code(
 
 @asynccontextmanager
 async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[AsyncSandbox, None]:
-    """The sandbox of this id, or a new one that outlives the block only if that succeeds."""
+    """The sandbox of this id, or a new one."""
     if sandbox_id is not None:
         yield await caller.sandbox(sandbox_id)
         return
 
-    sandbox = await in_order(caller.create)
-
-    try:
+    async with caller.new(NewSandbox()) as sandbox:
         yield sandbox
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await caller.kill(sandbox.id)
-
-        raise

@@ -12,7 +12,7 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from fumehood.mcp.arguments import SandboxId
-from fumehood.mcp.caller import IDLE_SECONDS, CallContext, caller_of, in_order
+from fumehood.mcp.caller import IDLE_SECONDS, CallContext, NewSandbox, caller_of
 from fumehood.mcp.network import NetworkArgument
 from fumehood.mcp.shapes import Ended, SandboxDescription, SandboxList
 from fumehood.mcp.telling import answer, describe, describe_in_words
@@ -49,13 +49,11 @@ async def create_sandbox(
     It keeps variables and files until it is killed or has not been used for idle_timeout seconds. run_code makes one by
     itself when it gets no sandbox_id; this is for one that should differ.
     """
-    caller = caller_of(context)
-    sandbox = await in_order(
-        lambda: caller.create(
-            template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network
-        )
-    )
-    info = await sandbox.get_info()
+    wanted = NewSandbox(template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network)
+
+    async with caller_of(context).new(wanted) as sandbox:
+        info = await sandbox.get_info()
+
     return answer(f"made sandbox {describe_in_words(info)}", describe(info))
 
 
