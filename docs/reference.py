@@ -39,6 +39,7 @@ _SECTIONS = (
     ("events", "Events"),
     ("charts", "Charts"),
     ("changes", "Changes"),
+    ("judging", "Judging"),
     ("record", "Records"),
     ("notebook", "Replays"),
     ("limits", "Limits and usage"),

@@ -74,6 +74,8 @@ class Sandbox(TimeTravel):
         SandboxStartError: It did not start; the class and the hint say why.
     """
 
+    _twin: AsyncSandbox
+
     def __init__(
         self,
         template: str | Template = "default",

@@ -14,7 +14,6 @@ from fumehood.models import CheckpointInfo, ContextInfo
 from fumehood.portal import call
 
 if TYPE_CHECKING:
-    from fumehood.aio import AsyncSandbox
     from fumehood.lease import Lease
 
 Context: TypeAlias = ContextInfo | str
@@ -73,7 +72,7 @@ class AsyncTimeTravel:
 class TimeTravel:
     """What `Sandbox` can go back to."""
 
-    _twin: AsyncSandbox
+    _twin: AsyncTimeTravel
 
     def checkpoint(
         self, name: str | None = None, *, context: Context | None = None, strict: bool = False

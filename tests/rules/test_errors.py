@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fumehood import errors, service_errors
+from fumehood import checkpoint_errors, errors, service_errors
 from fumehood.errors import FumehoodError
 from fumehood.llm import model_errors
 

@@ -13,6 +13,8 @@ import sys
 FLOOR = (
     "errors",
     "service_errors",
+    "changes",
+    "checkpoint_errors",
     "text",
     "limits",
     "network",
@@ -28,6 +30,8 @@ FLOOR = (
 PORT = (
     "backends.base",
     "backends.requests",
+    "backends.checkpoint_requests",
+    "judging",
     "backends.questions",
     "backends.stateless",
     "backends.streams",
@@ -58,6 +62,7 @@ FACADE = (
     "filesystem",
     "commands",
     "command_handle",
+    "time_travel",
     "pty",
     "lease",
     "callbacks",
@@ -76,6 +81,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.text": set(),
     "fumehood.errors": {"fumehood.text"},
     "fumehood.service_errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.checkpoint_errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.changes": set(),
     "fumehood.limits": {"fumehood.errors"},
     # What a policy may say is read by those who will decide by it: the pure parts of the way out.
     "fumehood.network": {
@@ -102,8 +109,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.charts": set(),
     "fumehood.json_values": {"fumehood.text"},
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
-    "fumehood.execution": {"fumehood.limits", "fumehood.models", "fumehood.results"},
-    "fumehood.events": {"fumehood.charts", "fumehood.execution", "fumehood.results"},
+    "fumehood.execution": {"fumehood.changes", "fumehood.limits", "fumehood.models", "fumehood.results"},
+    "fumehood.events": {"fumehood.changes", "fumehood.charts", "fumehood.execution", "fumehood.results"},
     "fumehood.record": {"fumehood.execution"},
     "fumehood.templates.template": {"fumehood.errors"},
     "fumehood.transcript": _FLOOR,
@@ -111,6 +118,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends": set(),
     "fumehood.backends.tool_requests": _FLOOR,
     "fumehood.backends.requests": _FLOOR | {"fumehood.backends.tool_requests"},
+    "fumehood.backends.checkpoint_requests": {"fumehood.backends.requests"},
+    "fumehood.judging": _FLOOR | {"fumehood.backends.requests"},
     "fumehood.backends.streams": set(),
     "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
     "fumehood.backends.http": _FLOOR
@@ -165,6 +174,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
+    "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.aio": _FLOOR
     | _PORT
@@ -326,7 +336,7 @@ CONTRACT: dict[str, set[str]] = {
     # The tool for models stands on what every user has: the facade, and the thread that its synchronous face shares.
     "fumehood.llm": {
         "fumehood",
-        "fumehood.notebook.ipynb",
+        "fumehood.notebook",
         "fumehood.portal",
         "fumehood.text",
         "fumehood.tool_running",
