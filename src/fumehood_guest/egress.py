@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Any, Callable, Dict, Set, Tuple
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from fumehood_guest.relays import Relay
 from fumehood_jail.errors import JailError
@@ -57,7 +57,8 @@ class Egress:
         self._next_number = 1
         # To be given up for a moment when no other descriptor is left: what waits in the kernel's queue would be
         # reported without a pause.
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare: Optional[int] = None
+        self._keep_a_spare()
         # Those for which the host has been asked, and those that are carried.
         self._waiting: Dict[int, socket.socket] = {}
         self._carried: Set[Any] = set()
@@ -128,11 +129,20 @@ class Egress:
 
     def _turn_away(self) -> None:
         """Closes the next connection, for which no descriptor is left."""
-        os.close(self._spare)
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
         try:
             client, _ = self._listener.accept()
             client.close()
         except OSError:
-            pass  # it has gone
-        finally:
+            pass  # it has gone, or somebody else of this process was faster
+
+        self._keep_a_spare()
+
+    def _keep_a_spare(self) -> None:
+        try:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # at the next connection it is tried again

@@ -52,6 +52,7 @@ class RequestHead:
         headers: Names in lower case, and values.
         body_bytes: The length of its body; None: it comes in chunks.
         expects_continue: Whether the client waits for a word before it sends the body.
+        is_old: Whether it speaks HTTP/1.0, and so may not understand an answer in chunks.
     """
 
     method: str
@@ -59,6 +60,7 @@ class RequestHead:
     headers: tuple[tuple[str, bytes], ...] = field(repr=False)
     body_bytes: int | None
     expects_continue: bool
+    is_old: bool
 
     def hosts(self) -> list[str]:
         """Returns the values of its Host headers."""
@@ -98,6 +100,7 @@ def read_request_head(data: bytes) -> RequestHead:
         headers=headers,
         body_bytes=_body_bytes(named, is_old=first[3] == b"0"),
         expects_continue=_expects_continue(named),
+        is_old=first[3] == b"0",
     )
 
 
@@ -166,7 +169,8 @@ def write_request_head(
     """
     host = target.bracketed if target.port == default_port else target.authority
     replaced = {name.lower() for name in injected} | {"host"}
-    lines = [f"{head.method} {path} HTTP/1.1", f"Host: {host}", "Connection: close"]
+    version = "1.0" if head.is_old else "1.1"
+    lines = [f"{head.method} {path} HTTP/{version}", f"Host: {host}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in injected.items()]
 
     if head.body_bytes is None:

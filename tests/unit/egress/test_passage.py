@@ -74,6 +74,18 @@ def test_a_body_is_carried_to_its_end(head, body, seen):
     run(work)
 
 
+def test_an_old_client_is_passed_on_as_one():
+    """The server then answers without chunks."""
+
+    async def work() -> None:
+        async with served() as server, world(listed(server, "api.example.com")) as here:
+            old = b"GET http://api.example.com:%d/ HTTP/1.0\r\n\r\n" % server.port
+            assert (await here.ask(old)).startswith(OK)
+            assert server.seen[0].startswith(b"GET / HTTP/1.0\r\nHost: api.example.com:")
+
+    run(work)
+
+
 def test_a_client_that_waits_for_a_word_gets_it():
     """100 Continue is the proxy's to say; the server is not asked to."""
 

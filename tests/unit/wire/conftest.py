@@ -229,6 +229,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "resize": {"pid": 9, "cols": 100, "rows": 30},
     "list_processes": {},
     "connect": {"port": 8080},
+    "carry_egress": {"passage": 3},
+    "drop_egress": {"passage": 3},
     "watch": {"path": "/tmp", "recursive": False},
     "unwatch": {"watch_id": 1},
     "metrics": {},
@@ -257,6 +259,8 @@ VALUES: dict[str, Any] = {
     "resize": None,
     "list_processes": [{"pid": 12, "argv": ["ls"], "cwd": "/", "pty": False, "age_seconds": 0.5}],
     "connect": None,
+    "carry_egress": None,
+    "drop_egress": None,
     "watch": {"watch_id": 1},
     "unwatch": None,
     "metrics": {
@@ -310,6 +314,7 @@ def _from_init() -> list[Sample]:
         Sample("refusal", table, refusal),
         Sample("process_exit", table, {"type": "event", "event": "process_exit", "pid": 7, "exit_code": 0}),
         Sample("memory_kill", table, {"type": "event", "event": "memory_kill", "pid": 7}),
+        Sample("egress", table, {"type": "event", "event": "egress", "passage": 3}),
         Sample("watch_event", table, {"type": "event", "event": "watch", "watch_id": 1, "changes": changes}),
     ]
 
