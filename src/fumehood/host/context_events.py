@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fumehood.changes import VariableChange
 from fumehood.events import ClearOutputEvent, ErrorEvent, Event, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.execution import ExecutionError
 from fumehood.host.comms import KINDS as COMM_KINDS
 from fumehood.host.comms import comm_event
 from fumehood.results import Result
-from fumehood_wire import messages
+from fumehood_wire import messages, payloads
 
 Header = dict[str, Any]
 
@@ -52,3 +53,12 @@ def event_of(header: Header, payload: bytes, at_seconds: float) -> Event:
         truncated=dict(header.get("truncated", ())),
     )
     return ResultEvent(result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data")
+
+
+def read_changes(payload: bytes) -> tuple[VariableChange, ...]:
+    """Returns what a cell has changed, as it says.
+
+    Raises:
+        ProtocolError: The payload is not that.
+    """
+    return tuple(VariableChange(**change) for change in payloads.parse_changes(payload))

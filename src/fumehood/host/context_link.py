@@ -11,8 +11,6 @@ first.
 from __future__ import annotations
 
 import asyncio
-import codecs
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,17 +23,14 @@ from fumehood.execution import StreamName
 from fumehood.host.asking import Asked, question_header
 from fumehood.host.awaited import Awaited
 from fumehood.host.channel import Channel
-from fumehood.host.context_events import event_of
-from fumehood.host.pipes import open_pipe
+from fumehood.host.context_events import event_of, read_changes
+from fumehood.host.guest_output import GuestOutput
 from fumehood.host.sockets import open_pair
 from fumehood.host.tool_calls import ToolCalls
-from fumehood_wire import messages, payloads
+from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.states import Conversation, Kind
 
-_READ_BYTES = 1 << 16
-# What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
-_MAX_DRAIN_BYTES = 1 << 20
 _MAX_BACKGROUND_EVENTS = 1_000
 _MAX_BACKGROUND_BYTES = 8 << 20
 _MAX_EARLY_CHARACTERS = 1_000
@@ -55,15 +50,6 @@ class Running:
     bytes_out: int = 0
     variables: tuple[VariableChange, ...] = ()
     tools: ToolCalls | None = None
-
-
-@dataclass(slots=True)
-class _Held:
-    """Bytes that were read from a pipe and are not delivered before the channel was looked at."""
-
-    stream: StreamName
-    data: bytes
-    read_at: float
 
 
 class ContextLink:
@@ -92,34 +78,18 @@ class ContextLink:
         self._forked: asyncio.Future[int | None] | None = None
         self._background: list[Event] = []
         self._background_bytes = 0
-        self._held: _Held | None = None
         host_end, self._guest_end = open_pair()
         self._channel = Channel(host_end, self._receive, self._closed, max_payload_bytes=max_payload_bytes)
-        self._pipes: dict[int, StreamName] = {}
-        self._write_ends: list[int] = []
-        self._decoders = {
-            name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
-        }
-
-        for stream in ("stdout", "stderr"):
-            read_end, write_end = open_pipe()
-            os.set_blocking(read_end, False)
-            self._pipes[read_end] = stream
-            self._write_ends.append(write_end)
-            self._loop.add_reader(read_end, self._pipe_ready, read_end)
+        self._output = GuestOutput(self._channel.receive, self._emit_text)
 
     def guest_fds(self) -> tuple[int, int, int]:
         """The ends that go to the guest; `close_guest_fds` when they are sent."""
-        return self._guest_end.fileno(), self._write_ends[0], self._write_ends[1]
+        return self._guest_end.fileno(), self._output.write_ends[0], self._output.write_ends[1]
 
     def close_guest_fds(self) -> None:
         """Closes the host's copies of the guest's ends; closing twice is no error."""
         self._guest_end.close()
-
-        for fd in self._write_ends:
-            os.close(fd)
-
-        self._write_ends.clear()
+        self._output.close_write_ends()
 
     @property
     def is_ready(self) -> bool:
@@ -242,24 +212,16 @@ class ContextLink:
 
     def early_output(self) -> str:
         """What was written before the first execution: the reason, when a context does not become ready."""
-        self._drain_pipes()
+        self._output.settle()
         events = (event for event in self._background if isinstance(event, StdoutEvent | StderrEvent))
         return "".join(event.text for event in events)[:_MAX_EARLY_CHARACTERS].strip()
 
     def close(self) -> None:
         """Closes channel and pipes; an execution that runs is told that the context is gone."""
-        self._drain_pipes()
+        self._output.settle()
         self._channel.close()
-
-        for fd in self._pipes:
-            self._loop.remove_reader(fd)
-            os.close(fd)
-
-        self._pipes.clear()
-
-        if self._write_ends:
-            self.close_guest_fds()
-
+        self._output.close()
+        self._guest_end.close()
         self._fail_running()
 
     # -- frames
@@ -293,30 +255,22 @@ class ContextLink:
         # follow its reply.
         follows_pipes = header.get("after_fd", False) or message_type == "execute_reply"
 
-        if self._held is not None and (follows_pipes or header["at"] > self._held.read_at):
-            self._deliver_held()
-
-        if follows_pipes:
-            self._drain_pipes()
+        self._output.settle(sent_at=None if follows_pipes else header["at"])
 
         if message_type == "execute_reply":
             self._finish(header)
             return
 
         if message_type == "changes":
-            self._note_changes(payload)
+            if self._running is not None:
+                self._running.variables = read_changes(payload)
+
             return
 
         event = self._event(message_type, header, payload)
 
         if event is not None:
             self._emit(event, len(payload))
-
-    def _note_changes(self, payload: bytes) -> None:
-        changes = tuple(VariableChange(**change) for change in payloads.parse_changes(payload))
-
-        if self._running is not None:
-            self._running.variables = changes
 
     def _event(self, message_type: str, header: Header, payload: bytes) -> Event | None:
         """What a message of an execution means; None for what was answered at once."""
@@ -351,55 +305,6 @@ class ContextLink:
         if running is not None:
             running.reply.come(header)
 
-    # -- pipes
-
-    def _pipe_ready(self, fd: int) -> None:
-        try:
-            data = os.read(fd, _READ_BYTES)
-        except BlockingIOError:
-            return
-
-        if not data:
-            # Every writer has closed it; the channel, or init, says when the context is gone.
-            self._loop.remove_reader(fd)
-            return
-
-        self._held = _Held(self._pipes[fd], data, time.monotonic())
-        # What was sent before these bytes were written may still lie in the channel, and belongs before them.
-        self._channel.receive()
-        self._deliver_held()
-
-    def _deliver_held(self) -> None:
-        held, self._held = self._held, None
-
-        if held is not None:
-            self._emit_bytes(held.stream, held.data, held.read_at)
-
-    def _drain_pipes(self) -> None:
-        for fd, stream in self._pipes.items():
-            room = _MAX_DRAIN_BYTES
-
-            while room > 0:
-                try:
-                    data = os.read(fd, _READ_BYTES)
-                except BlockingIOError:
-                    break
-
-                if not data:
-                    break
-
-                room -= len(data)
-                self._emit_bytes(stream, data, time.monotonic())
-
-    def _emit_bytes(self, stream: StreamName, data: bytes, read_at: float) -> None:
-        text = self._decoders[stream].decode(data)
-
-        if not text:
-            return
-
-        kind = StdoutEvent if stream == "stdout" else StderrEvent
-        self._emit(kind(text=text, at_seconds=self._since_start(read_at)), len(data))
-
     # -- handing on
 
     def _emit(self, event: Event, size_bytes: int) -> None:
@@ -413,6 +318,10 @@ class ContextLink:
             # Between two executions; the next one reports it, so that nothing is lost.
             self._background.append(event)
             self._background_bytes += size_bytes
+
+    def _emit_text(self, stream: StreamName, text: str, size_bytes: int, read_at: float) -> None:
+        kind = StdoutEvent if stream == "stdout" else StderrEvent
+        self._emit(kind(text=text, at_seconds=self._since_start(read_at)), size_bytes)
 
     def _since_start(self, at: float) -> float:
         """Seconds since the execution began; a guest's clock value cannot lie before that, nor in the future."""
