@@ -1,7 +1,7 @@
 """Attacks on going back: user code that would keep, forge, break or outlive its checkpoints.
 
-A checkpoint is a process of the guest and holds nothing that its context did not hold. So the question is what it can do to
-the host, to the files, and to the promise that going back never goes half-way.
+A checkpoint is a process of the guest and holds nothing that its context did not hold. So the question is what it can
+do to the host, to the files, and to the promise that going back never goes half-way.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def test_a_life_that_never_begins_leaves_the_old_one(sandbox):
     # The checkpoint's own copy of the switch cannot be reached any more; its process can.
     run(
         sandbox,
-        "import signal\nfor name in os.listdir('/proc'):\n    if name.isdigit() and int(name) not in (1, os.getpid()):\n"
+        "import signal\n"
+        "for name in os.listdir('/proc'):\n"
+        "    if name.isdigit() and int(name) not in (1, os.getpid()):\n"
         "        os.kill(int(name), signal.SIGSTOP)",
     )
     with pytest.raises((CheckpointLostError, CheckpointError)):
@@ -87,9 +89,13 @@ class Loud(socket.socket):
 socket.socket = Loud
 """,
     )
-    with pytest.raises((ProtocolViolationError, SandboxClosedError, CheckpointError)):
+
+    def use():
         sandbox.checkpoint()
         sandbox.run_code("1")
+
+    with pytest.raises((ProtocolViolationError, SandboxClosedError, CheckpointError)):
+        use()
 
 
 def test_a_lease_of_the_guests_own_blocks_nobody(sandbox):
@@ -100,8 +106,26 @@ def test_a_lease_of_the_guests_own_blocks_nobody(sandbox):
         sandbox.checkpoint()
 
     assert "leased" in str(caught.value)
+    # Nor has the kernel been made to signal its holder, which would have ended that.
     run(sandbox, "f.close()")
     sandbox.checkpoint()
+
+
+def test_a_lease_of_the_guests_own_is_not_broken_by_going_back(sandbox):
+    """A command that has leased a file of the checkpoint is not signalled; the file is put back beside it."""
+    run(sandbox, "_ = open('f', 'w').write('old')")
+    checkpoint = sandbox.checkpoint()
+    handle = sandbox.commands.run(
+        "echo new > f; python3 -c \"import fcntl, sys; f = open('f'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK);"
+        " print('leased', flush=True); sys.stdin.read()\"",
+        background=True,
+        stdin=True,
+    )
+    run(sandbox, "while 'LEASE' not in open('/proc/locks').read().replace('READ 1 ', ''): pass")
+    sandbox.rollback(checkpoint)
+    assert run(sandbox, "open('f').read()").text == "'old'"
+    handle.close_stdin()
+    assert handle.wait().exit_code == 0
 
 
 def test_a_writer_waits_for_the_copy_and_no_longer(sandbox):
@@ -156,7 +180,8 @@ def test_thousands_of_files_are_kept(sandbox):
     assert checkpoint.files == 6000
     run(
         sandbox,
-        "for n in range(0, 6000, 2): _ = open(f'many/{n}', 'w').write('x')\nfor n in range(1, 6000, 20): os.remove(f'many/{n}')",
+        "for n in range(0, 6000, 2): _ = open(f'many/{n}', 'w').write('x')\n"
+        "for n in range(1, 6000, 20): os.remove(f'many/{n}')",
     )
     sandbox.rollback(checkpoint)
     assert run(sandbox, "all(open(f'many/{n}').read() == str(n) for n in range(6000))").text == "True"
@@ -165,9 +190,13 @@ def test_thousands_of_files_are_kept(sandbox):
 def test_checkpoints_count_as_the_sandboxs_own():
     """Processes and memory of checkpoints are bounded as all others."""
     with Sandbox(limits=Limits(processes=8)) as sandbox:
-        with pytest.raises(CheckpointError):
+
+        def fill():
             for _ in range(16):
                 sandbox.checkpoint()
+
+        with pytest.raises(CheckpointError):
+            fill()
 
         assert run(sandbox, "1 + 1").text == "2"
 

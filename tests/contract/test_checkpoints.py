@@ -212,6 +212,79 @@ os.chmod('d/locked', 0o600)
     assert told.text == ("('0o100640', 2.0, 'x', 'f', True, True, True, True, b'mid', 'secret')")
 
 
+def test_a_file_that_was_made_anew_goes_back_again(sandbox):
+    """What was deleted and put back is another file of the same name; it is watched for changes as well."""
+    run(sandbox, "import os; _ = open('f', 'w').write('one'); _ = open('other', 'w').write('1')")
+    checkpoint = sandbox.checkpoint()
+    run(sandbox, "os.remove('f')")
+    sandbox.rollback(checkpoint)
+    later = sandbox.checkpoint()
+
+    for change in (
+        "_ = open('f', 'w').write('two')",
+        "os.rename('other', 'f')",
+        "_ = open('f', 'a').write('!')",
+    ):
+        run(sandbox, change)
+        sandbox.rollback(checkpoint)
+        assert run(sandbox, "open('f').read(), open('other').read()").text == "('one', '1')"
+
+    sandbox.drop_checkpoint(checkpoint)
+    # Whoever writes waits for nobody.
+    run(sandbox, "_ = open('f', 'w').write('three')", timeout=5)
+    sandbox.rollback(later)
+    assert run(sandbox, "open('f').read()").text == "'one'"
+
+
+def test_links_times_and_modes_of_unchanged_files_go_back(sandbox):
+    """Names that lead to one file do so again, whichever of them was lost; also where a directory was closed to all."""
+    run(
+        sandbox,
+        """
+import os
+_ = open('a', 'w').write('x'); os.utime('a', (5, 5)); os.link('a', 'b'); os.link('a', 'c')
+os.mkdir('shut'); _ = open('shut/f', 'w').write('x'); os.chmod('shut', 0o400); os.chmod('.', 0o755)
+""",
+    )
+    checkpoint = sandbox.checkpoint()
+
+    for change in (
+        "os.utime('a', (9, 9)); os.remove('b'); os.chmod('.', 0o500)",
+        "os.remove('b'); _ = open('b', 'w').write('other'); _ = open('a', 'a').write('y')",
+        "os.remove('a'); os.remove('b'); os.remove('c')",
+        "os.chmod('shut', 0o700); _ = open('shut/f', 'w').write('y'); os.chmod('shut', 0)",
+    ):
+        run(sandbox, change)
+        sandbox.rollback(checkpoint)
+        told = run(
+            sandbox,
+            "mode = oct(os.stat('shut').st_mode); os.chmod('shut', 0o700)\n"
+            "(open('a').read(), os.path.samefile('a', 'b'), os.path.samefile('a', 'c'), os.stat('a').st_mtime, mode,\n"
+            " open('shut/f').read(), oct(os.stat('.').st_mode), [name for name in os.listdir() if 'fumehood' in name])",
+        )
+        assert told.text == "('x', True, True, 5.0, '0o40400', 'x', '0o40755', [])"
+
+
+def test_who_watches_a_folder_sees_files_and_not_how_they_are_put_back(sandbox):
+    """The room in which contents wait is nobody's business."""
+    run(sandbox, "_ = open('f', 'w').write('one')")
+    checkpoint = sandbox.checkpoint()
+    seen = []
+
+    with sandbox.files.watch("/home/user") as watch:
+        run(sandbox, "_ = open('f', 'w').write('two')")
+        sandbox.rollback(checkpoint)
+        run(sandbox, "_ = open('end', 'w').write('')")
+
+        for change in watch:
+            seen.append(change.name)
+
+            if change.name == "end":
+                break
+
+    assert set(seen) <= {"f", ".local", "end"}
+
+
 def test_a_handle_that_was_open_for_writing_writes_to_the_file_again(sandbox):
     """The trap: it must not go on to write to the file that it had open before."""
     run(sandbox, "log = open('log.txt', 'w', buffering=1); log.write('first\\n')")

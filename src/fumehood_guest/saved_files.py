@@ -1,0 +1,143 @@
+"""Saved files: what a snapshot knows of each file, and how init walks, reads and copies the writable files.
+
+Runs in init. Every path that is walked was made by the guest, of whom nothing is believed: links are never followed,
+nothing blocks, and there is no recursion. What its owner has forbidden to himself is opened for a moment, for the
+owner is us. Knows nothing of when a snapshot is taken, and never writes to a file of the guest.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
+
+from fumehood_jail.mounts import WRITABLE
+
+_CHUNK_BYTES = 1 << 20
+# What its owner needs to look at all that is in a directory.
+_TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
+
+
+class Content:
+    """What a file held: under a lease the file itself, later a copy; None when it could not be kept.
+
+    Args:
+        fd: Leads to it.
+        leased_inode: Of the file itself, while that is under a lease.
+    """
+
+    __slots__ = ("fd", "leased_inode", "users")
+
+    def __init__(self, fd: int, leased_inode: Optional[int] = None) -> None:
+        self.fd: Optional[int] = fd
+        self.leased_inode = leased_inode
+        self.users = 1
+
+
+class Entry(NamedTuple):
+    """One file, directory or link of a snapshot."""
+
+    path: str
+    mode: int
+    modified_ns: int
+    size_bytes: int
+    inode: int
+    links: int
+    content: Optional[Content]
+    target: str
+
+
+class SnapshotError(OSError):
+    """A snapshot cannot be taken or put back; becomes a reply."""
+
+
+def walk() -> Iterator[Tuple[str, os.stat_result]]:
+    """Yields what lies below the writable places, each directory before what is in it."""
+    waiting = list(WRITABLE)
+    opened: List[Tuple[str, int]] = []
+    yield from [(place, os.lstat(place)) for place in WRITABLE]
+    try:
+        while waiting:
+            directory = waiting.pop()
+            mode = os.lstat(directory).st_mode
+
+            if mode & _TO_LOOK != _TO_LOOK:
+                # Its owner has forbidden it to himself; the owner is us.
+                opened.append((directory, mode))
+                os.chmod(directory, 0o700)
+
+            for entry in list(os.scandir(directory)):
+                status = entry.stat(follow_symlinks=False)
+                yield entry.path, status
+
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(entry.path)
+    finally:
+        for directory, mode in reversed(opened):
+            os.chmod(directory, stat.S_IMODE(mode))
+
+
+def leased_by_others() -> FrozenSet[int]:
+    """Lists the inodes of files that user code has leased."""
+    with open("/proc/locks", encoding="ascii") as file:
+        fields = [line.split() for line in file]
+
+    # NUMBER: LEASE STATE TYPE PID MAJOR:MINOR:INODE ...; what waits for a lock has an arrow in the second place.
+    leases = [line for line in fields if line[1] == "LEASE" and line[4] != str(os.getpid())]
+    return frozenset(int(line[5].rpartition(":")[2]) for line in leases)
+
+
+def open_to_read(path: str, mode: int) -> int:
+    """Opens a file of this mode; one that user code has leased is an error, and nobody is waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        return os.open(path, flags)
+    except BlockingIOError:
+        raise SnapshotError(errno.EAGAIN, f"{path} is leased by a process of the sandbox") from None
+    except PermissionError:
+        # Its owner has forbidden it to himself; the owner is us.
+        os.chmod(path, 0o600)
+        try:
+            return os.open(path, flags)
+        finally:
+            os.chmod(path, stat.S_IMODE(mode))
+
+
+def nameless_copy(source: int, place: str = "/tmp") -> int:  # noqa: S108 - the sandbox's own
+    """Copies what is written of a file, and leaves its holes; the copy has no name."""
+    target = os.open(place, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        copy_content(source, target)
+    except BaseException:
+        os.close(target)
+        raise
+
+    return target
+
+
+def copy_content(source: int, target: int) -> None:
+    """Makes an empty file hold what another holds, holes included."""
+    os.ftruncate(target, os.fstat(source).st_size)
+    position = 0
+
+    while True:
+        try:
+            position = os.lseek(source, position, os.SEEK_DATA)
+        except OSError:
+            return
+
+        length = os.lseek(source, position, os.SEEK_HOLE) - position
+        os.lseek(target, position, os.SEEK_SET)
+        sent = os.sendfile(target, source, position, min(length, _CHUNK_BYTES))
+
+        if sent == 0:
+            return
+
+        position += sent
+
+
+def set_mode(path: str, mode: int) -> None:
+    """Sets the permissions of what is no link, unless it has them."""
+    if stat.S_IMODE(os.lstat(path).st_mode) != stat.S_IMODE(mode):
+        os.chmod(path, stat.S_IMODE(mode))
