@@ -24,7 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 PROMPT = "you> "
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
-ENDLESS = "n = 5\nprint('running', flush=True)\nwhile True: pass"
+# What it prints is not what is written there, so that the one is not taken for the other.
+ENDLESS = "n = 5\nprint('run' + 'ning', flush=True)\nwhile True: pass"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PATIENCE_SECONDS = 60
 

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from fumehood import FileInfo, FumehoodError, Sandbox
 from fumehood.artifacts import list_tree, save_files
@@ -57,6 +58,7 @@ class ChatSession:
         self._ask_line = ask_line
         self._folder = folder
         self._notebook = notebook
+        self._is_at_prompt = False
         self._commands: dict[str, Callable[[str], bool]] = {
             "help": self._help,
             "files": self._files,
@@ -68,31 +70,41 @@ class ChatSession:
 
     def run(self) -> None:
         """Talk until the end."""
-        while True:
-            try:
-                line = self._ask_line().strip()
-            except KeyboardInterrupt:
-                self._screen.end_line()
-                continue
-            except EOFError:
-                break
-
-            if line.startswith("/"):
-                if not self._command(line):
+        with self._interrupts():
+            while (line := self._next_line()) is not None:
+                if not line.startswith("/"):
+                    self._turn(line)
+                elif not self._command(line):
                     break
-            elif line:
-                self._turn(line)
 
         if self._notebook is not None:
             self._save("")
 
         self._screen.say(f"the whole chat: {describe_usage(self._agent.usage)}")
 
+    def _next_line(self) -> str | None:
+        """Read until something is said; None at the end."""
+        while True:
+            try:
+                self._is_at_prompt = True
+                line = self._ask_line().strip()
+            except KeyboardInterrupt:
+                # First of all: another one must find nobody who waits for it.
+                self._is_at_prompt = False
+                self._screen.end_line()
+                line = ""
+            except EOFError:
+                return None
+            finally:
+                self._is_at_prompt = False
+
+            if line:
+                return line
+
     def _turn(self, prompt: str) -> None:
         try:
-            with _interrupts(self._agent.cancel):
-                for event in self._agent.stream(prompt):
-                    self._screen.show(event)
+            for event in self._agent.stream(prompt):
+                self._screen.show(event)
         except (FumehoodError, OSError) as error:
             self._screen.end_line()
 
@@ -109,9 +121,6 @@ class ChatSession:
 
         try:
             return command(rest.strip())
-        except KeyboardInterrupt:
-            self._screen.say("interrupted", "yellow")
-            return True
         except (FumehoodError, OSError) as error:
             self._screen.say(str(error), "red")
             return True
@@ -161,17 +170,23 @@ class ChatSession:
     def _quit(self, _: str) -> bool:
         return False
 
+    @contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        """Let Ctrl-C throw away the line at the prompt, and otherwise end the turn and nothing else."""
+
+        def interrupt(_: int, __: FrameType | None) -> None:
+            if self._is_at_prompt:
+                raise KeyboardInterrupt
+
+            self._agent.cancel()
+
+        before = signal.signal(signal.SIGINT, interrupt)
+
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
     def _entries(self) -> list[FileInfo]:
         found = [entry for root in _ROOTS for entry in list_tree(self._files_inside, root)]
         return [entry for entry in found if entry.type == "file"]
-
-
-@contextmanager
-def _interrupts(cancel: Callable[[], object]) -> Iterator[None]:
-    """While the block runs, Ctrl-C calls `cancel` and does nothing else."""
-    before = signal.signal(signal.SIGINT, lambda *_: cancel())
-
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
