@@ -33,7 +33,6 @@ EXPECTED = {
         "page:      <!DOCTYPE",
         "ended:     SandboxClosedError",
     ],
-    "repair": ["try again: TypeError", "answer: 8"],
     "stateless": ["printed:  42", "failed:   ZeroDivisionError"],
     "streaming": ["callback: 'step 0", "StdoutEvent at ", "result: 20", "finished"],
 }
