@@ -8,11 +8,10 @@ guest's is unpickled, whatever smolagents' own remote executors may do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BytesIO
 from types import TracebackType
 from typing import Any
 
-import PIL.Image
+from smolagents.agent_types import AgentImage
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
 from smolagents.serialization import SafeSerializer
 
@@ -20,6 +19,7 @@ from fumehood import Execution, InvalidArgumentError, Result, Sandbox
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
 
 _FINAL = "final_answer"
+_PNG = b"\x89PNG\r\n\x1a\n"
 _VARIABLES = "/tmp/.fumehood-variables"  # noqa: S108 - a path inside the sandbox
 
 # The tool by which a model ends its run. A picture, or a figure, is handed over as one.
@@ -162,8 +162,12 @@ def _picture(result: Result) -> Any:
     if result.png is None:
         return None
 
+    # By its first bytes it is one decoder's and no other's.
+    if not result.png.startswith(_PNG):
+        return None
+
     try:
-        # Only the header is read, by one decoder; Pillow bounds the size when the pixels are asked for.
-        return PIL.Image.open(BytesIO(result.png), formats=("PNG",))
+        # It is the framework that reads the header, and the pixels when somebody asks for them.
+        return AgentImage(result.png)
     except (OSError, SyntaxError, ValueError):
         return None
