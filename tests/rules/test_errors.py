@@ -53,6 +53,7 @@ VALUES = {
     "what": "body",
     "key": "k",
     "host": "localhost",
+    "checkpoint_id": "cp1",
     "provider": "openai",
     "model": "m",
     "status": 400,
@@ -61,7 +62,12 @@ ABSTRACT = {"FumehoodError", "SandboxError", "CommandError", "ServiceError", "Mo
 
 CLASSES = [
     value
-    for value in {**vars(errors), **vars(service_errors), **vars(model_errors)}.values()
+    for value in {
+        **vars(errors),
+        **vars(checkpoint_errors),
+        **vars(service_errors),
+        **vars(model_errors),
+    }.values()
     if isinstance(value, type) and issubclass(value, FumehoodError)
 ]
 LEAVES = [kind for kind in CLASSES if kind.__name__ not in ABSTRACT]
