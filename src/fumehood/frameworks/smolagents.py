@@ -168,6 +168,6 @@ def _picture(result: Result) -> Any:
 
     try:
         # It is the framework that reads the header, and the pixels when somebody asks for them.
-        return AgentImage(result.png)
+        return AgentImage(result.png).to_raw()
     except (OSError, SyntaxError, ValueError):
         return None
