@@ -302,13 +302,24 @@ def test_a_message_that_was_cut_off_runs_nothing(dialect):
 def test_a_refusal(dialect):
     """A model that will not is no error: the turn says so."""
 
+    def look(request: Request) -> None:
+        assert request.outputs == []
+        assert [text.splitlines()[0] for _, text in request.said] == [
+            "Do that.",
+            "I cannot do that.",
+            "Then this.",
+        ]
+
     async def scene() -> None:
-        with ScriptedServer(dialect, Reply(text="I cannot do that.", end="refused")) as server:
+        refusal = Reply(text="I cannot do that.", calls=[Call("print('never')")], end="refused")
+
+        with ScriptedServer(dialect, refusal, Reply(text="Done.", check=look)) as server:
             async with agent_of(server) as agent:
                 answer = await agent.ask("Do that.")
-
-        assert answer.stopped == "refused"
-        assert answer.text == "I cannot do that."
+                assert answer.stopped == "refused"
+                assert answer.text == "I cannot do that."
+                assert answer.cells == ()
+                assert (await agent.ask("Then this.")).text == "Done."
 
     asyncio.run(scene())
 

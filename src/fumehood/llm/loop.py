@@ -46,6 +46,7 @@ Tell = Callable[[AgentEvent], Awaitable[None]]
 _STOPS: dict[MessageEnd, StopReason] = {"end": "answered", "length": "length", "refused": "refused"}
 _INTERRUPTED = "[interrupted by the user]"
 _CUT_OFF = "[the message was cut off here: it had become too long]"
+_REFUSED = "[refused]"
 _STOPPED = "The user has interrupted this code while it ran; what it had done until then holds."
 _BROKEN = "The tool has failed while this code ran; what it has done is not known."
 _NOT_RUN = "Nothing was run: the turn ended before."
@@ -199,7 +200,8 @@ class TurnLoop:
 
         # Code that was cut off, or that the model took back by refusing, is not run.
         if message.end in ("length", "refused") and (message.calls or not message.text.strip()):
-            self._history.append(message.without_calls(_CUT_OFF))
+            note = _CUT_OFF if message.end == "length" else _REFUSED
+            self._history.append(message.without_calls(note))
             message = ModelMessage(text=message.text, end=message.end, tokens=message.tokens)
         else:
             self._history.append(message)
