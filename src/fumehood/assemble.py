@@ -184,7 +184,7 @@ def _connect(url: str, api_key: str) -> Backend:
         from fumehood.backends.http_connection import ServerAddress
     except ModuleNotFoundError as missing:
         raise InvalidArgumentError(
-            field="url", value=url, allowed=f"an installation with pip install 'fumehood[client]' ({missing})"
+            field="url", value=url, allowed=f"{missing.name}, which is not installed", extra="client"
         ) from None
 
     portal = shared_portal()

@@ -93,11 +93,14 @@ class InvalidArgumentError(FumehoodError, ValueError):
 
     code = "invalid_argument"
 
-    def __init__(self, *, field: str, value: object, allowed: str) -> None:
+    def __init__(self, *, field: str, value: object, allowed: str, extra: str = "") -> None:
         # A name within it may be one that the caller has made up.
         self.field = field = visible_line(field)
         self.allowed = allowed
-        super().__init__(f"{field}={visible_line(repr(value))} is refused", hint=f"{field} takes {allowed}")
+        # An extra that is not installed is nothing that another value would mend.
+        why = f"needs {visible_line(allowed)}" if extra else "is refused"
+        hint = f"pip install 'fumehood[{extra}]'" if extra else f"{field} takes {allowed}"
+        super().__init__(f"{field}={visible_line(repr(value))} {why}", hint=hint)
 
 
 class SandboxError(FumehoodError):

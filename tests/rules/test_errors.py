@@ -21,6 +21,7 @@ VALUES = {
     "value": 0,
     "asked": "internet",
     "allowed": "a whole number",
+    "extra": "",
     "step": "clone",
     "reason": "killed",
     "hint": "do this",

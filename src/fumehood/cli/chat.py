@@ -49,7 +49,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Chat until the end; return the exit code."""
-    require_extra("chat", "rich")
+    require_extra("chat", "rich", command="chat")
     # Late: nothing else of the command line needs a model or a terminal in colours.
     from fumehood.llm.agent import Agent
     from fumehood.llm.providers.choose import choose_provider

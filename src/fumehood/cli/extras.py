@@ -10,8 +10,8 @@ import importlib.util
 from fumehood.errors import InvalidArgumentError
 
 
-def require_extra(extra: str, *modules: str) -> None:
-    """Checks that the packages of an extra are installed.
+def require_extra(extra: str, *modules: str, command: str) -> None:
+    """Checks that the packages of an extra are installed, for a command that needs them.
 
     Raises:
         InvalidArgumentError: One is missing; the message says what to install.
@@ -21,6 +21,7 @@ def require_extra(extra: str, *modules: str) -> None:
     if missing:
         raise InvalidArgumentError(
             field="command",
-            value=f"it needs {', '.join(missing)}",
-            allowed=f"an installation with the extra: pip install 'fumehood[{extra}]'",
+            value=command,
+            allowed=f"what is not installed: {', '.join(missing)}",
+            extra=extra,
         )

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         print(print_settings(settings, sources))
         return 0
 
-    require_extra("server", "fastapi", "uvicorn")
+    require_extra("server", "fastapi", "uvicorn", command="host")
     # Late: only a daemon needs a web framework.
     from fumehood.daemon.run import serve_host
 

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         print(config_for(options.print_config, launch))
         return 0
 
-    require_extra("mcp", "mcp")
+    require_extra("mcp", "mcp", command="mcp")
     most = options.max_network or os.environ.get("FUMEHOOD_MAX_NETWORK") or _MAX_NETWORK
 
     if not options.http:
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
         return serve_stdio(most)
 
-    require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore")
+    require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="mcp --http")
     from fumehood.server.run import serve
 
     flags = {

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         print(print_settings(settings, sources))
         return 0
 
-    require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore")
+    require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="serve")
     # Late: only a server needs a web framework.
     from fumehood.server.run import serve
 

@@ -33,11 +33,12 @@ class Authority:
     def __init__(self) -> None:
         try:
             from cryptography.hazmat.primitives.asymmetric import ec
-        except ModuleNotFoundError as missing:
+        except ModuleNotFoundError:
             raise InvalidArgumentError(
                 field="network.secrets",
                 value="a secret for https",
-                allowed=f"an installation with pip install 'fumehood[egress]' ({missing}), or http:// places",
+                allowed="cryptography, which is not installed",
+                extra="egress",
             ) from None
 
         self._key = ec.generate_private_key(ec.SECP256R1())

@@ -136,7 +136,8 @@ class Bucket:
             raise InvalidArgumentError(
                 field="location",
                 value=self._location,
-                allowed=f"an installation with pip install 'fumehood[blobs]' ({missing})",
+                allowed=f"{missing.name}, which is not installed",
+                extra="blobs",
             ) from None
 
         return open_blobs(self._location, options=self._options)

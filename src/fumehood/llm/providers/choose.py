@@ -70,7 +70,8 @@ def _by_name(model: str, base_url: str | None, api_key: str | None, images: bool
         raise InvalidArgumentError(
             field="model",
             value=model,
-            allowed=f"a dialect whose SDK is installed: pip install 'fumehood[{sdk}]'",
+            allowed=f"{sdk}, which is not installed",
+            extra=sdk,
         )
 
     return kind(name, base_url=base_url, api_key=api_key, images=images)
