@@ -126,7 +126,13 @@ def test_w10_secrets_do_not_come_back(server):
         assert wrong.status_code == 422
         assert SECRET not in wrong.text
 
-        for bad in ({place: SECRET}, [SECRET], {place: {"A": [SECRET]}}, {place: {"A": SECRET + "\n"}}, SECRET):
+        for bad in (
+            {place: SECRET},
+            [SECRET],
+            {place: {"A": [SECRET]}},
+            {place: {"A": SECRET + "\n"}},
+            SECRET,
+        ):
             for answer in (
                 client.put(f"{box}/network", json={**network, "secrets": bad}),
                 client.post("/v1/sandboxes", json={"network": {**network, "secrets": bad}}),
