@@ -43,7 +43,7 @@ class ScriptedModel:
         read = request.messages[-1].text
 
         if not self._steps or self._steps[0].reads not in read:
-            raise RuntimeError(f"the script has no answer to {read!r}; what is left of it: {self._steps}")
+            raise RuntimeError(f"the script of this example has no answer to:\n{read}")
 
         step = self._steps.pop(0)
         text = step.writes.replace("{read}", read)
