@@ -47,6 +47,7 @@ _SECTIONS = (
     ("models", "Other values"),
     ("storage", "Files out"),
     ("templates", "Templates"),
+    ("advice", "Advice"),
     ("errors", "Errors"),
     ("checkpoint_errors", "Errors of checkpoints"),
     ("service_errors", "Errors of a server"),

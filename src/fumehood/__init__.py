@@ -10,6 +10,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fumehood.advice.findings import Finding, Findings
+    from fumehood.advice.scan import scan
+    from fumehood.advice.wrapping import WrappedOutput, output_instructions, wrap_output
     from fumehood.aio import AsyncSandbox
     from fumehood.backends.base import Backend
     from fumehood.changes import ChangedFile, Changes, Transaction, VariableChange
@@ -204,6 +207,8 @@ __all__ = [
     "FileInfo",
     "FileTooLargeError",
     "Filesystem",
+    "Finding",
+    "Findings",
     "ForbiddenError",
     "FumehoodError",
     "HostTool",
@@ -282,19 +287,26 @@ __all__ = [
     "Usage",
     "VariableChange",
     "Watch",
+    "WrappedOutput",
     "WriteEntry",
     "WrongProcessError",
     "areplay",
     "arun_code",
     "build_template",
     "list_templates",
+    "output_instructions",
     "remove_template",
     "replay",
     "run_code",
+    "scan",
+    "wrap_output",
 ]
 
 # The public names by the module that defines them.
 _HOMES = {
+    "advice.findings": "Finding Findings",
+    "advice.scan": "scan",
+    "advice.wrapping": "WrappedOutput output_instructions wrap_output",
     "aio": "AsyncSandbox",
     "backends.base": "Backend",
     "changes": "ChangedFile Changes Transaction VariableChange",

@@ -162,6 +162,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.local": _FLOOR
     | _PORT
     | {"fumehood.backends.loop_bound", "fumehood.host", "fumehood.templates"},
+    # Advice about code and outputs: values and text alone.
+    "fumehood.advice": {"fumehood.errors", "fumehood.text"},
     "fumehood.portal": set(),
     "fumehood.readiness": set(),
     "fumehood.callbacks": set(),
@@ -208,6 +210,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.cli": _FLOOR
     | {
         "fumehood.aio",
+        "fumehood.advice",
         "fumehood.artifacts",
         "fumehood.cli.chat",
         "fumehood.cli.doctor",
@@ -350,6 +353,7 @@ CONTRACT: dict[str, set[str]] = {
     | _PORT
     | _FACADE
     | {
+        "fumehood.advice",
         "fumehood.notebook",
         "fumehood.oneshot",
         "fumehood.storage.artifact_files",

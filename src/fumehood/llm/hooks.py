@@ -7,6 +7,7 @@ about safety, so it fails closed: an exception, or an answer that is no verdict,
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeVar, cast
@@ -25,17 +26,27 @@ class ScanVerdict(Protocol):
         """True when the code must not run."""
 
 
-Scan: TypeAlias = Callable[[str], ScanVerdict | Awaitable[ScanVerdict]]
-WrapOutput: TypeAlias = Callable[[str], str | Awaitable[str]]
+class WrappedText(Protocol):
+    """What a wrapper has made of a text, if it says more of it than the text."""
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
 
 
-async def reason_to_refuse(scan: Scan | None, code: str) -> str:
+# A scan with a parameter `language` is told it; one without sees the code alone.
+Scan: TypeAlias = Callable[..., ScanVerdict | Awaitable[ScanVerdict]]
+WrapOutput: TypeAlias = Callable[[str], str | WrappedText | Awaitable[str | WrappedText]]
+
+
+async def reason_to_refuse(scan: Scan | None, code: str, *, language: str = "python") -> str:
     """Return why the scan refuses `code`, or an empty text if there is no scan or it lets the code pass."""
     if scan is None:
         return ""
 
     try:
-        verdict = await ask_hook(scan, code)
+        asked = functools.partial(scan, language=language) if _takes_language(scan) else scan
+        verdict = await ask_hook(asked, code)
     except Exception as error:  # noqa: BLE001 - whatever it was, nobody has said that the code is harmless
         return f"the scan failed ({type(error).__name__}), and unscanned code is not run"
 
@@ -61,6 +72,7 @@ async def wrapped(wrap_output: WrapOutput | None, text: str) -> str:
     except Exception as error:  # noqa: BLE001 - unwrapped text must not pass
         return f"[the output is withheld: wrap_output failed ({type(error).__name__})]"
 
+    made = getattr(made, "text", made)
     return made if isinstance(made, str) else "[the output is withheld: wrap_output gave no text]"
 
 
@@ -71,3 +83,7 @@ async def ask_hook(hook: Callable[[str], _T | Awaitable[_T]], text: str) -> _T:
 
     answer = await asyncio.to_thread(hook, text)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+def _takes_language(scan: Scan) -> bool:
+    return "language" in inspect.signature(scan).parameters

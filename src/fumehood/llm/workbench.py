@@ -141,7 +141,8 @@ class Workbench:
             return info.path
 
     async def _run(self, code: str, options: Mapping[str, Any]) -> ToolResult:
-        reason = await reason_to_refuse(self._rules.scan, code)
+        language = str(options.get("language") or "python")
+        reason = await reason_to_refuse(self._rules.scan, code, language=language)
 
         if reason:
             text = f"The code was not run: {reason}.\nHint: solve the task in another way, without what was refused."

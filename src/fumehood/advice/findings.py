@@ -1,0 +1,175 @@
+"""What a scan has found: values, and the bounded collection of them while it looks.
+
+Runs in the host process. Snippets and messages show parts of hostile code, so they pass here as bounded, visible lines
+with secrets masked. However much is found, the first findings of each severity are kept, so that none is crowded out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fumehood.advice.hidden import shown_line
+from fumehood.advice.rules import RULES
+from fumehood.advice.secret_shapes import masked
+
+Severity = Literal["info", "warning", "danger"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "danger")
+
+_MAX_EACH = 100
+_MAX_SNIPPET_CHARACTERS = 120
+_MAX_MESSAGE_CHARACTERS = 240
+# Around what is found, this much of a line is looked at for a snippet.
+_NEAR_CHARACTERS = 60
+_MAX_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that a scan has found.
+
+    Attributes:
+        rule: Stable id of the rule, such as `process`.
+        severity: info, warning or danger.
+        line: Line of the code, from 1.
+        column: Character of the line, from 1.
+        message: What it is, for a person or a model.
+        snippet: The code there: one bounded line, hidden characters spelled out, secrets masked.
+    """
+
+    rule: str
+    severity: Severity
+    line: int
+    column: int
+    message: str
+    snippet: str
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a scan has found, in the order of the code, and whether that is reason enough to refuse it.
+
+    Attributes:
+        found: The findings; at most 100 of each severity.
+        left_out: How many more there were.
+        blocks: True when the code must not run: something is at least as bad as was asked to block.
+        reason: Why it blocks, in one line for a model or a person; empty if it does not.
+    """
+
+    found: tuple[Finding, ...] = ()
+    left_out: int = 0
+    blocks: bool = False
+    reason: str = ""
+
+    @property
+    def worst(self) -> Severity | None:
+        """The highest severity; None when nothing was found."""
+        return max((finding.severity for finding in self.found), key=SEVERITIES.index, default=None)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __str__(self) -> str:
+        lines = [str(finding) for finding in self.found]
+
+        if self.left_out:
+            lines.append(f"and {self.left_out:,} more")
+
+        return "\n".join(lines) or "nothing was found"
+
+
+class Collection:
+    """Takes findings up while a piece of code is looked at.
+
+    Args:
+        code: The code, for snippets.
+        allow: Rules whose findings are left out.
+    """
+
+    def __init__(self, code: str, allow: Iterable[str] = ()) -> None:
+        self._lines = code.split("\n")
+        self._allow = frozenset(allow)
+        self._found: dict[Severity, dict[tuple[str, int, str], Finding]] = {name: {} for name in SEVERITIES}
+        self._left_out = 0
+
+    def add(
+        self, rule: str, message: str, *, line: int = 1, column: int = 1, severity: Severity | None = None
+    ) -> None:
+        """Take up one finding; the same one twice in a line counts once."""
+        if rule in self._allow:
+            return
+
+        severity = severity or RULES[rule].severity
+        kept = self._found[severity]
+        key = (rule, line, message)
+
+        if key in kept:
+            return
+
+        if len(kept) >= _MAX_EACH:
+            self._left_out += 1
+            return
+
+        kept[key] = Finding(
+            rule=rule,
+            severity=severity,
+            line=line,
+            column=column,
+            message=shown_line(masked(message), max_characters=_MAX_MESSAGE_CHARACTERS),
+            snippet=self._snippet(line, column),
+        )
+
+    def characters_before(self, line: int, byte_offset: int) -> int:
+        """How many characters of a line stand before a byte of it, as the parser counts."""
+        text = self._line(line)
+
+        if text.isascii() or byte_offset > len(text) * 4:
+            return byte_offset
+
+        return len(text.encode("utf-8", "surrogatepass")[:byte_offset].decode("utf-8", "replace"))
+
+    def findings(self, block: Severity | None) -> Findings:
+        """Everything that was found, with the verdict."""
+        found = sorted(
+            (finding for kept in self._found.values() for finding in kept.values()),
+            key=lambda finding: (finding.line, finding.column, -SEVERITIES.index(finding.severity)),
+        )
+        refused = [finding for finding in found if _is_refused(finding, block)]
+        return Findings(
+            found=tuple(found), left_out=self._left_out, blocks=bool(refused), reason=_reason(refused)
+        )
+
+    def _line(self, line: int) -> str:
+        return self._lines[line - 1] if 0 < line <= len(self._lines) else ""
+
+    def _snippet(self, line: int, column: int) -> str:
+        text = self._line(line)
+        start = max(column - 1 - _NEAR_CHARACTERS, 0) if len(text) > 2 * _NEAR_CHARACTERS else 0
+        # Secrets are looked for in a wider piece, so that the cut does not make one unknown.
+        wide_start = max(start - 400, 0)
+        wide = masked(text[wide_start : start + 800])
+        return shown_line(wide[start - wide_start :].strip(), max_characters=_MAX_SNIPPET_CHARACTERS)
+
+
+def _is_refused(finding: Finding, block: Severity | None) -> bool:
+    if block is None:
+        return False
+
+    # What could not be read could be anything.
+    return finding.rule == "unparsable" or SEVERITIES.index(finding.severity) >= SEVERITIES.index(block)
+
+
+def _reason(refused: list[Finding]) -> str:
+    told = [f"line {finding.line}: {finding.message} ({finding.rule})" for finding in refused[:_MAX_REASONS]]
+
+    if len(refused) > _MAX_REASONS:
+        told.append(f"and {len(refused) - _MAX_REASONS} more")
+
+    return "; ".join(told)

@@ -1,0 +1,73 @@
+"""Characters that are there and are not seen: which they are, and how they are written out.
+
+Runs in the host process; pure functions. `fumehood.text` spells out controls and text direction; this adds what has no
+shape at all: zero-width characters, variation selectors and the tags in which whole sentences can be hidden.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fumehood.text import visible
+
+_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_ZERO_WIDTH = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
+)
+_TAGS = "\U000e0000-\U000e0fff"
+# A picture made of several characters is joined by, and styled with, one invisible character behind a visible one.
+_PICTURES = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
+# Tabs, line ends and form feeds are ordinary in code.
+_CONTROLS = "\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u2028\u2029"
+
+_WITHOUT_SHAPE = re.compile(
+    rf"(?<=[{_PICTURES}\ufe0f])\u200d(?=[{_PICTURES}])|(?<=[{_PICTURES}])\ufe0f|(?P<hidden>[{_ZERO_WIDTH}{_TAGS}])"
+)
+KINDS = {
+    "text direction": re.compile(f"[{_DIRECTION}]"),
+    "tag": re.compile(f"[{_TAGS}]"),
+    "zero-width": re.compile(f"[{_ZERO_WIDTH}]"),
+    "control": re.compile(f"[{_CONTROLS}]"),
+}
+
+
+def shown(text: str) -> str:
+    r"""Return `text` with everything hidden written out, such as `\x1b`, `\u200b` or `\U000e0041`.
+
+    The joiners and selectors within emoji stay.
+    """
+    seen = visible(text)
+    return seen if seen.isascii() else _WITHOUT_SHAPE.sub(_spelled, seen)
+
+
+def shown_line(text: str, *, max_characters: int) -> str:
+    """Return `text` as one bounded line in which nothing is hidden."""
+    # No character becomes shorter, so what lies beyond the bound is not needed.
+    line = (
+        shown(text[: max_characters + 1]).replace("\n", "\\n").replace("\t", "\\t").replace("\x0c", "\\x0c")
+    )
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
+
+
+def hidden_kinds(text: str) -> dict[str, int]:
+    """Return which kinds of hidden characters there are, each with the place of the first."""
+    kinds = {"control": KINDS["control"]} if text.isascii() else KINDS
+    places = {kind: match.start() for kind, shape in kinds.items() if (match := shape.search(text))}
+
+    if "zero-width" in places:
+        found = next((match for match in _WITHOUT_SHAPE.finditer(text) if match["hidden"]), None)
+        places.pop("zero-width")
+
+        if found is not None and not KINDS["tag"].match(found[0]):
+            places["zero-width"] = found.start()
+
+    return places
+
+
+def _spelled(match: re.Match[str]) -> str:
+    if match["hidden"] is None:
+        return match[0]
+
+    point = ord(match[0])
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"

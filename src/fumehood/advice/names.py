@@ -1,0 +1,380 @@
+"""What a name or an expression of hostile code stands for, as far as the text alone tells.
+
+Runs in the host process; nothing is imported and nothing is run. An expression stands for a few values: a text
+that could be put together, or a dotted name such as `os.system`. Everything is bounded: how many values, how long a
+text, how deep, how much in all; beyond that an expression stands for nothing that is known.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fumehood.advice.bindings import MAX_BOUND, Bindings
+from fumehood.advice.folding import Text, called_text, sliced
+from fumehood.advice.rules import DECODERS, FETCHERS, GUARDED, SAME_MODULE, words
+
+_MAX_VALUES = 4
+_MAX_DEPTH = 24
+_MAX_TEXT_CHARACTERS = 65_536
+_MAX_TOTAL_CHARACTERS = 2_000_000
+_MAX_NAME_CHARACTERS = 200
+_MAX_PARTS = 2_000
+_BUILT_IN = frozenset(
+    words(
+        "eval exec compile open __import__ getattr globals locals vars chr bytes bytearray str input map __builtins__ "
+        "reversed type print"
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dotted:
+    """A name of a module, or of something in it.
+
+    Attributes:
+        name: Such as `os.system`, as it is called at home.
+        is_hidden: Whether it was put together or looked up at run time.
+    """
+
+    name: str
+    is_hidden: bool = False
+
+
+Value: TypeAlias = Text | Dotted
+Origin: TypeAlias = Literal["decoded", "fetched"]
+
+
+class Names:
+    """What names in one piece of code are bound to, wherever in it."""
+
+    def __init__(self, nodes: Iterable[ast.AST]) -> None:
+        self._bindings = Bindings(nodes)
+        self._known: dict[int | str, tuple[Value, ...]] = {}
+        self._traced: dict[tuple[str, int], bool] = {}
+        self._room = _MAX_TOTAL_CHARACTERS
+        self._depth = 0
+
+    def values(self, node: ast.expr) -> tuple[Value, ...]:
+        """Return what an expression may stand for; nothing if that is not known."""
+        if id(node) in self._known:
+            return self._known[id(node)]
+
+        if self._depth >= _MAX_DEPTH:
+            return ()
+
+        work = _WORK.get(type(node))
+
+        if work is None:
+            return ()
+
+        self._depth += 1
+        self._known[id(node)] = ()
+        found = tuple(dict.fromkeys(work(self, node)))[:_MAX_VALUES]
+        self._depth -= 1
+        self._known[id(node)] = found
+        return found
+
+    def dotted(self, node: ast.expr) -> list[Dotted]:
+        """Return the dotted names among the values."""
+        return [value for value in self.values(node) if isinstance(value, Dotted)]
+
+    def texts(self, node: ast.expr) -> list[Text]:
+        """Return the texts among the values."""
+        return [value for value in self.values(node) if isinstance(value, Text)]
+
+    def comes_from(self, node: ast.AST, origin: Origin, depth: int = 0) -> bool:
+        """Whether an expression, or what its names are bound to, decodes or fetches something."""
+        key = (origin, id(node))
+
+        if key not in self._traced:
+            self._traced[key] = False
+            self._traced[key] = any(self._is_origin(part, origin, depth) for part in ast.walk(node))
+
+        return self._traced[key]
+
+    def _is_origin(self, node: ast.AST, origin: Origin, depth: int) -> bool:
+        if isinstance(node, ast.Call):
+            if origin == "decoded" and isinstance(node.func, ast.Attribute) and node.func.attr == "fromhex":
+                return True
+
+            names = [value.name for value in self.dotted(node.func)]
+            return any(
+                name in DECODERS if origin == "decoded" else name.startswith(FETCHERS) for name in names
+            )
+
+        if not isinstance(node, ast.Name) or depth >= MAX_BOUND:
+            return False
+
+        return any(
+            self.comes_from(bound, origin, depth + 1) for bound in self._bindings.bound.get(node.id, ())
+        )
+
+    def _of_constant(self, node: ast.Constant) -> list[Value]:
+        if isinstance(node.value, str):
+            return [Text(node.value)] if len(node.value) <= _MAX_TEXT_CHARACTERS else []
+
+        if isinstance(node.value, bytes) and len(node.value) <= _MAX_TEXT_CHARACTERS:
+            return [Text(node.value.decode("latin-1"))]
+
+        return []
+
+    def _of_name(self, node: ast.Name) -> list[Value]:
+        if node.id in self._known:
+            return list(self._known[node.id])
+
+        self._known[node.id] = ()
+        bound = self._bindings.bound.get(node.id, ())
+        found: list[Value] = [Dotted(at_home(name)) for name in self._bindings.imported.get(node.id, ())]
+
+        for value in bound:
+            found += self.values(value)
+
+        for added in self._bindings.added.get(node.id, ()):
+            found += self._joined([value for value in found if isinstance(value, Text)], self.texts(added))
+
+        if node.id in _BUILT_IN and not found:
+            found.append(Dotted(at_home(node.id)))
+
+        if not found and not bound:
+            found += [Dotted(at_home(f"{module}.{node.id}")) for module in self._bindings.stars[:_MAX_VALUES]]
+
+        # Of several, the last are kept too: what was added is what is used.
+        kept = tuple(dict.fromkeys(found))
+        self._known[node.id] = kept if len(kept) <= _MAX_VALUES else kept[:2] + kept[-2:]
+        return list(self._known[node.id])
+
+    def _of_attribute(self, node: ast.Attribute) -> list[Value]:
+        found: list[Value] = []
+
+        for base in self.values(node.value):
+            if isinstance(base, Dotted):
+                found += _within(base, node.attr, is_hidden=base.is_hidden)
+
+        return found
+
+    def _of_binop(self, node: ast.BinOp) -> list[Value]:
+        if isinstance(node.op, ast.Add):
+            return list(self._joined(self.texts(node.left), self.texts(node.right)))
+
+        if isinstance(node.op, ast.Mod):
+            parts = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+            return list(self._made("%", self.texts(node.left), [self.texts(part) for part in parts[:20]]))
+
+        return []
+
+    def _of_joinedstr(self, node: ast.JoinedStr) -> list[Value]:
+        found = [Text("")]
+
+        for part in node.values[:_MAX_PARTS]:
+            value = part.value if isinstance(part, ast.FormattedValue) else part
+            found = self._joined(found, self.texts(value))
+
+        return [*found]
+
+    def _of_subscript(self, node: ast.Subscript) -> list[Value]:
+        if isinstance(node.value, (ast.List, ast.Tuple)):
+            return [value for item in node.value.elts[:MAX_BOUND] for value in self.values(item)]
+
+        if isinstance(node.value, ast.Dict):
+            return [value for item in node.value.values[:MAX_BOUND] for value in self.values(item)]
+
+        if isinstance(node.slice, ast.Slice):
+            return [made for text in self.texts(node.value) if (made := sliced(text, node.slice))]
+
+        found: list[Value] = []
+
+        for base in self.dotted(node.value):
+            for key in self.texts(node.slice):
+                if base.name in ("sys.modules", "globals()", "locals()", "vars()"):
+                    found.append(Dotted(at_home(key.text[:_MAX_NAME_CHARACTERS]), is_hidden=True))
+                else:
+                    found += _within(Dotted(base.name.removesuffix(".__dict__")), key.text, is_hidden=True)
+
+        return found
+
+    def _of_call(self, node: ast.Call) -> list[Value]:
+        if isinstance(node.func, ast.Lambda):
+            return list(self.values(node.func.body))
+
+        found: list[Value] = []
+
+        for function in self.dotted(node.func):
+            found += self._called(function.name, node)
+
+        if found:
+            return found
+
+        return list(self._text_of_call(node))
+
+    def _of_one_of(self, node: ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Await) -> list[Value]:
+        match node:
+            case ast.IfExp():
+                choices = [node.body, node.orelse]
+            case ast.BoolOp():
+                choices = node.values[:MAX_BOUND]
+            case _:
+                choices = [node.value]
+
+        return [value for choice in choices for value in self.values(choice)]
+
+    def _called(self, name: str, node: ast.Call) -> list[Value]:
+        """What a call of a known function gives, of those that give names."""
+        arguments = node.args
+
+        if name in ("__import__", "importlib.import_module", "importlib.__import__") and arguments:
+            return [
+                Dotted(at_home(text.text[:_MAX_NAME_CHARACTERS]), is_hidden=True)
+                for text in self.texts(arguments[0])
+            ]
+
+        if name == "getattr" and len(arguments) >= 2:
+            bases = [Dotted(base.name.removesuffix(".__dict__")) for base in self.dotted(arguments[0])]
+            return [
+                value
+                for base in bases
+                for text in self.texts(arguments[1])
+                for value in _within(base, text.text, is_hidden=True)
+            ]
+
+        if name == "functools.partial" and arguments:
+            return list(self.values(arguments[0]))
+
+        if name in ("globals", "locals"):
+            return [Dotted(f"{name}()")]
+
+        if name == "vars":
+            return [*self.dotted(arguments[0])] if arguments else [Dotted("vars()")]
+
+        if name == "operator.attrgetter" and arguments:
+            return [
+                Dotted(f"attrgetter:{text.text[:_MAX_NAME_CHARACTERS]}") for text in self.texts(arguments[0])
+            ]
+
+        if name.startswith("attrgetter:") and arguments:
+            attribute = name.partition(":")[2]
+            return [
+                value
+                for base in self.dotted(arguments[0])
+                for value in _within(base, attribute, is_hidden=True)
+            ]
+
+        return []
+
+    def _text_of_call(self, node: ast.Call) -> list[Text]:
+        names = [value.name for value in self.dotted(node.func)]
+        receiver: list[Text] = []
+
+        if not names and isinstance(node.func, ast.Attribute):
+            receiver = self.texts(node.func.value)
+            names = [f".{node.func.attr}"] if receiver else []
+
+        found: list[Text] = []
+
+        for name in names:
+            if name == "map" and len(node.args) == 2 and self.dotted(node.args[0]) == [Dotted("chr")]:
+                found += [Text("\0".join(text.text), is_made=True) for text in self._argument(node.args[1])]
+                continue
+
+            parts = [self._argument(argument) for argument in node.args[:MAX_BOUND]]
+            found += self._made(name, receiver or [Text("")], parts)
+
+        return found
+
+    def _argument(self, node: ast.expr) -> list[Text]:
+        """The texts of an argument; those of a list of texts stand behind one another, with a mark between."""
+        if isinstance(node, (ast.List, ast.Tuple)):
+            pieces = [self.texts(item) for item in node.elts[:_MAX_PARTS]]
+
+            if all(pieces):
+                return [Text("\0".join(piece[0].text for piece in pieces), is_made=True)]
+
+            numbers = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+            is_text = all(isinstance(number, int) and 0 <= number < 0x110000 for number in numbers)
+
+            if numbers and is_text and len(numbers) == len(node.elts) <= _MAX_PARTS:
+                return [Text("".join(map(chr, numbers)), is_made=True)]  # type: ignore[arg-type]
+
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and 0 <= node.value < 0x110000:
+            return [Text(chr(node.value), is_made=True, is_number=True)]
+
+        if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+            return self._comprehended(node)
+
+        return self.texts(node)
+
+    def _comprehended(self, node: ast.GeneratorExp | ast.ListComp) -> list[Text]:
+        """`chr(n) for n in (111, 115)` and `c for c in reversed("so")`: what such a row most likely says."""
+        several = node.generators[0].iter
+        is_chr = isinstance(node.elt, ast.Call) and any(
+            value.name == "chr" for value in self.dotted(node.elt.func)
+        )
+        is_row = isinstance(several, (ast.List, ast.Tuple)) and is_chr
+        return (
+            [Text("\0".join(text.text), is_made=True) for text in self._argument(several)] if is_row else []
+        )
+
+    def _joined(self, left: list[Text], right: list[Text]) -> list[Text]:
+        return [
+            Text(one.text + other.text, is_made=True)
+            for one in left[:_MAX_VALUES]
+            for other in right[:_MAX_VALUES]
+            if self._pays(len(one.text) + len(other.text))
+        ][:_MAX_VALUES]
+
+    def _made(self, name: str, receivers: list[Text], parts: list[list[Text]]) -> list[Text]:
+        if any(not part for part in parts):
+            return []
+
+        first = [part[0] for part in parts]
+        return [
+            made
+            for receiver in receivers[:_MAX_VALUES]
+            if self._pays(len(receiver.text) + sum(len(part.text) for part in first))
+            if (made := called_text(name, receiver, first)) is not None
+        ]
+
+    def _pays(self, characters: int) -> bool:
+        if characters > _MAX_TEXT_CHARACTERS:
+            return False
+
+        self._room -= characters
+        return self._room >= 0
+
+
+def at_home(name: str) -> str:
+    """Return a dotted name as its home has it: `posix.system` and `pathlib.os.system` are `os.system`."""
+    first, dot, rest = name.partition(".")
+    name = f"{SAME_MODULE.get(first, first)}{dot}{rest}"
+    parts = name.split(".")
+
+    for index in range(len(parts) - 1, 0, -1):
+        home = parts[index].strip("_")
+
+        if home in GUARDED and parts[0] != "asyncio":
+            name = ".".join([home, *parts[index + 1 :]])
+            break
+
+    return name if name == "builtins.__dict__" else name.removeprefix("builtins.")
+
+
+def _within(base: Dotted, attribute: str, *, is_hidden: bool) -> list[Value]:
+    whole = f"{base.name}.{attribute}"
+    return [Dotted(at_home(whole), is_hidden=is_hidden)] if len(whole) <= _MAX_NAME_CHARACTERS else []
+
+
+_WORK: dict[type[ast.expr], Callable[..., list[Value]]] = {
+    ast.Constant: Names._of_constant,
+    ast.Name: Names._of_name,
+    ast.Attribute: Names._of_attribute,
+    ast.BinOp: Names._of_binop,
+    ast.JoinedStr: Names._of_joinedstr,
+    ast.Subscript: Names._of_subscript,
+    ast.Call: Names._of_call,
+    ast.IfExp: Names._of_one_of,
+    ast.BoolOp: Names._of_one_of,
+    ast.NamedExpr: Names._of_one_of,
+    ast.Await: Names._of_one_of,
+}

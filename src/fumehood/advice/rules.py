@@ -1,0 +1,240 @@
+"""The rules of the scan as data: their ids, what they say, and the names, modules and methods that they are about.
+
+Runs in the host process. No code but tables: whoever wants another rule adds a line here, and a test beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one rule is about, and how bad that is unless a finding says otherwise."""
+
+    severity: Literal["info", "warning", "danger"]
+    summary: str
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a table's line."""
+    return text.split()
+
+
+RULES = {
+    "unparsable": Rule(
+        "danger", "cannot be read: broken, too large, too deep, or in a language that is unknown here"
+    ),
+    "hidden-text": Rule("danger", "characters that a reader does not see, or that reorder what is seen"),
+    "lookalike-name": Rule("danger", "a name in letters that look like others"),
+    "hidden-name": Rule(
+        "danger", "the name of a function or module is put together, or looked up, at run time"
+    ),
+    "hidden-code": Rule("danger", "code that was encoded is run"),
+    "remote-code": Rule("danger", "code that was fetched from the network is run"),
+    "dynamic-code": Rule("warning", "text is run as code"),
+    "encoded-blob": Rule("warning", "a long piece of encoded text"),
+    "introspection": Rule("warning", "reaches for the insides of the interpreter"),
+    "native": Rule("warning", "calls native code, past everything that Python checks"),
+    "process": Rule("warning", "starts or signals programs"),
+    "bomb": Rule("danger", "starts processes or threads without end"),
+    "huge-value": Rule("warning", "makes a value that fits in no memory"),
+    "network": Rule("warning", "uses the network"),
+    "install": Rule("warning", "installs packages"),
+    "metadata-address": Rule("danger", "an address where clouds give out credentials"),
+    "reverse-shell": Rule("danger", "connects a shell to the network"),
+    "outside-workspace": Rule("warning", "a file outside of /home/user, /mnt/data and /tmp"),
+    "sensitive-path": Rule("danger", "a file that holds credentials, or the insides of the system"),
+    "destructive": Rule("danger", "deletes or overwrites everything"),
+    "privileges": Rule("warning", "tries to gain privileges or to change namespaces"),
+    "deserialise": Rule("info", "turns bytes into objects, which can run code"),
+    "environment": Rule("info", "reads environment variables"),
+    "secret": Rule("danger", "a secret stands in the code"),
+}
+
+_PROCESS = words(
+    "os.system os.popen os.fork os.forkpty os.kill os.killpg os.execl os.execle os.execlp "
+    "os.execlpe os.execv "
+    "os.execve os.execvp os.execvpe os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv "
+    "os.spawnve os.spawnvp "
+    "os.spawnvpe os.posix_spawn os.posix_spawnp os.startfile asyncio.create_subprocess_exec "
+    "asyncio.create_subprocess_shell asyncio.subprocess platform.popen signal.pthread_kill"
+)
+_INTROSPECTION = words(
+    "sys._getframe sys.settrace sys.setprofile sys.addaudithook sys._current_frames gc.get_objects "
+    "gc.get_referrers "
+    "inspect.currentframe inspect.stack threading.settrace"
+)
+_PRIVILEGES = words(
+    "os.setuid os.setgid os.seteuid os.setegid os.setresuid os.setresgid os.setgroups os.chroot "
+    "os.unshare os.setns "
+    "os.mknod os.initgroups"
+)
+_NATIVE = words(
+    "ctypes.CDLL ctypes.PyDLL ctypes.cdll ctypes.pydll ctypes.pythonapi ctypes.memmove "
+    "ctypes.memset ctypes.string_at "
+    "ctypes.cast ctypes.CFUNCTYPE ctypes.PYFUNCTYPE ctypes.LibraryLoader cffi.FFI"
+)
+
+# Name -> rule and, if it differs from the rule's own, severity.
+NAMES: dict[str, tuple[str, Literal["info", "warning", "danger"] | None]] = {
+    **dict.fromkeys(_PROCESS, ("process", None)),
+    **dict.fromkeys(_INTROSPECTION, ("introspection", None)),
+    **dict.fromkeys(_PRIVILEGES, ("privileges", None)),
+    **dict.fromkeys(_NATIVE, ("native", "danger")),
+    "types.CodeType": ("introspection", "danger"),
+    "types.FunctionType": ("introspection", "danger"),
+    "os.environ": ("environment", None),
+    "os.environb": ("environment", None),
+    "os.getenv": ("environment", None),
+    "eval": ("dynamic-code", None),
+    "exec": ("dynamic-code", None),
+    "compile": ("dynamic-code", None),
+    "code.InteractiveInterpreter": ("dynamic-code", None),
+    "code.InteractiveConsole": ("dynamic-code", None),
+    "runpy.run_path": ("dynamic-code", None),
+    "runpy.run_module": ("dynamic-code", None),
+    "timeit.timeit": ("dynamic-code", "info"),
+    "pip.main": ("install", None),
+    "asyncio.open_connection": ("network", None),
+    "asyncio.start_server": ("network", None),
+    "urllib.request": ("network", None),
+    "pickle.loads": ("deserialise", None),
+    "pickle.load": ("deserialise", None),
+    "pickle.Unpickler": ("deserialise", None),
+    "pandas.read_pickle": ("deserialise", None),
+    "joblib.load": ("deserialise", None),
+    "torch.load": ("deserialise", None),
+    "yaml.load": ("deserialise", None),
+    "yaml.unsafe_load": ("deserialise", "warning"),
+    "marshal.loads": ("deserialise", "warning"),
+    "marshal.load": ("deserialise", "warning"),
+    "dill.loads": ("deserialise", None),
+    "cloudpickle.loads": ("deserialise", None),
+    "shelve.open": ("deserialise", None),
+}
+
+_NETWORK_MODULES = words(
+    "socket ssl requests urllib.request urllib3 httpx httpx2 aiohttp http.client http.server ftplib "
+    "smtplib imaplib "
+    "poplib nntplib telnetlib paramiko fabric websocket websockets pycurl boto3 botocore xmlrpc "
+    "socketserver grpc "
+    "scapy dns asyncssh pysftp zmq wget yt_dlp tornado.httpclient twisted selenium playwright"
+)
+
+# Module -> rule. Everything in it counts, and importing it.
+MODULES: dict[str, str] = {
+    **dict.fromkeys(_NETWORK_MODULES, "network"),
+    **dict.fromkeys(("subprocess", "pty", "pexpect", "sh", "plumbum"), "process"),
+    **dict.fromkeys(("ctypes", "cffi", "_cffi_backend"), "native"),
+    **dict.fromkeys(("pip", "ensurepip"), "install"),
+    **dict.fromkeys(("codeop",), "dynamic-code"),
+}
+
+# Modules whose functions are worth hiding: a name in one of them that cannot be told is told.
+GUARDED = frozenset({"os", "subprocess", "builtins", "sys", "socket", "ctypes", "pty", "shutil", "importlib"})
+# The same module under another name.
+SAME_MODULE = {
+    "posix": "os",
+    "nt": "os",
+    "_io": "io",
+    "_socket": "socket",
+    "_ctypes": "ctypes",
+    "_posixsubprocess": "subprocess",
+    "_pickle": "pickle",
+    "__builtins__": "builtins",
+    "__builtin__": "builtins",
+    "cPickle": "pickle",
+}
+
+DANGEROUS_ATTRIBUTES = frozenset(
+    words(
+        "__subclasses__ __globals__ __builtins__ f_globals f_builtins f_back f_locals gi_frame cr_frame "
+        "ag_frame tb_frame "
+        "__code__ co_code __closure__ __reduce_ex__ __loader__"
+    )
+)
+
+DECODERS = frozenset(
+    words(
+        "base64.b64decode base64.b32decode base64.b16decode base64.b85decode base64.a85decode "
+        "base64.urlsafe_b64decode "
+        "base64.standard_b64decode base64.decodebytes binascii.unhexlify binascii.a2b_base64 "
+        "binascii.a2b_hex "
+        "zlib.decompress gzip.decompress bz2.decompress lzma.decompress codecs.decode bytes.fromhex "
+        "bytearray.fromhex "
+        "marshal.loads marshal.load zlib.decompressobj"
+    )
+)
+FETCHERS = (
+    "requests.",
+    "urllib.request.",
+    "httpx.",
+    "httpx2.",
+    "aiohttp.",
+    "urllib3.",
+    "http.client.",
+    "socket.",
+)
+
+_OS_PATHS = words(
+    "open listdir scandir walk fwalk remove unlink rename replace rmdir removedirs stat lstat chmod "
+    "chown readlink chdir "
+    "makedirs mkdir symlink link truncate access utime mkfifo"
+)
+# Calls whose texts are paths.
+PATH_CALLS = frozenset(
+    [
+        *(f"os.{name}" for name in _OS_PATHS),
+        *(f"pathlib.{name}" for name in ("Path", "PurePath", "PosixPath", "PurePosixPath")),
+        *(
+            f"shutil.{name}"
+            for name in ("copy", "copy2", "copyfile", "copytree", "move", "rmtree", "make_archive")
+        ),
+        *(f"glob.{name}" for name in ("glob", "iglob")),
+        *words(
+            "open io.open io.FileIO codecs.open gzip.open bz2.open lzma.open tarfile.open zipfile.ZipFile"
+        ),
+        *words(
+            "sqlite3.connect PIL.Image.open joblib.load joblib.dump torch.load h5py.File linecache.getline"
+        ),
+        *words("fileinput.input runpy.run_path numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile"),
+        *words("numpy.save numpy.savetxt numpy.memmap mmap.mmap os.path.exists matplotlib.pyplot.savefig"),
+        *words("scipy.io.loadmat openpyxl.load_workbook imageio.imread cv2.imread geopandas.read_file"),
+    ]
+)
+# Methods whose first argument is a path, of whatever object: pandas, polars, pyarrow, frames, figures.
+PATH_METHODS = frozenset(
+    words(
+        "read_csv read_table read_excel read_json read_parquet read_feather read_hdf read_pickle "
+        "read_fwf read_html read_xml "
+        "read_orc read_stata read_sas read_spss read_ipc scan_csv scan_parquet to_csv to_excel to_json "
+        "to_parquet "
+        "to_feather to_hdf to_pickle to_html savefig write_csv write_parquet read_text read_bytes joinpath"
+    )
+)
+
+# What starts a process or a thread, for loops that never end.
+STARTERS = frozenset(
+    words(
+        "os.fork os.forkpty os.spawnl os.spawnv os.posix_spawn os.popen os.system threading.Thread "
+        "_thread.start_new_thread "
+        "multiprocessing.Process subprocess.Popen subprocess.run subprocess.call subprocess.check_call "
+        "subprocess.check_output subprocess.getoutput"
+    )
+)
+SHELL_CALLS = frozenset(
+    words(
+        "os.system os.popen subprocess.run subprocess.Popen subprocess.call subprocess.check_call "
+        "subprocess.check_output "
+        "subprocess.getoutput subprocess.getstatusoutput asyncio.create_subprocess_shell "
+        "asyncio.create_subprocess_exec "
+        "pty.spawn os.execv os.execvp os.execl os.execlp os.posix_spawn os.spawnl os.spawnv "
+        "pexpect.spawn pexpect.run"
+    )
+)
+# Deleting one of these takes everything.
+EVERYTHING = frozenset(
+    {"/", "/*", "/home", "/home/user", "/mnt", "/mnt/data", "~", "~/", "/usr", "/etc", "/var"}
+)

@@ -1,0 +1,180 @@
+"""`scan`: advice about a piece of code before it runs. Defence in depth, never the boundary.
+
+Runs in the host process; nothing of the code is run or imported. Whatever the code is, the answer comes as a value and
+in time that grows with its length: what is too large, too dense, too deep or broken is `unparsable`, and refused where
+anything is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+import warnings
+from collections.abc import Iterable
+from typing import get_args
+
+from fumehood.advice import shell
+from fumehood.advice.cells import Cell, read_cell
+from fumehood.advice.findings import SEVERITIES, Collection, Findings, Severity
+from fumehood.advice.plain import Places, look_at_text
+from fumehood.advice.rules import RULES
+from fumehood.advice.tree import Tree
+from fumehood.errors import InvalidArgumentError
+
+MAX_CODE_CHARACTERS = 1 << 20
+# Parsing costs by words and signs rather than by characters.
+_MAX_TOKENS = 250_000
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_MAX_SHELL_FINDINGS = 200
+_FILE = "fumehood_scanned_code"
+# What Python's parser raises for code that it cannot take.
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+_FILTERS = threading.Lock()
+
+
+def scan(
+    code: str, *, block: Severity | None = "danger", allow: Iterable[str] = (), language: str = "python"
+) -> Findings:
+    """Look at code before it runs, and say what is dangerous, hidden or out of place in it.
+
+    This is advice: it finds what models and hasty attackers write, and a determined one gets around it. What contains
+    the code is the sandbox. The answer can be given to `CodeInterpreter(scan=fumehood.scan)`, which refuses what
+    `blocks`.
+
+    Args:
+        code: Python as IPython takes it, magics and shell lines included, or a script for a shell.
+        block: The lowest severity for which `Findings.blocks` is true; None: it never is. Code that cannot be read
+            blocks at each of them.
+        allow: Ids of rules that are left out; `unparsable` cannot be.
+        language: python or bash. A script for a shell is read by the shapes of its words alone, and code in any other
+            language is `unparsable`.
+    """
+    allowed = _checked(code, block, allow)
+    collection = Collection(code if len(code) <= MAX_CODE_CHARACTERS else code[:10_000], allowed)
+
+    try:
+        _look(code, collection, language)
+    except Exception as error:  # noqa: BLE001 - whatever hostile code has brought about, it was not read
+        collection.add("unparsable", f"it could not be read to its end ({type(error).__name__})")
+
+    return collection.findings(block)
+
+
+def _checked(code: object, block: object, allow: Iterable[str]) -> frozenset[str]:
+    if not isinstance(code, str):
+        raise InvalidArgumentError(field="code", value=type(code).__name__, allowed="a text")
+
+    if block is not None and block not in get_args(Severity):
+        raise InvalidArgumentError(
+            field="block", value=block, allowed=f"None or one of {', '.join(SEVERITIES)}"
+        )
+
+    allowed = frozenset([allow] if isinstance(allow, str) else allow)
+    known = RULES.keys() - {"unparsable"}
+
+    for rule in sorted(allowed - known, key=str):
+        raise InvalidArgumentError(
+            field="allow", value=rule, allowed=f"ids of rules: {', '.join(sorted(known))}"
+        )
+
+    return allowed
+
+
+def _look(code: str, collection: Collection, language: str) -> None:
+    if len(code) > MAX_CODE_CHARACTERS:
+        collection.add("unparsable", f"{len(code):,} characters; at most {MAX_CODE_CHARACTERS:,} are read")
+        return
+
+    look_at_text(code, collection, is_python=language == "python")
+
+    if language == "python":
+        _look_at_python(code, collection)
+    elif language == "bash":
+        _look_at_shell(code, collection)
+    else:
+        collection.add("unparsable", f"code in the language {language!r} is not read")
+
+
+def _look_at_python(code: str, collection: Collection) -> None:
+    def read_inner(text: str, line: int, depth: int) -> None:
+        """Look at a text that the code runs as code."""
+        inner = Collection(text)
+        look_at_text(text, inner)
+
+        for finding in inner.findings(None):
+            collection.add(
+                finding.rule,
+                f"in a text that is run as code: {finding.message}",
+                line=line,
+                severity=finding.severity,
+            )
+
+        _parse_and_look(
+            text, collection, Tree(collection, read_inner, depth=depth, at_line=line), at_line=line
+        )
+
+    _parse_and_look(code, collection, Tree(collection, read_inner))
+
+
+def _parse_and_look(code: str, collection: Collection, tree: Tree, *, at_line: int | None = None) -> None:
+    if sum(1 for _ in _TOKEN.finditer(code)) > _MAX_TOKENS:
+        collection.add("unparsable", f"more than {_MAX_TOKENS:,} words and signs", line=at_line or 1)
+        return
+
+    parsed = _parsed(code)
+
+    if isinstance(parsed, ast.AST):
+        tree.look(parsed)
+        return
+
+    cell = read_cell(code)
+    _tell_of_cell(cell, collection, at_line)
+    again = _parsed(cell.python)
+
+    if isinstance(again, ast.AST) and not cell.unknown:
+        tree.look(again)
+        return
+
+    line = getattr(again if isinstance(again, SyntaxError) else parsed, "lineno", None) or 1
+    why = cell.unknown or (again.msg if isinstance(again, SyntaxError) else "it is too deep or too large")
+    collection.add("unparsable", f"cannot be read: {why}", line=at_line or line)
+
+
+def _parsed(code: str) -> ast.AST | BaseException:
+    # Filters of warnings belong to the whole process: they are changed for this one name, and by one thread at a time.
+    with _FILTERS, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=_FILE)
+
+        try:
+            return ast.parse(code, _FILE)
+        except _UNPARSABLE as error:
+            return error
+
+
+def _tell_of_cell(cell: Cell, collection: Collection, at_line: int | None) -> None:
+    for command, line in cell.shell:
+        where = at_line or line
+        collection.add("process", "a shell command is run", line=where)
+
+        for found in shell.findings_in(command):
+            collection.add(found.rule, found.message, line=where)
+
+    for line in cell.installs:
+        collection.add("install", "packages are installed", line=at_line or line)
+
+    for magic, line in cell.unseen:
+        collection.add(
+            "dynamic-code", f"%{magic} brings in what does not stand in the code", line=at_line or line
+        )
+
+
+def _look_at_shell(script: str, collection: Collection) -> None:
+    places = Places(script)
+
+    for number, found in enumerate(shell.findings_in(script)):
+        if number == _MAX_SHELL_FINDINGS * len(RULES):
+            break
+
+        line, column = places.of(found.at)
+        collection.add(found.rule, found.message, line=line, column=column)
