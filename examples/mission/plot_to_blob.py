@@ -28,8 +28,8 @@ penguins = pd.read_csv("/mnt/data/penguins.csv")
 penguins.plot.scatter("flipper_length_mm", "body_mass_g")
 plt.savefig("/mnt/data/penguins.png")
 plt.close()
-print("saved")
 """
+LINK = "Longer flippers, heavier birds: [the plot](sandbox:/mnt/data/penguins.png)"
 
 
 def main() -> None:
@@ -37,9 +37,8 @@ def main() -> None:
     store = ArtifactStore(os.environ.get("FUMEHOOD_ARTIFACTS", "artifacts"))
     model = ScriptedModel(
         Step(reads="Plot", code=CODE),
-        Step(
-            reads="saved", writes="Longer flippers, heavier birds: [the plot](sandbox:/mnt/data/penguins.png)"
-        ),
+        # Below what the code printed, the model is told of the address, or why there is none.
+        Step(reads="for the user at", writes=LINK),
     )
 
     with CodeInterpreter(publish=store) as interpreter, Agent(model, interpreter=interpreter) as agent:
