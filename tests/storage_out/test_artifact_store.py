@@ -294,6 +294,15 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
         ArtifactStore(tmp_path / "file" / "out").put("x", b"x")
 
 
+@pytest.mark.parametrize("place", ["s3", "azure"], indirect=True)
+def test_a_bucket_that_is_not_there_is_told(place):
+    """A store that holds nothing is another matter than a file that it does not hold."""
+    nowhere = place.location.partition("://")[0] + "://nowhere/prefix"
+
+    with pytest.raises(StorageError, match="storing a file"):
+        ArtifactStore(nowhere, options=place.options).put("x", b"x")
+
+
 def test_the_place_comes_from_the_environment_and_a_folder_needs_no_obstore(tmp_path):
     """In a process in which obstore cannot be imported."""
     program = (

@@ -174,7 +174,7 @@ class Blobs:
         source = _Source(data, max_bytes)
 
         try:
-            with self._failing("storing a file", name):
+            with self._failing("storing a file"):
                 result = await self._put(name, source, None if attributes is None else dict(attributes))
         except Exception:
             # A stream that failed for reasons of its own is not the store's failure, whatever its error looks like.
@@ -266,7 +266,7 @@ class Blobs:
 
         prefix = kind if group is None else f"{kind}/{group}"
 
-        with self._failing("listing files", kind):
+        with self._failing("listing files"):
             async for batch in obstore.list(self._store, prefix=prefix):
                 for meta in batch:
                     # What others have put beside ours is none of our business.
@@ -303,16 +303,23 @@ class Blobs:
                 yield bytes(chunk)
 
     @contextlib.contextmanager
-    def _failing(self, operation: str, name: str) -> Iterator[None]:
-        """Turn what the store raises into errors of ours; its words go to the log, not to the caller."""
+    def _failing(self, operation: str, name: str = "") -> Iterator[None]:
+        """Turn what the store raises into errors of ours; its words go to the log, not to the caller.
+
+        Args:
+            operation: What is being done.
+            name: The blob that must be there for it, if one must.
+        """
         try:
             yield
         except FumehoodError:
             # Some are OSErrors as well; what a caller's stream raised is not the store's.
             raise
-        except FileNotFoundError as error:
-            raise BlobNotFoundError(name=name) from error
         except (OSError, BaseError) as error:
+            # Where no blob was asked for, it is the bucket that is missing.
+            if name and isinstance(error, FileNotFoundError):
+                raise BlobNotFoundError(name=name) from error
+
             _LOG.error("the blob store %s failed while %s: %s", self.location, operation, _said(error))
             raise StorageError(operation=operation, reason=_said(error)) from error
 
