@@ -24,7 +24,7 @@ demo: $(VENV)/.installed ## set up, then the main job on real data in one live s
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) ## set up, then all tests (ARGS="-k name" passes options to pytest)
-	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(WORKERS) --dist loadfile $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 	@$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it

@@ -44,13 +44,29 @@ ALONE = (
 )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what runs by itself."""
-    for item in items:
-        path = item.path.relative_to(config.rootpath).as_posix()
+# Files that take longest come first: one of them as the last would keep the other processes waiting.
+LONG = (
+    "tests/integration/test_template_builds.py",
+    "tests/integration/test_frameworks.py",
+    "tests/server/test_openapi.py",
+    "tests/integration/test_examples.py",
+    "tests/mcp/",
+    "tests/contract/",
+    "tests/compat/",
+    "tests/llm/",
+)
 
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what runs by itself, and bring forward what takes long."""
+    paths = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+
+    for item, path in paths.items():
         if path.startswith(ALONE):
             item.add_marker("alone")
+
+    places = {item: [not path.startswith(long) for long in LONG] for item, path in paths.items()}
+    items.sort(key=places.__getitem__)
 
 
 def _fail_a_refused_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

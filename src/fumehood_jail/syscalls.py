@@ -453,16 +453,7 @@ def collapse_into_huge_pages() -> int:
 
 
 def map_over(address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> None:
-    """Puts a mapping in the place of whatever lies there now.
-
-    Args:
-        address: Where; a multiple of the page size.
-        length: How many bytes.
-        protection: `mmap.PROT_*`.
-        flags: `mmap.MAP_*`; that the place is fixed goes without saying.
-        fd: What is mapped; -1 with MAP_ANONYMOUS.
-        offset: Where in it.
-    """
+    """Puts a mapping, with `mmap.PROT_*` and `mmap.MAP_*`, in the place of whatever lies at a page's address now."""
     if _mmap(address, length, protection, flags | _MAP_FIXED, fd, offset) == _MMAP_FAILED:
         number = ctypes.get_errno()
         raise OSError(number, f"mmap: {os.strerror(number)}")
