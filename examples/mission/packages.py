@@ -9,9 +9,9 @@ from fumehood import Sandbox
 
 ADVICE = """
 {missing}: not in the sandbox's environment. One of these brings it there:
-  pip install {packages}                    beside fumehood: the default template shows what is installed there
-  fumehood template build NAME --requirements FILE    and then Sandbox("NAME"): an environment of its own
-  Sandbox(network=Network.pip()), and in it `%pip install {packages}`: for this one sandbox, from your package index
+- pip install {packages}, beside fumehood: the default template shows what is installed there
+- fumehood template build NAME --requirements FILE, then Sandbox("NAME"): an environment of its own
+- Sandbox(network=Network.pip()), and in it `%pip install {packages}`: for this one sandbox, from your package index
 """
 
 
@@ -22,9 +22,7 @@ def require(sandbox: Sandbox, packages: dict[str, str]) -> None:
         sandbox: Where they are needed.
         packages: Name of the package on the index, by name of its module.
     """
-    find = f"import importlib.util; [m for m in {list(packages)!r} if importlib.util.find_spec(m) is None]"
-    execution = sandbox.run_code(find)
-    missing = [module for module in packages if repr(module) in (execution.text or find)]
+    missing = [module for module in packages if sandbox.run_code(f"import {module}").error]
 
     if missing:
         needed = " ".join(packages[module] for module in missing)
