@@ -7,6 +7,7 @@ that alone is a reason to look twice.
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Callable
 from typing import Protocol
 
@@ -136,8 +137,7 @@ class Calls:
             for part in parts:
                 texts = self._names.texts(part)
                 known = [text.text for text in texts] or ["python" if _is_interpreter(part) else ""]
-                is_word = isinstance(argument, (ast.List, ast.Tuple)) and any(" " in text for text in known)
-                words += [_shell_word(text) for text in known] if is_word else known
+                words += [shlex.quote(text) if part is not argument else text for text in known]
 
         return " ".join(words)
 
@@ -159,11 +159,6 @@ class Calls:
             self._add("network", f"reads from the network: {path[:80]}", node)
         elif "\n" not in path and (whole := paths.outside_workspace(path)):
             self._add("outside-workspace", f"{whole} is outside of the workspace", node)
-
-
-def _shell_word(text: str) -> str:
-    """Return a text as one word of a shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _is_interpreter(node: ast.expr) -> bool:

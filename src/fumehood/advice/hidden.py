@@ -28,7 +28,7 @@ KINDS = {
     "text direction": re.compile(f"[{_DIRECTION}]"),
     "tag": re.compile(f"[{_TAGS}]"),
     "zero-width": re.compile(f"[{_ZERO_WIDTH}]"),
-    "control": re.compile(f"[{_CONTROLS}]"),
+    "control": re.compile(rf"[{_CONTROLS}]|\r(?!\n)"),
 }
 
 
@@ -44,9 +44,12 @@ def shown(text: str) -> str:
 def shown_line(text: str, *, max_characters: int) -> str:
     """Return `text` as one bounded line in which nothing is hidden."""
     # No character becomes shorter, so what lies beyond the bound is not needed.
-    line = (
-        shown(text[: max_characters + 1]).replace("\n", "\\n").replace("\t", "\\t").replace("\x0c", "\\x0c")
-    )
+    line = shown(text[: max_characters + 1]).replace("\n", "\\n").replace("\t", "\\t")
+
+    if not line.isprintable():
+        # Letters of tomorrow, private ones and odd spaces.
+        line = "".join(letter if letter.isprintable() else _spelled_point(letter) for letter in line)
+
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
@@ -66,8 +69,9 @@ def hidden_kinds(text: str) -> dict[str, int]:
 
 
 def _spelled(match: re.Match[str]) -> str:
-    if match["hidden"] is None:
-        return match[0]
+    return match[0] if match["hidden"] is None else _spelled_point(match[0])
 
-    point = ord(match[0])
+
+def _spelled_point(letter: str) -> str:
+    point = ord(letter)
     return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"

@@ -99,7 +99,6 @@ NAMES: dict[str, tuple[str, Literal["info", "warning", "danger"] | None]] = {
     "pip.main": ("install", None),
     "asyncio.open_connection": ("network", None),
     "asyncio.start_server": ("network", None),
-    "urllib.request": ("network", None),
     "pickle.loads": ("deserialise", None),
     "pickle.load": ("deserialise", None),
     "pickle.Unpickler": ("deserialise", None),

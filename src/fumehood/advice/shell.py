@@ -40,7 +40,7 @@ _PRIVILEGES = (
 _SHAPES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
     (rule, f"a shell command {message}", re.compile(shape, re.MULTILINE))
     for rule, message, shape in (
-        ("remote-code", "runs what it fetches", rf"\b(?:curl|wget)\b[^\n|;]{{0,500}}{_PIPED}"),
+        ("remote-code", "runs what it fetches", rf"\b(?:curl|wget)\b[^\n|;]{{0,300}}{_PIPED}"),
         (
             "remote-code",
             "runs what it fetches",
@@ -50,12 +50,12 @@ _SHAPES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         (
             "hidden-code",
             "runs what it decodes",
-            rf"\b(?:base64|base32|xxd|openssl|uudecode|gunzip|zcat)\b[^\n;|]{{0,500}}{_PIPED}",
+            rf"\b(?:base64|base32|xxd|openssl|uudecode|gunzip|zcat)\b[^\n;|]{{0,300}}{_PIPED}",
         ),
         (
             "hidden-code",
             "runs what it decodes",
-            r"\beval\b[^\n]{0,20}(?:\$\(|`)[^\n]{0,500}?\b(?:base64|xxd|rev|printf)\b",
+            r"\beval\b[^\n]{0,20}(?:\$\(|`)[^\n]{0,120}?\b(?:base64|xxd|rev|printf)\b",
         ),
         ("reverse-shell", "connects a shell to the network", r"/dev/(?:tcp|udp)/"),
         (

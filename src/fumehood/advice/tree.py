@@ -56,6 +56,7 @@ class Tree:
         self._calls = Calls(
             self._names, self._add, self._read_inner if self._depth < _MAX_INNER_DEPTH else None
         )
+        self._bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         prose = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
 
         # A walk goes from the root to the leaves: backwards, what is inside comes first and is known by then.
@@ -103,7 +104,11 @@ class Tree:
     def _reference(self, node: ast.Name | ast.Attribute | ast.Subscript | ast.Call) -> None:
         """A name that is called, passed on or kept: each way of using it counts."""
         for value in self._names.dotted(node):
-            self._named(value, node)
+            # Of `subprocess.run` the whole is told, not `subprocess` as well.
+            if id(node) in self._bases and value.name not in NAMES:
+                self._used.add(value.name)
+            else:
+                self._named(value, node)
 
     def _named(self, value: Dotted, node: ast.AST, *, verb: str = "is used") -> None:
         self._used.add(value.name)
@@ -115,7 +120,8 @@ class Tree:
         top = value.name.partition(".")[0]
 
         if value.is_hidden and (rule or top in GUARDED):
-            self._add("hidden-name", f"{value.name} is reached in a way that hides it", node)
+            severity = None if top in GUARDED or rule == "dynamic-code" else "warning"
+            self._add("hidden-name", f"{value.name} is reached in a way that hides it", node, severity)
 
     def _name(self, node: ast.Name) -> None:
         self._reference(node)

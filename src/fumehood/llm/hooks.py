@@ -86,4 +86,8 @@ async def ask_hook(hook: Callable[[str], _T | Awaitable[_T]], text: str) -> _T:
 
 
 def _takes_language(scan: Scan) -> bool:
-    return "language" in inspect.signature(scan).parameters
+    try:
+        return "language" in inspect.signature(scan).parameters
+    except (TypeError, ValueError):
+        # A function of C that does not say what it takes.
+        return False

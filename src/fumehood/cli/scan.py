@@ -1,0 +1,66 @@
+"""`fumehood scan`: what is dangerous, hidden or out of place in files of code, before any of it runs.
+
+Runs in the user's terminal. Nothing of the files is run; findings go to standard output. The command decides nothing:
+the scan and its verdict are those of the library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, get_args
+
+from fumehood.advice.files import ScannedFile, scan_files
+from fumehood.advice.findings import Severity
+from fumehood.cli.terminal import Screen, note
+from fumehood.serialise import as_data
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "scan",
+        help="look at code before it runs",
+        description="Say what is dangerous, hidden or out of place in Python files, shell scripts and notebooks. "
+        "This is advice and no boundary: run what nobody has read in a sandbox all the same.",
+        epilog="exit code: 0, or 1 when something was found that --block names, or could not be read; 64 for a wrong "
+        "argument, 74 when a file could not be opened",
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE", help="files: .py, .sh, .ipynb and others, as Python"
+    )
+    parser.add_argument("--json", action="store_true", help="print a list of objects")
+    parser.add_argument(
+        "--block", choices=get_args(Severity), help="end with 1 when anything is at least as bad as this"
+    )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="RULE", help="leave this rule out; may be repeated"
+    )
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Scan the files and return the exit code."""
+    scanned = list(scan_files(options.paths, block=options.block, allow=options.allow))
+    screen = Screen()
+
+    if options.json:
+        screen.out(json.dumps(as_data(scanned), indent=2) + "\n")
+    else:
+        _show(screen, scanned)
+
+    return int(any(file.findings.blocks for file in scanned))
+
+
+def _show(screen: Screen, scanned: list[ScannedFile]) -> None:
+    for file in scanned:
+        for finding in file.findings:
+            screen.out(f"{file.name}:{finding}\n    {finding.snippet}\n")
+
+        if file.findings.left_out:
+            screen.out(f"{file.name}: and {file.findings.left_out:,} more\n")
+
+    note(f"{sum(len(file.findings) for file in scanned):,} findings")
