@@ -118,12 +118,13 @@ def test_the_settings_of_pip_become_rules(said, rules, envs):
     assert settings.envs == envs
 
 
+@pytest.mark.parametrize("setting", ["index-url", "extra-index-url"])
 @pytest.mark.parametrize(
     "address", ["file:///srv/index", "ftp://a.example.com/", "a.example.com/simple", "https:///x"]
 )
-def test_an_index_that_is_no_address_of_the_web_is_refused(address):
+def test_an_index_that_is_no_address_of_the_web_is_refused(setting, address):
     """The preset then stands for nothing that could be allowed; the address may hold a credential, and is not told."""
-    with pytest.raises(InvalidArgumentError) as caught:
-        read_pip_settings(f"global.index-url={address!r}\n")
+    with pytest.raises(InvalidArgumentError, match=f"the {setting} of the host's own pip") as caught:
+        read_pip_settings(f"global.{setting}={address!r}\n")
 
     assert address not in str(caught.value)

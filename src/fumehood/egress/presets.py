@@ -86,7 +86,7 @@ def read_pip_settings(said: str) -> PipSettings:
 
     main = found.get("index-url", _PYPI)
     extra = found.get("extra-index-url", "").split()
-    parts = [_split(address) for address in (main, *extra)]
+    parts = [_split("index-url", main), *(_split("extra-index-url", address) for address in extra)]
     rules: list[str] = []
 
     for part in parts:
@@ -120,7 +120,7 @@ def _ask_pip() -> str:
     return done.stdout
 
 
-def _split(address: str) -> SplitResult:
+def _split(setting: str, address: str) -> SplitResult:
     parts = urlsplit(address)
     try:
         if parts.scheme not in _PORTS or "\\" in address:
@@ -131,7 +131,9 @@ def _split(address: str) -> SplitResult:
         raise InvalidArgumentError(
             field="network.presets",
             value="pip",
-            allowed="'pip' where the index of the host's own pip has an http or https address",
+            # The address itself stays out of it: it may hold a password.
+            allowed=f"'pip' where the {setting} of the host's own pip has http or https addresses alone; "
+            "list the index that you want with allow=[...]",
         ) from None
 
     return parts
