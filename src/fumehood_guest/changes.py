@@ -130,7 +130,9 @@ def _ids(container: Any) -> int:
         return zlib.crc32(container[:_SAMPLE_BYTES])
 
     if type(container) is dict:
-        items = [part for pair in islice(dict.items(container), _MOST_ITEMS) for part in pair]
+        # In one step: another thread may change it.
+        pairs = list(islice(dict.items(container), _MOST_ITEMS))
+        items = [part for pair in pairs for part in pair]
     else:
         items = list(islice(container, _MOST_ITEMS))
 
@@ -182,13 +184,15 @@ def _type_name(value: Any) -> str:
 
 
 def _origin(value: Any) -> Tuple[str, str]:
-    """The module and the name of its class; one that lies about its module is looked at in vain."""
+    """The module and the name of its class, if that is where the class is found: one that lies is nobody's."""
     try:
         module = type.__dict__["__module__"].__get__(type(value))
-    except AttributeError:
+        name = _type_name(value)
+        found = sys.modules[module].__dict__[name]
+    except (AttributeError, KeyError, TypeError):
         return "", ""
 
-    return (module if type(module) is str else "", _type_name(value))
+    return (module, name) if found is type(value) else ("", "")
 
 
 def _summary(value: Any) -> str:

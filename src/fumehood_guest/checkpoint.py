@@ -56,8 +56,12 @@ class Checkpoints:
             checkpoint; that has its channel, its files and its place again, and has not said that it is ready.
         """
         self.reap()
-        threads = _other_threads()
-        pid = self._fork_quietly()
+        beside = _other_threads() + _children_of(os.getpid(), self._children)
+        try:
+            pid = self._fork_quietly()
+        except BaseException:
+            os.close(line_fd)
+            raise
 
         if pid:
             os.close(line_fd)
@@ -65,8 +69,11 @@ class Checkpoints:
             return False
 
         try:
-            known, self._children = {*self._children, os.getpid()}, []
-            beside = threads + _children_of(os.getppid(), known)
+            # User code that waits for all of its children must find none that never ends: init becomes the parent.
+            if self._fork_quietly():
+                self._exit(0)
+
+            self._children = []
             _Checkpoint(self, line_fd, beside).wait()
         except BaseException:
             self._exit(_DAMAGED)
@@ -74,7 +81,7 @@ class Checkpoints:
         return True
 
     def reap(self) -> None:
-        """Takes leave of checkpoints that have ended."""
+        """Takes leave of those that were only forked to fork a checkpoint."""
         for pid in self._children[:]:
             try:
                 ended, _ = self._waitpid(pid, os.WNOHANG)

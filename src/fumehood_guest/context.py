@@ -164,6 +164,7 @@ class Context:
         """Forks a checkpoint, and waits until the host lets this context go on: nothing may change meanwhile."""
         self._insist(self._streams.flush)
         self._insist(self._flush_c)
+        self._insist(self._replies.let_go)
         try:
             is_made_anew = self._checkpoints.make(self._channel.take_fd())
         except OSError as error:
@@ -176,6 +177,7 @@ class Context:
 
         self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": 0})
         self._checkpoints.wait_for_leave()
+        self._checkpoints.reap()
 
     def _idle(self) -> bool:
         """Waits for the host; returns whether it has sent something."""
@@ -211,7 +213,7 @@ class Context:
             self._insist(self._replies.begin)
             self._insist(lambda: self._tools.lend(execution))
 
-        survey = Survey(self._shell.user_ns, self._shell.user_ns_hidden) if execution.tells_changes else None
+        survey = self._survey() if execution.tells_changes else None
         error = self._run(work, borrowed, standard_input)
 
         if self._outlet.is_detached:
@@ -229,9 +231,24 @@ class Context:
         self._insist(standard_input.give_back)
 
         if survey is not None:
-            self._insist(lambda: self._outlet.changes(survey.encoded()))
+            self._insist(lambda: self._tell_changes(survey))
 
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
+
+    def _survey(self) -> Survey | None:
+        """None when it cannot be made: another thread changes what is looked at, or memory runs out."""
+        try:
+            return Survey(self._shell.user_ns, self._shell.user_ns_hidden)
+        except Exception:
+            return None
+
+    def _tell_changes(self, survey: Survey) -> None:
+        try:
+            changes = survey.encoded()
+        except Exception:
+            return  # what is not known is not told
+
+        self._outlet.changes(changes)
 
     def _answer(self, question: Dict[str, Any], code: str) -> None:
         """Answers a question about code. To look at objects runs code of the user, which may do anything."""

@@ -9,6 +9,7 @@ nowhere. Never changes a file's content, and never looks at the user's objects.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -79,8 +80,10 @@ class Holdings:
             if fd not in self._own:
                 try:
                     self._release_descriptor(fd)
-                except OSError:
-                    continue  # the one by which the folder itself was listed
+                except OSError as error:
+                    # The one by which the folder itself was listed is closed. What is kept of others would be shared.
+                    if error.errno != errno.EBADF:
+                        raise
 
     def _release_descriptor(self, fd: int) -> None:
         status = os.fstat(fd)
@@ -155,6 +158,10 @@ class Holdings:
                 self.lost.append(f"{file.path}, open as descriptor {file.fd}: {error.strerror}")
                 self._lead_nowhere(file.fd)
 
+        for fd in [self._nowhere, *(file.copy for file in self._files)]:
+            if fd is not None:
+                os.close(fd)
+
     def _reopen(self, file: _File) -> None:
         if file.copy is None:
             fd = os.open(file.path, file.flags | os.O_CLOEXEC)
@@ -178,7 +185,7 @@ class Holdings:
         if self._nowhere is None:
             near, far = socket.socketpair()
             far.close()
-            self._nowhere = fcntl.fcntl(near.detach(), fcntl.F_DUPFD_CLOEXEC, 0)
+            self._nowhere = near.detach()
             self._own.add(self._nowhere)
 
         os.dup2(self._nowhere, fd, inheritable=os.get_inheritable(fd))

@@ -143,6 +143,13 @@ class Replies:
 
         return waiter.reply
 
+    def let_go(self) -> None:
+        """Closes what is kept for the next wait: a checkpoint would share it."""
+        spare, self._spare = self._spare, None
+
+        if spare is not None:
+            self._close_wake(spare)
+
     def detach(self) -> None:
         """Forgets, in a process that user code has forked, what its parent waits for."""
         self._lock = threading.RLock()
@@ -222,8 +229,15 @@ class Replies:
             # User code has closed it: its numbers may be somebody else's by now.
             return
 
-        os.close(wake[0])
-        os.close(wake[1])
+        self._close_wake(wake)
+
+    @staticmethod
+    def _close_wake(wake: Tuple[int, int]) -> None:
+        for fd in wake:
+            try:
+                os.close(fd)
+            except OSError:
+                continue  # user code has closed it
 
     # -- of loops
 

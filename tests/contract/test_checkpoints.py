@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fumehood import CheckpointError, CheckpointLostError, CheckpointNotFoundError, ContextNotFoundError
+from fumehood.portal import call
+
+
+def _twin(sandbox):
+    """The asynchronous sandbox behind each face."""
+    return sandbox._twin if hasattr(sandbox, "_twin") else sandbox.twin
 
 
 def run(sandbox, code, **options):
@@ -325,6 +333,107 @@ near, far = socket.socketpair()
     assert told.text == "b'x'"
     sandbox.rollback("loose")
     assert run(sandbox, "near.recv(1)").text == "b''"
+
+
+def test_only_what_is_the_users_is_named(sandbox):
+    """Not what the context or the checkpoint itself has open; and what leads nowhere is named once, and stays so."""
+    run(sandbox, "add(n=1); _ = input()", tools={"add": lambda n: n + 1}, stdin="line\n")
+    assert sandbox.checkpoint(strict=True).left_behind == ()
+    run(
+        sandbox,
+        "import os, tempfile; ends = os.pipe(); f = tempfile.TemporaryFile(); _ = f.write(b'x'); f.flush()",
+    )
+    left_behind = sandbox.checkpoint().left_behind
+    assert [line.split(": ")[1] for line in left_behind] == ["a pipe", "a pipe"]
+
+    for _ in range(3):
+        sandbox.rollback(sandbox.checkpoint())
+
+    assert len(sandbox.checkpoint().left_behind) == 2
+    run(sandbox, "os.close(ends[0]); os.close(ends[1])")
+    assert sandbox.checkpoint(strict=True).left_behind == ()
+    assert run(sandbox, "add(n=2)", tools={"add": lambda n: n + 1}).text == "3"
+
+
+def test_tasks_of_an_earlier_life_write_under_its_names(sandbox):
+    """What they print comes with the next execution, however many there have been in between."""
+    run(
+        sandbox,
+        """
+import asyncio
+async def tick():
+    while True:
+        print('tick'); await asyncio.sleep(0.001)
+task = asyncio.create_task(tick())
+""",
+    )
+    checkpoint = sandbox.checkpoint()
+
+    for count in range(4):
+        for _ in range(count):
+            run(sandbox, "1")
+
+        sandbox.rollback(checkpoint)
+        assert "tick" in "".join(run(sandbox, "await asyncio.sleep(0.01)").logs.stdout)
+
+
+def test_many_go_back_at_once(sandbox):
+    """One after the other, while others drop the checkpoint, restart the context, and run code in it."""
+    run(sandbox, "x = 1; _ = open('f', 'w').write('1')")
+    sandbox.checkpoint("one")
+    run(sandbox, "x = 2; _ = open('f', 'w').write('2')")
+    sandbox.checkpoint("two")
+
+    async def at_once(twin):
+        return await asyncio.gather(
+            *(twin.rollback("one" if number % 2 else "two") for number in range(4)),
+            twin.restart_code_context("default"),
+            twin.run_code("x = 3"),
+            twin.rollback("one"),
+            twin.drop_checkpoint("one"),
+            twin.rollback("two"),
+            return_exceptions=True,
+        )
+
+    done = call(lambda: at_once(_twin(sandbox)))
+    wrong = [
+        one for one in done if isinstance(one, Exception) and not isinstance(one, CheckpointNotFoundError)
+    ]
+    assert wrong == []
+    assert [one.name for one in sandbox.list_checkpoints()] == ["two"]
+    sandbox.rollback("two")
+    assert run(sandbox, "x, open('f').read()").text == "(2, '2')"
+    # Init, the checkpoint, and the context; each has one thread. What was dropped ends by itself.
+    assert any(sandbox.get_metrics().processes <= 3 for _ in range(200))
+
+
+def test_a_removed_context_is_not_gone_back_to(sandbox):
+    """Its checkpoints lead nowhere any more, and nothing is left of it."""
+    other = sandbox.create_code_context()
+    checkpoint = sandbox.checkpoint(context=other)
+    sandbox.remove_code_context(other)
+
+    with pytest.raises(ContextNotFoundError):
+        sandbox.rollback(checkpoint)
+
+
+def test_a_record_shows_what_was_undone(sandbox):
+    """Cells after the point, and transactions, are marked."""
+    run(sandbox, "a = 1")
+    checkpoint = sandbox.checkpoint()
+    run(sandbox, "b = 2")
+    sandbox.rollback(checkpoint)
+    run(sandbox, "c = 3")
+    sandbox.run_code("d = 4; 1 / 0", transactional=True)
+    run(sandbox, "e = 5")
+    cells = [(cell.code, cell.is_undone, cell.is_fresh) for cell in sandbox.get_record().cells]
+    assert cells == [
+        ("a = 1", False, True),
+        ("b = 2", True, False),
+        ("c = 3", False, False),
+        ("d = 4; 1 / 0", True, False),
+        ("e = 5", False, False),
+    ]
 
 
 def test_a_context_that_is_gone_can_be_gone_back_to(sandbox):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fumehood import CommitRequestEvent, ExecutionFinished, InvalidArgumentError, Limits
+from fumehood.portal import call
 
 STATE = "import os; (x, open('f').read(), sorted(os.listdir()))"
 BEFORE = "([1], 'one', ['.local', 'f'])"
@@ -163,16 +166,91 @@ class Meta(type):
     @property
     def __name__(cls): raise SystemExit(6)
 class Odd(metaclass=Meta): pass
+class ndarray:
+    __module__ = 'numpy'
+    def reshape(self, *shape): raise SystemExit(7)
+    shape = property(reshape)
+import numpy
+liar = ndarray()
 for i in range(20_000): globals()[f'v{i}'] = object()
 big = 1 << 1_000_000
 """
     )
-    execution = kept.run_code("traps.append(Trap()); other = Odd(); more = 1 << 2_000_000", changes=True)
+    execution = kept.run_code(
+        "traps.append(Trap()); other = Odd(); more = 1 << 2_000_000; liar = ndarray()", changes=True
+    )
     assert execution.error is None
     found = {one.name: one for one in execution.changes.variables}
-    assert {"other", "more"} <= set(found)
+    assert {"other", "more", "liar"} <= set(found)
     assert found["more"].summary == "an integer of 2,000,001 bits"
     assert found["other"].type == "Odd"
+
+
+def test_a_look_for_changes_survives_threads(kept):
+    """Another thread may change what is looked at, at any moment."""
+    kept.run_code(
+        """
+import threading
+busy = {n: n for n in range(500)}
+stop = False
+def change():
+    while not stop:
+        for n in range(500, 900): busy[n] = n
+        for n in range(500, 900): del busy[n]
+thread = threading.Thread(target=change, daemon=True); thread.start()
+"""
+    )
+
+    for _ in range(30):
+        assert kept.run_code("x.append(1)", changes=True, timeout=20).error is None
+
+    kept.run_code("stop = True; thread.join()")
+
+
+def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
+    """A transaction that is cancelled is undone, wherever it was; the next code runs as if it had never been."""
+    processes = kept.get_metrics().processes
+
+    async def give_up(events):
+        code = "x.append(2); _ = open('f', 'w').write('two')"
+        task = asyncio.ensure_future(kept._twin.run_code(code, transactional=True))
+
+        for _ in range(events):
+            await asyncio.sleep(0)
+
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    was_cancelled = []
+
+    for events in (*range(0, 40, 4), 200, 1000, 5000):
+        was_cancelled.append(call(lambda events=events: give_up(events)))
+
+        if not was_cancelled[-1]:
+            break
+
+        assert kept.run_code(STATE, timeout=10).text == BEFORE
+
+    assert True in was_cancelled
+    assert kept.list_checkpoints() == []
+    kept.run_code("1")
+    # The last one that was killed may be on its way.
+    assert any(kept.get_metrics().processes <= processes for _ in range(200))
+
+
+def test_tools_and_questions_within_a_transaction(kept):
+    """What they did outside stays done; what the code made of it is undone."""
+    asked = []
+    execution = kept.run_code(
+        "x.append(ask(n=1)); input(); 1 / 0",
+        transactional=True,
+        tools={"ask": lambda n: asked.append(n) or n},
+        on_input=lambda _prompt: "line",
+    )
+    assert (execution.transaction.reason, len(execution.tool_calls), asked) == ("error", 1, [1])
+    assert kept.run_code(STATE).text == BEFORE
+    assert kept.run_code("ask(n=2)", tools={"ask": lambda n: n + 1}).text == "3"
 
 
 def test_what_makes_no_sense_is_refused(kept):

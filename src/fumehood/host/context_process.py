@@ -44,7 +44,7 @@ class Transactor(Protocol):
         """Runs code within the turn of a context."""
 
     async def observe(
-        self, process: ContextProcess, run: Callable[[ContextProcess], Awaitable[Execution]]
+        self, context: Any, process: ContextProcess, run: Callable[[ContextProcess], Awaitable[Execution]]
     ) -> Execution:
         """Runs code, and tells which files were changed meanwhile."""
 

@@ -97,11 +97,7 @@ class Judge:
         try:
             await asyncio.gather(*workers)
         finally:
-            for worker in workers:
-                worker.cancel()
-
-            await asyncio.gather(*workers, return_exceptions=True)
-            await asyncio.shield(asyncio.ensure_future(self._tidy_up(kept)))
+            await asyncio.shield(asyncio.ensure_future(self._tidy_up(workers, kept)))
 
         return tuple(runs[number] for number in range(len(request.stdins)))
 
@@ -119,7 +115,8 @@ class Judge:
                 raise CheckpointError(reason=f"the program cannot be prepared: {execution.error.value}")
 
             async with context.turn() as process:
-                return await self._checkpoints.take_within_turn(context, process)
+                taking = self._checkpoints.take_within_turn(context, process)
+                return await context.finish(taking, self._checkpoints.forget)
         finally:
             await context.kill()
 
@@ -137,8 +134,9 @@ class Judge:
         host = cast("ContextHost", _CaseHost(self._host))
         context = LiveContext(host, ContextInfo(id="judge", language="python", cwd=_HOME))
 
-        if not await context.revive(kept.line, kept.conversation, _files_stay):
-            raise CheckpointLostError(checkpoint_id="judge")
+        async with context.turn_alone():
+            if not await context.revive_within_turn(kept.line, kept.conversation, _files_stay):
+                raise CheckpointLostError(checkpoint_id="judge")
 
         asked = ExecuteRequest(
             code=f"_judge({request.memory_bytes or 0})",
@@ -151,7 +149,11 @@ class Judge:
         finally:
             await context.kill()
 
-    async def _tidy_up(self, kept: Kept) -> None:
+    async def _tidy_up(self, workers: list[asyncio.Task[None]], kept: Kept) -> None:
+        for worker in workers:
+            worker.cancel()
+
+        await asyncio.gather(*workers, return_exceptions=True)
         try:
             await self._checkpoints.put_files_back(kept)
         finally:

@@ -26,7 +26,7 @@ from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError, Che
 from fumehood.errors import FumehoodError
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.clock import SandboxClock
-from fumehood.host.context_process import ContextProcess, keep
+from fumehood.host.context_process import ContextProcess, ContextStartError, keep
 from fumehood.host.init_client import InitError, InitGoneError
 from fumehood.host.live_context import LiveContext
 from fumehood.models import CheckpointInfo
@@ -83,6 +83,8 @@ class LiveCheckpoints:
         self._kept: dict[str, Kept] = {}
         # Those of transactions, which have no name.
         self._passing: set[CheckpointLine] = set()
+        # Those that somebody goes back to at this moment, once for each: they are forgotten afterwards.
+        self._in_use: list[Kept] = []
         self._next_number = 1
 
     @property
@@ -90,9 +92,14 @@ class LiveCheckpoints:
         """Describes them, the oldest first."""
         return tuple(kept.info for kept in self._kept.values())
 
+    @property
+    def clock(self) -> SandboxClock:
+        """The sandbox's."""
+        return self._sandbox.clock
+
     def pids(self) -> list[int]:
         """The numbers inside of their processes."""
-        lines = [*(kept.line for kept in self._kept.values()), *self._passing]
+        lines = {*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing}
         return [line.pid for line in lines if line.pid is not None and line.lives]
 
     async def call(
@@ -136,7 +143,7 @@ class LiveCheckpoints:
             await self._fork(process, line)
             value = await self._ask("take_snapshot", held=self._waiting(process))
         except BaseException:
-            self._let_go(line)
+            await self._end(line)
             raise
         finally:
             process.link.proceed()
@@ -176,19 +183,43 @@ class LiveCheckpoints:
         """Goes back to a checkpoint, which stays."""
         kept = self._find(checkpoint_id)
         context = contexts(kept.info.context_id)
+        self._in_use.append(kept)
+        try:
+            async with context.turn_alone():
+                await self.roll_back_within_turn(kept, context)
+        except ContextStartError:
+            raise CheckpointError(
+                reason="the files are as they were then, but the context that was made from it ended at once",
+                hint="go back to it again; without that, the next code runs in a fresh context",
+            ) from None
+        finally:
+            self._in_use.remove(kept)
 
-        if not await context.revive(kept.line, kept.conversation, self._files_back(kept)):
-            raise self._lost(kept)
+            if kept.info.id not in self._kept and kept not in self._in_use:
+                keep(self._forget_quietly(kept))
 
-        context.record.go_back(kept.mark)
         return kept.info
 
     async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
-        """Goes back, for who holds the context's turn."""
-        if not await context.revive_within_turn(kept.line, kept.conversation, self._files_back(kept)):
+        """Goes back, for who holds the context's turn.
+
+        Raises:
+            CheckpointLostError: It has ended; nothing was changed.
+            ContextStartError: The files are back, and the context that was made from it ended at once.
+        """
+        try:
+            is_made = await self._revive(kept, context)
+        except ContextStartError:
+            # Code in the sandbox can kill it, or memory runs out: the checkpoint is there still.
+            is_made = await self._revive(kept, context)
+
+        if not is_made:
             raise self._lost(kept)
 
         context.record.go_back(kept.mark)
+
+    async def _revive(self, kept: Kept, context: LiveContext) -> bool:
+        return await context.revive_within_turn(kept.line, kept.conversation, self._files_back(kept))
 
     async def put_files_back(self, kept: Kept) -> None:
         """Puts the files back, and nothing else."""
@@ -210,16 +241,18 @@ class LiveCheckpoints:
         """Forgets a checkpoint."""
         kept = self._find(checkpoint_id)
         del self._kept[kept.info.id]
-        await self.forget(kept)
+
+        if kept not in self._in_use:
+            await self.forget(kept)
 
     async def forget(self, kept: Kept) -> None:
         """Ends its process and gives up its files."""
-        self._let_go(kept.line)
+        await self._end(kept.line)
         await self.forget_files(kept.snapshot)
 
     def close(self) -> None:
         """The sandbox has ended."""
-        for line in [*(kept.line for kept in self._kept.values()), *self._passing]:
+        for line in [*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing]:
             line.close()
 
         self._kept.clear()
@@ -284,22 +317,21 @@ class LiveCheckpoints:
         raise CheckpointNotFoundError(checkpoint_id=checkpoint_id)
 
     def _lost(self, kept: Kept) -> CheckpointLostError:
-        if self._kept.pop(kept.info.id, None) is not None:
-            keep(self._forget_quietly(kept))
-
+        # Whoever goes back to it forgets it in the end.
+        self._kept.pop(kept.info.id, None)
         return CheckpointLostError(checkpoint_id=kept.info.id)
 
     async def _forget_quietly(self, kept: Kept) -> None:
         with suppress(FumehoodError, InitGoneError):
-            # It may be stopped, and would never hear that it is to end.
-            if kept.line.pid is not None:
-                await self._sandbox.signal_context(kept.line.pid, signal.SIGKILL)
-
             await self.forget(kept)
 
-    def _let_go(self, line: CheckpointLine) -> None:
+    async def _end(self, line: CheckpointLine) -> None:
         self._passing.discard(line)
         line.close()
+
+        # It may be stopped, and would never hear that it is to end.
+        if line.pid is not None:
+            await self._sandbox.signal_context(line.pid, signal.SIGKILL)
 
 
 def _check_language(context: LiveContext) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,23 +18,23 @@ from typing import Any, TypeVar
 
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import ExecuteRequest
-from fumehood.backends.tool_requests import ToolAnswer, ToolSpec
+from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.changes import Changes
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import ContextNotFoundError, InvalidArgumentError
 from fumehood.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.execution import Execution, ExecutionError
 from fumehood.host.asking import empty_answer
 from fumehood.host.awaited import Awaited
-from fumehood.host.checkpoint_line import CheckpointLine
-from fumehood.host.comms import comm_request
+from fumehood.host.checkpoint_line import CheckpointLine, RevivedContext
 from fumehood.host.context_link import ContextLink, Running
 from fumehood.host.context_process import ContextHost, ContextProcess, Exit, keep, new_link
+from fumehood.host.execute_message import dropped_by_guest, wire_request
 from fumehood.host.measuring import Reading
 from fumehood.host.recording import ContextRecorder
 from fumehood.host.stopping import Stop, undone, why_stopped
 from fumehood.host.tool_calls import ToolCalls
-from fumehood.limits import Limits, Usage
-from fumehood.models import ContextInfo, Truncation
+from fumehood.limits import Usage
+from fumehood.models import ContextInfo
 from fumehood.runtimes.base import GuestContext
 from fumehood.transcript import Transcript
 
@@ -68,6 +68,7 @@ class LiveContext:
         self._farewell: asyncio.Task[None] | None = None
         self.record = ContextRecorder(host.recorder, info.id)
         self._closed = False
+        self._is_removed = False
         # By the names of its processes' conversations.
         self._counts: dict[str, int] = {}
 
@@ -109,7 +110,7 @@ class LiveContext:
         if request.tools and self.info.language != "python":
             raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
 
-        fields, payload = _wire_request(request, comm, self._host.limits)
+        fields, payload = wire_request(request, comm, self._host.limits)
 
         async with self._turn:
             await self._at_rest()
@@ -121,7 +122,7 @@ class LiveContext:
             if request.transactional:
                 execution = await self._host.transactions.carry_out(self, process, request, run, emit)
             elif request.tell_changes:
-                execution = await self._host.transactions.observe(process, run)
+                execution = await self._host.transactions.observe(self, process, run)
             else:
                 execution = await run(process)
 
@@ -137,10 +138,37 @@ class LiveContext:
             await self._at_rest()
             yield await self._living_process()
 
-    async def revive(
+    @asynccontextmanager
+    async def turn_alone(self) -> AsyncIterator[None]:
+        """Keeps everybody else waiting; whether it has a process does not matter."""
+        async with self._turn:
+            await self._at_rest()
+            yield
+
+    async def finish(
+        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    ) -> _T:
+        """For who holds the turn: does something that may not be left half-way.
+
+        Whoever gives up waiting for it hears so when it is done; who gives up on a paused sandbox at once, and then
+        whoever comes next waits.
+
+        Args:
+            work: What is to be done.
+            if_given_up: Undoes it when nobody waits for it any more.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._farewell = keep(_outlive(task, if_given_up, self._farewell))
+            await self._host.clock.while_going(self._farewell)
+            raise
+
+    async def revive_within_turn(
         self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """Goes on from a checkpoint, after what was asked before, in the place of whatever this context is now.
+        """For who holds the turn: goes on from a checkpoint, in the place of whatever this context is now.
 
         Args:
             line: The checkpoint.
@@ -150,15 +178,11 @@ class LiveContext:
 
         Returns:
             False when there is no such checkpoint any more; then nothing has changed.
-        """
-        async with self._turn:
-            await self._at_rest()
-            return await self.revive_within_turn(line, name, put_files_back)
 
-    async def revive_within_turn(
-        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
-    ) -> bool:
-        """Does what `revive` does, for who holds the turn."""
+        Raises:
+            ContextStartError: The files are back, and the process has ended before it was ready.
+        """
+        self._check_not_removed()
         self._note_count()
         link = new_link(self._host.limits, self._host.broken, name, self._counts.get(name, 0))
         try:
@@ -172,14 +196,14 @@ class LiveContext:
                 return False
 
             await put_files_back(guest.pid)
+            await self._end_process()
+            self._check_not_removed()
         except BaseException:
             link.close()
+            # It ends when its channel does; one that does not is killed.
+            asked.add_done_callback(_kill_what_was_made)
+            asked.cancel()
             raise
-
-        await self.settled()
-
-        if self._process is not None:
-            await self._process.end()
 
         self._closed = False
         self.adopt(link, guest)
@@ -189,11 +213,7 @@ class LiveContext:
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
         """For who holds the turn: replaces the process by a fresh one; what is done in between nobody disturbs."""
-        await self.settled()
-
-        if self._process is not None:
-            await self._process.end()
-
+        await self._end_process()
         await in_between()
         await self._living_process()
 
@@ -232,6 +252,11 @@ class LiveContext:
         self._closed = False
         await self.start()
 
+    async def remove(self) -> None:
+        """Kills the process, and no other will take its place."""
+        self._is_removed = True
+        await self.kill()
+
     async def kill(self) -> None:
         """Kills the process with all that it started."""
         self._closed = True
@@ -255,6 +280,7 @@ class LiveContext:
         if self._process is not None and self._process.lives:
             return self._process
 
+        self._check_not_removed()
         # A paused sandbox starts nothing: what comes into it now would run.
         await self._host.clock.going()
         return await asyncio.shield(self._start())
@@ -264,6 +290,20 @@ class LiveContext:
         self.adopt(link, self._host.start_context(link, self.info))
         assert self._starting is not None, "adopt has just set it"
         return self._starting
+
+    async def _end_process(self) -> None:
+        """Returns when it has none; who restarts the context at the same time may have started one meanwhile."""
+        while self._process is not None and (self._process.lives or not self._has_settled):
+            await self.settled()
+            await self._process.end()
+
+    @property
+    def _has_settled(self) -> bool:
+        return self._starting is None or self._starting.done()
+
+    def _check_not_removed(self) -> None:
+        if self._is_removed:
+            raise ContextNotFoundError(context_id=self.info.id)
 
     async def _ready(self, process: ContextProcess) -> ContextProcess:
         await process.until_ready()
@@ -327,7 +367,7 @@ class LiveContext:
             execution_count=None if reply is None else reply["execution_count"],
             error=stopped,
             state_lost=reply is None,
-            dropped_by_guest=_dropped(reply),
+            dropped_by_guest=dropped_by_guest(reply),
         )
 
         if running.tools is not None:
@@ -410,59 +450,24 @@ class LiveContext:
             await asyncio.sleep(max(left / cores, _CPU_LOOK_SECONDS))
 
 
-def _wire_request(
-    request: ExecuteRequest, comm: CommMessage | None, limits: Limits
-) -> tuple[dict[str, Any], bytes]:
-    bounds = {
-        "stdout_bytes": limits.stdout_bytes,
-        "stderr_bytes": limits.stderr_bytes,
-        "result_bytes": limits.result_bytes,
-        "result_count": limits.result_count,
-    }
+async def _outlive(
+    task: asyncio.Future[_T],
+    if_given_up: Callable[[_T], Awaitable[None]] | None,
+    before: asyncio.Task[None] | None,
+) -> None:
+    """Waits for what nobody waits for any more, and undoes it; what fails there, nobody hears."""
+    with suppress(Exception):
+        value = await task
 
-    if comm is not None:
-        header, payload = comm_request(comm)
-        return {**header, **bounds}, payload
+        if if_given_up is not None:
+            await if_given_up(value)
 
-    header = {
-        "type": "execute_request",
-        **bounds,
-        "allow_stdin": request.allow_input,
-        "silent": request.silent,
-        "store_history": not request.silent,
-        "envs": dict(request.envs),
-    }
-    code = request.code.encode("utf-8", "surrogatepass")
-
-    if request.tools:
-        tools = [_wire_tool(tool) for tool in request.tools]
-        header = {**header, "tools": tools, "tool_calls": request.max_tool_calls}
-
-    if request.tell_changes or request.ask_commit:
-        header = {**header, "changes": True}
-
-    if request.stdin is None:
-        return header, code
-
-    stdin = request.stdin.encode("utf-8", "surrogatepass")
-    return {**header, "stdin_bytes": len(stdin)}, code + stdin
+    if before is not None:
+        await asyncio.wait([before])
 
 
-def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "required": list(tool.required),
-        "optional": list(tool.optional),
-        "awaited": tool.awaited,
-    }
+def _kill_what_was_made(asked: asyncio.Future[RevivedContext | None]) -> None:
+    guest = None if asked.cancelled() or asked.exception() else asked.result()
 
-
-def _dropped(reply: dict[str, Any] | None) -> Truncation:
-    if reply is None:
-        return Truncation()
-
-    dropped = reply["dropped"]
-    return Truncation(
-        stdout_bytes=dropped["stdout"], stderr_bytes=dropped["stderr"], results=dropped["results"]
-    )
+    if guest is not None:
+        guest.kill()

@@ -103,7 +103,7 @@ class LiveContexts:
                 await context.replace()
                 return (context.info,)
             case RemoveContext():
-                await self.existing(call.context_id).kill()
+                await self.existing(call.context_id).remove()
                 self._contexts.pop(call.context_id, None)
                 self._host.recorder.forget(call.context_id)
                 return ()

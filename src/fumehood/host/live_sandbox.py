@@ -22,6 +22,7 @@ from fumehood.backends.requests import (
     StatFile,
 )
 from fumehood.backends.tool_requests import ToolAnswer
+from fumehood.checkpoint_errors import CheckpointError
 from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
 from fumehood.errors import (
@@ -220,6 +221,9 @@ class LiveSandbox:
             raise SandboxStartError(
                 step="start a context", reason=str(error) or type(error).__name__
             ) from None
+        except CheckpointError:
+            self._check_alive(outcome_unknown=True)
+            raise
         finally:
             self.touch()
 
@@ -390,7 +394,7 @@ class LiveSandbox:
     async def _guarded(self, work: Awaitable[_T]) -> _T:
         try:
             return await work
-        except InitGoneError:
+        except (InitGoneError, CheckpointError):
             self._check_alive(outcome_unknown=True)
             raise
         except ContextStartError as error:

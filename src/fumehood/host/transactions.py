@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.changes import ChangedFile, Changes, Transaction
-from fumehood.checkpoint_errors import CheckpointLostError
+from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError
+from fumehood.errors import FumehoodError
 from fumehood.events import CommitRequestEvent, Event
 from fumehood.execution import Execution
-from fumehood.host.context_process import ContextProcess
+from fumehood.host.context_process import ContextProcess, ContextStartError
+from fumehood.host.init_client import InitGoneError
 from fumehood.host.live_checkpoints import Kept, LiveCheckpoints
 from fumehood.host.live_context import LiveContext
 
@@ -54,7 +57,8 @@ class Transactions:
         Raises:
             CheckpointError: No checkpoint could be made; nothing has run.
         """
-        kept = await self._checkpoints.take_within_turn(context, process)
+        taking = self._checkpoints.take_within_turn(context, process)
+        kept = await context.finish(taking, self._checkpoints.forget)
         try:
             execution = await run(process)
             changes = await self._changes(request, kept, execution)
@@ -64,26 +68,29 @@ class Transactions:
                 reason = await self._ask(execution, changes, emit)
         except BaseException:
             # Its caller has gone: nobody has said that it shall stay.
-            await _to_the_end(self._undo(context, kept))
+            with suppress(FumehoodError, InitGoneError, ContextStartError):
+                await context.finish(self._undo(context, kept))
+
             raise
 
         if not reason:
-            await _to_the_end(self._checkpoints.forget(kept))
+            await context.finish(self._checkpoints.forget(kept))
             transaction = Transaction(outcome="committed", left_behind=kept.info.left_behind)
             return replace(execution, transaction=transaction, changes=changes)
 
-        is_undone = await _to_the_end(self._undo(context, kept))
+        is_undone = await context.finish(self._undo(context, kept))
         transaction = Transaction(outcome="rolled_back", reason=reason, left_behind=kept.info.left_behind)
         return replace(execution, transaction=transaction, changes=changes, state_lost=not is_undone)
 
-    async def observe(self, process: ContextProcess, run: Run) -> Execution:
+    async def observe(self, context: LiveContext, process: ContextProcess, run: Run) -> Execution:
         """Runs code, and tells which files were changed meanwhile."""
-        snapshot = await self._checkpoints.keep_files(process)
+        keeping = self._checkpoints.keep_files(process)
+        snapshot = await context.finish(keeping, self._checkpoints.forget_files)
         try:
             execution = await run(process)
             found = await self._checkpoints.compare_snapshot(snapshot)
         finally:
-            await _to_the_end(self._checkpoints.forget_files(snapshot))
+            await context.finish(self._checkpoints.forget_files(snapshot))
 
         variables = execution.changes.variables if execution.changes else ()
         changes = Changes(variables=variables, files=changed_files(found), more_files=found["more"])
@@ -109,10 +116,8 @@ class Transactions:
             )
         )
         try:
-            async with asyncio.timeout(_DECISION_SECONDS):
-                return "" if await decision else "refused"
-        except TimeoutError:
-            return "refused"
+            await self._checkpoints.clock.wait(decision, seconds=_DECISION_SECONDS)
+            return "" if decision.done() and decision.result() else "refused"
         finally:
             del self._decisions[execution.id]
 
@@ -120,9 +125,14 @@ class Transactions:
         """Puts everything back; false if the variables could not be."""
         try:
             await self._checkpoints.roll_back_within_turn(kept, context)
-        except CheckpointLostError:
+        except (CheckpointLostError, ContextStartError):
             await context.begin_anew(lambda: self._checkpoints.put_files_back(kept))
             return False
+        except CheckpointError as error:
+            raise CheckpointError(
+                reason=f"the execution cannot be undone, and what it changed stays: {error.reason}",
+                hint=error.hint,
+            ) from None
         finally:
             await self._checkpoints.forget(kept)
 
@@ -144,13 +154,3 @@ def _reason(execution: Execution) -> str:
         return ""
 
     return "error" if execution.error.kind == "exception" else execution.error.kind
-
-
-async def _to_the_end(work: Awaitable[Any]) -> Any:
-    """Waits for something that is not to be left half-way, whoever gives up waiting for it."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
