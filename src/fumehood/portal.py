@@ -185,13 +185,14 @@ class Turn:
 
         context = contextvars.copy_context()
         tasks: list[asyncio.Task[None]] = []
-        finished = threading.Event()
+        is_finished = False
 
         def over() -> None:
             """The mark of this call; one that an interrupted call has left is met by the next, and does nothing."""
 
         def finish() -> None:
-            finished.set()
+            nonlocal is_finished
+            is_finished = True
             self._inbox.put(over)
 
         def begin() -> None:
@@ -214,7 +215,7 @@ class Turn:
 
             # Callbacks that come now are left alone: their caller has gone. The mark itself may have been taken
             # just before the interrupt, so it is not what is waited for.
-            while not finished.is_set():
+            while not is_finished:
                 self._inbox.get()
 
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fumehood.backends.requests import ExecuteRequest
@@ -84,30 +84,40 @@ class Meter:
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
         """Computes what was used since the reading."""
-        usage = self.end_alone(reading, running, request, reply)
         cpu = self._guest.cpu_time()
-        peak = self._guest.peak_memory_bytes()
+        before = reading.cpu
+        spent = None
 
-        if cpu is not None and reading.cpu is not None:
-            usage = replace(
-                usage,
-                user_cpu_seconds=max(0.0, cpu.user_seconds - reading.cpu.user_seconds),
-                system_cpu_seconds=max(0.0, cpu.system_seconds - reading.cpu.system_seconds),
+        if cpu is not None and before is not None:
+            spent = CpuTime(
+                user_seconds=max(0.0, cpu.user_seconds - before.user_seconds),
+                system_seconds=max(0.0, cpu.system_seconds - before.system_seconds),
             )
 
-        return usage if peak is None else replace(usage, peak_memory_bytes=peak)
+        return self._usage(reading, running, request, reply, spent, self._guest.peak_memory_bytes())
 
     def end_alone(
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
         """Computes what one process says that it has used."""
+        return self._usage(reading, running, request, reply, None, None)
+
+    def _usage(
+        self,
+        reading: Reading,
+        running: Running,
+        request: ExecuteRequest,
+        reply: dict[str, Any] | None,
+        cpu: CpuTime | None,
+        peak_memory_bytes: int | None,
+    ) -> Usage:
         told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
         paused_seconds = self._clock.stood_still_seconds - reading.stood_still_seconds
         return Usage(
             wall_seconds=max(0.0, time.monotonic() - running.started - paused_seconds),
-            user_cpu_seconds=told["user_cpu_seconds"],
-            system_cpu_seconds=told["system_cpu_seconds"],
-            peak_memory_bytes=told["peak_memory_bytes"],
+            user_cpu_seconds=told["user_cpu_seconds"] if cpu is None else cpu.user_seconds,
+            system_cpu_seconds=told["system_cpu_seconds"] if cpu is None else cpu.system_seconds,
+            peak_memory_bytes=told["peak_memory_bytes"] if peak_memory_bytes is None else peak_memory_bytes,
             bytes_in=len(request.code.encode("utf-8", "surrogatepass")),
             bytes_out=running.bytes_out,
         )
