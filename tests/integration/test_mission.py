@@ -104,6 +104,6 @@ def test_a_package_that_is_missing_is_named_with_the_ways_to_get_it(monkeypatch)
         require(sandbox, {"flask": "flask"})
 
         with pytest.raises(
-            SystemExit, match=r"(?s)not_a_module: not in .* pip install not-a-package .*template"
+            SystemExit, match=r"(?s)not_a_module: not in .* pip install not-a-package, .*template"
         ):
             require(sandbox, {"flask": "flask", "not_a_module": "not-a-package"})

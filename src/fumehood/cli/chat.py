@@ -58,7 +58,9 @@ def run(options: argparse.Namespace) -> int:
     model = options.model or os.environ.get("FUMEHOOD_MODEL")
 
     if not model:
-        raise InvalidArgumentError(field="--model", value=model, allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too")
+        raise InvalidArgumentError(
+            field="--model", value=model, allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too"
+        )
 
     # Refused, if it has to be, before a sandbox is started.
     choose_provider(model, base_url=options.base_url)
