@@ -213,7 +213,8 @@ def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
 
     async def give_up(events):
         code = "x.append(2); _ = open('f', 'w').write('two')"
-        task = asyncio.ensure_future(kept._twin.run_code(code, transactional=True))
+        twin = kept._twin if hasattr(kept, "_twin") else kept.twin
+        task = asyncio.ensure_future(twin.run_code(code, transactional=True))
 
         for _ in range(events):
             await asyncio.sleep(0)
