@@ -82,7 +82,8 @@ def test_counters_are_for_prometheus(start_server: Callable[..., Any]) -> None:
     server = start_server(pool_size=0, dialects="")
 
     with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
-        client.post("/v1/execute", json={"code": "1"})
+        # More than the kernel's smallest unit of CPU time.
+        client.post("/v1/execute", json={"code": "sum(range(3_000_000))"})
         client.post("/v1/execute", json={"code": "1/0"})
         client.post("/v1/sandboxes", json={})
 

@@ -59,9 +59,24 @@ class JupyterServer:
             self._said.append(line)
 
             if "is running at" in line:
+                self._wait_until_it_listens()
                 return
 
         raise AssertionError("the Jupyter server did not start:\n" + "".join(self._said))
+
+    def _wait_until_it_listens(self) -> None:
+        """It says where it runs a moment before it does."""
+        place = ("127.0.0.1", int(self.url.rpartition(":")[2]))
+
+        while self.process.poll() is None:
+            try:
+                socket.create_connection(place).close()
+            except ConnectionRefusedError:
+                os.sched_yield()
+            else:
+                return
+
+        raise AssertionError("the Jupyter server ended:\n" + "".join(self._said))
 
     def _listen(self) -> None:
         assert self.process.stderr is not None
