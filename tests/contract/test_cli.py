@@ -245,6 +245,19 @@ class _Terminal:
         self._seen = self._seen.partition(wanted)[2]
 
 
+def test_the_show_of_going_back_runs(tmp_path):
+    """It keeps the best of three, undoes, brings back, and draws the tree of states."""
+    done = fumehood("demo", "time-travel", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+    for words in ("loaded\n", "├── mean", "└── median", ", kept\n", "a transaction  undone", "a crash", "rollback"):
+        assert words in done.stdout
+
+    kept = next(line for line in done.stdout.splitlines() if line.startswith("keep"))
+    assert kept.startswith("keep       median: 20,000 readings")
+
+
 def test_doctor_tells_every_layer(tmp_path):
     """A table for people, a list for programs, and an exit code for scripts."""
     done = fumehood("doctor", cwd=tmp_path)

@@ -213,6 +213,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.advice",
         "fumehood.artifacts",
         "fumehood.cli.chat",
+        "fumehood.cli.demo",
         "fumehood.cli.doctor",
         "fumehood.cli.host",
         "fumehood.cli.mcp",
@@ -243,6 +244,8 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.text",
         "fumehood.templates.verbs",
     },
+    "fumehood.cli.demo": {"fumehood.cli", "fumehood.demos"},
+    "fumehood.demos": {"fumehood.errors", "fumehood.sandbox", "fumehood.text"},
     "fumehood.cli.doctor": {"fumehood.cli", "fumehood.text", "fumehood.runtimes.linux"},
     # What a server remembers stands on values alone: it knows neither the server nor a sandbox that lives.
     "fumehood.storage": {
