@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "frameworks"
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/requirements.txt"))
 PAGE = ROOT / "docs" / "guides" / "frameworks.md"
+_MOST_SECONDS = 300
 _SECTION = re.compile(r"^## .+?\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -66,7 +67,7 @@ def _tested(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env=environment | {"FUMEHOOD_TEST_SECTION": str(folder / "section.py")},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=_MOST_SECONDS,
         check=False,
     )
 
@@ -83,6 +84,7 @@ def runs(
     pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.timeout(_MOST_SECONDS + 10)
 @pytest.mark.parametrize("name", NAMES)
 def test_adapter(name: str, runs: dict[str, Future[subprocess.CompletedProcess[str]]]) -> None:
     """An adapter passes its tests with the framework itself, which a scripted model drives; its page runs too."""

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 _CASES = 3
+_MOST_SECONDS = 200
 _CONFIG = """
 [parameters]
 "path.sandbox_id" = "{sandbox_id}"
@@ -79,7 +80,7 @@ def examine(server, tmp_path, sandbox_id, *choice):
     argv += [f"{server.url}/openapi.json", "-H", f"Authorization: Bearer {server.token}"]
     argv += ["--phases", "coverage,fuzzing", "--max-examples", str(_CASES), "--request-timeout", "20"]
     argv += ["--no-color", *choice]
-    return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=_MOST_SECONDS)
 
 
 def report(text):
@@ -87,9 +88,10 @@ def report(text):
     return "\n".join(line[:300] for line in text.partition("= FAILURES =")[2].splitlines())
 
 
+@pytest.mark.timeout(_MOST_SECONDS + 10)
 def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, tmp_path):
     """All that works in a sandbox; what ends or stops it, and streams without an end, are examined apart."""
-    apart = "/network|/ports|/tunnels|/timeout$|/pause$|/restart$|/watch$|{sandbox_id}$"
+    apart = "/network|/checkpoints|/judge|/ports|/tunnels|/timeout$|/pause$|/restart$|/watch$|{sandbox_id}$"
     sandbox_id = place.rpartition("/")[2]
     done = examine(
         server, tmp_path, sandbox_id, "--include-path-regex", "^/v1/sandboxes", "--exclude-path-regex", apart
@@ -98,9 +100,10 @@ def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, tmp_
     assert api.get(place).status_code == 200
 
 
-def test_schemathesis_finds_nothing_in_a_network(server, api, place, tmp_path):
-    """Rules, good and bad, for a living sandbox."""
-    done = examine(server, tmp_path, place.rpartition("/")[2], "--include-path-regex", "/network")
+@pytest.mark.parametrize("part", ["/network", "/checkpoints|/judge"])
+def test_schemathesis_finds_nothing_in_a_part(server, api, place, tmp_path, part):
+    """Rules, good and bad; points to go back to; programs to judge."""
+    done = examine(server, tmp_path, place.rpartition("/")[2], "--include-path-regex", part)
     assert done.returncode == 0, report(done.stdout)
     assert api.get(place).status_code == 200
 
