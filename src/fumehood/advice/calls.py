@@ -13,12 +13,16 @@ from typing import Protocol
 
 from fumehood.advice import paths, shell
 from fumehood.advice.findings import Severity
+from fumehood.advice.folding import Text
 from fumehood.advice.names import Dotted, Names
 from fumehood.advice.rules import EVERYTHING, GUARDED, PATH_CALLS, PATH_METHODS, SHELL_CALLS
 
 _MAX_INNER = 20
 _URLS = ("http://", "https://", "ftp://", "s3://", "gs://")
-_RUN_TEXT = frozenset({"exec", "eval", "compile", "timeit.timeit"})
+_SHELL = "get_ipython()."
+_RUN_TEXT = frozenset(
+    {"exec", "eval", "compile", "timeit.timeit", f"{_SHELL}run_cell", f"{_SHELL}ex", f"{_SHELL}ev"}
+)
 _LOAD_OBJECTS = frozenset(
     {"pickle.loads", "marshal.loads", "dill.loads", "cloudpickle.loads", "yaml.unsafe_load"}
 )
@@ -64,12 +68,28 @@ class Calls:
             self._runs_text(name, node)
         elif name in _LOAD_OBJECTS and node.args and self._names.comes_from(node.args[0], "decoded"):
             self._add("hidden-code", f"{name} makes objects of what was decoded", node)
+        elif name in (f"{_SHELL}run_line_magic", f"{_SHELL}run_cell_magic"):
+            self._runs_magic(name, node)
+        elif name in ("types.CodeType", "types.FunctionType"):
+            self._add("introspection", f"{name} makes code of values", node, "danger")
         elif name in SHELL_CALLS:
             self._starts_program(node)
         elif name in _IMPORT_BY_TEXT and node.args and not self._names.texts(node.args[0]):
             self._add("hidden-name", f"{name} imports what is not known before it runs", node, "warning")
         elif name in ("getattr", "setattr") and len(node.args) > 1:
             self._looked_up(name, node)
+
+    def _runs_magic(self, name: str, node: ast.Call) -> None:
+        """A magic that is called like a function is read as the cell that it stands for."""
+        texts = [self._names.texts(argument) for argument in node.args[:3]]
+
+        if not texts or not all(texts):
+            self._add("dynamic-code", "a magic is run that is not known before it runs", node)
+            return
+
+        magic, line, *body = (text[0].text for text in (*texts, *([[Text("")]] if len(texts) == 1 else [])))
+        is_cell = name.endswith("run_cell_magic")
+        self._run_inner(f"%%{magic} {line}\n{''.join(body)}" if is_cell else f"%{magic} {line}", node)
 
     def _looked_up(self, name: str, node: ast.Call) -> None:
         for base in self._names.dotted(node.args[0]):

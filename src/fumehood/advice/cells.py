@@ -36,6 +36,7 @@ _RUN_PYTHON = frozenset(
     {"time", "timeit", "prun", "debug", "capture", "mprun", "memit", "lprun", "python", "python3"}
 )
 _RUN_SHELL = frozenset({"bash", "sh", "script", "sx", "system", "!", "killbgscripts"})
+_SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash"})
 _INSTALL = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 _HOLD_TEXT = frozenset(
     {"html", "HTML", "latex", "markdown", "svg", "SVG", "javascript", "js", "writefile", "file"}
@@ -132,7 +133,9 @@ def _cell_magic(cell: Cell, code: str, line: int) -> str | None:
         expression = _without_options(rest) if name in ("timeit", "time", "prun") else ""
         return f"{expression}\n{inner.python}"
 
-    if name in _RUN_SHELL or name.startswith("!"):
+    if name == "script" and (rest.split() or [""])[0] not in _SHELLS:
+        cell.unknown = f"%%script {rest[:40]}"
+    elif name in _RUN_SHELL or name.startswith("!"):
         cell.shell.append((f"{rest}\n{body}", line))
     elif name in _HOLD_TEXT:
         if name in ("writefile", "file"):

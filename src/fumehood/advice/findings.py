@@ -23,6 +23,7 @@ _MAX_MESSAGE_CHARACTERS = 240
 # Around what is found, this much of a line is looked at for a snippet.
 _NEAR_CHARACTERS = 60
 _MAX_REASONS = 3
+_MAX_COUNTED_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +131,9 @@ class Collection:
         """How many characters of a line stand before a byte of it, as the parser counts."""
         text = self._line(line)
 
-        if text.isascii() or byte_offset > len(text) * 4:
-            return byte_offset
+        # In a very long line the place is near enough, and counting for each finding would take minutes.
+        if text.isascii() or len(text) > _MAX_COUNTED_CHARACTERS:
+            return min(byte_offset, len(text))
 
         return len(text.encode("utf-8", "surrogatepass")[:byte_offset].decode("utf-8", "replace"))
 

@@ -156,7 +156,9 @@ def _called(name: str, receiver: Text, arguments: Sequence[Text]) -> Text | None
         return Text(texts[0], is_made=True)
 
     if name == ".join" and texts:
-        return Text(receiver.text.join(texts[0].split("\0")), is_made=True)
+        grown = texts[0].count("\0") * len(receiver.text) + len(texts[0])
+        pieces = texts[0].split("\0") if grown <= _MAX_DECODED_BYTES else None
+        return None if pieces is None else Text(receiver.text.join(pieces), is_made=True)
 
     if name == ".replace" and len(texts) == 2:
         # Growth is bounded before anything is made.

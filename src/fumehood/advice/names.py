@@ -19,11 +19,12 @@ from fumehood.advice.rules import DECODERS, FETCHERS, GUARDED, SAME_MODULE, word
 _MAX_VALUES = 4
 _MAX_DEPTH = 24
 _MAX_TEXT_CHARACTERS = 65_536
-_MAX_TOTAL_CHARACTERS = 2_000_000
+_MAX_TOTAL_CHARACTERS = 8_000_000
 _MAX_NAME_CHARACTERS = 200
 _MAX_PARTS = 2_000
 _BUILT_IN = frozenset(
     words(
+        "get_ipython "
         "eval exec compile open __import__ getattr globals locals vars chr bytes bytearray str input map __builtins__ "
         "reversed type print"
     )
@@ -36,11 +37,13 @@ class Dotted:
 
     Attributes:
         name: Such as `os.system`, as it is called at home.
-        is_hidden: Whether it was put together or looked up at run time.
+        is_hidden: Whether it, or what it is in, was looked up by a text.
+        is_made: Whether that text was put together.
     """
 
     name: str
     is_hidden: bool = False
+    is_made: bool = False
 
 
 Value: TypeAlias = Text | Dotted
@@ -84,6 +87,11 @@ class Names:
     def texts(self, node: ast.expr) -> list[Text]:
         """Return the texts among the values."""
         return [value for value in self.values(node) if isinstance(value, Text)]
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether more text was put together than is followed."""
+        return self._room < 0
 
     def comes_from(self, node: ast.AST, origin: Origin, depth: int = 0) -> bool:
         """Whether an expression, or what its names are bound to, decodes or fetches something."""
@@ -151,7 +159,7 @@ class Names:
 
         for base in self.values(node.value):
             if isinstance(base, Dotted):
-                found += _within(base, node.attr, is_hidden=base.is_hidden)
+                found += _within(base, node.attr)
 
         return found
 
@@ -187,11 +195,13 @@ class Names:
         found: list[Value] = []
 
         for base in self.dotted(node.value):
+            home = base.name.removesuffix("__dict__").rstrip(".")
+
             for key in self.texts(node.slice):
                 if base.name in ("sys.modules", "globals()", "locals()", "vars()"):
-                    found.append(Dotted(at_home(key.text[:_MAX_NAME_CHARACTERS]), is_hidden=True))
-                else:
-                    found += _within(Dotted(base.name.removesuffix(".__dict__")), key.text, is_hidden=True)
+                    found.append(_looked_up(key))
+                elif base.name == "builtins" or base.name.endswith("__dict__"):
+                    found += _within(Dotted(home or "builtins"), key.text, looked_up=key)
 
         return found
 
@@ -225,10 +235,7 @@ class Names:
         arguments = node.args
 
         if name in ("__import__", "importlib.import_module", "importlib.__import__") and arguments:
-            return [
-                Dotted(at_home(text.text[:_MAX_NAME_CHARACTERS]), is_hidden=True)
-                for text in self.texts(arguments[0])
-            ]
+            return [_looked_up(text) for text in self.texts(arguments[0])]
 
         if name == "getattr" and len(arguments) >= 2:
             bases = [Dotted(base.name.removesuffix(".__dict__")) for base in self.dotted(arguments[0])]
@@ -236,17 +243,21 @@ class Names:
                 value
                 for base in bases
                 for text in self.texts(arguments[1])
-                for value in _within(base, text.text, is_hidden=True)
+                for value in _within(base, text.text, looked_up=text)
             ]
 
         if name == "functools.partial" and arguments:
             return list(self.values(arguments[0]))
 
+        if name.removeprefix("IPython.").removeprefix("core.getipython.") == "get_ipython":
+            return [Dotted("get_ipython()")]
+
         if name in ("globals", "locals"):
             return [Dotted(f"{name}()")]
 
         if name == "vars":
-            return [*self.dotted(arguments[0])] if arguments else [Dotted("vars()")]
+            homes = self.dotted(arguments[0]) if arguments else []
+            return [Dotted(f"{home.name}.__dict__") for home in homes] or [Dotted("vars()")]
 
         if name == "operator.attrgetter" and arguments:
             return [
@@ -258,7 +269,7 @@ class Names:
             return [
                 value
                 for base in self.dotted(arguments[0])
-                for value in _within(base, attribute, is_hidden=True)
+                for value in _within(base, attribute, looked_up=Text(attribute))
             ]
 
         return []
@@ -360,9 +371,17 @@ def at_home(name: str) -> str:
     return name if name == "builtins.__dict__" else name.removeprefix("builtins.")
 
 
-def _within(base: Dotted, attribute: str, *, is_hidden: bool) -> list[Value]:
+def _looked_up(text: Text) -> Dotted:
+    """The module that a text names."""
+    return Dotted(at_home(text.text[:_MAX_NAME_CHARACTERS]), is_hidden=True, is_made=text.is_made)
+
+
+def _within(base: Dotted, attribute: str, *, looked_up: Text | None = None) -> list[Value]:
+    """What a module has under a name; a name that was looked up by a text is a hidden one."""
     whole = f"{base.name}.{attribute}"
-    return [Dotted(at_home(whole), is_hidden=is_hidden)] if len(whole) <= _MAX_NAME_CHARACTERS else []
+    is_hidden = base.is_hidden or looked_up is not None
+    is_made = base.is_made or (looked_up is not None and looked_up.is_made)
+    return [Dotted(at_home(whole), is_hidden, is_made)] if len(whole) <= _MAX_NAME_CHARACTERS else []
 
 
 _WORK: dict[type[ast.expr], Callable[..., list[Value]]] = {

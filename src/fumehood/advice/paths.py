@@ -15,9 +15,9 @@ _MAX_PATH_CHARACTERS = 4096
 SENSITIVE_PATH = re.compile(
     r"/etc/(?:passwd|shadow|gshadow|sudoers|crontab|ssh)\b|/proc/(?:\d{1,10}|self|thread-self)/"
     r"(?:environ|mem|maps|fd|root|cwd|cmdline|ns|auxv|task|mountinfo|mounts|status|exe)\b|/proc/(?:kcore|kallsyms|sysrq-trigger|kmsg)"
-    r"|/sys/(?:kernel|fs/cgroup|firmware)\b|/dev/(?:mem|kmem|port|kvm|sd[a-z]|nvme)"
+    r"|/sys/(?:kernel|firmware)\b|/dev/(?:mem|kmem|port|kvm|sd[a-z]|nvme)"
     r"|\.ssh/|\bid_(?:rsa|ed25519|ecdsa)\b|\.aws/credentials|\.netrc\b|\.kube/config|\.docker/config|\.git-credentials"
-    r"|docker\.sock|containerd\.sock|/run/secrets\b|/var/run/secrets\b|/root/\."
+    r"|docker\.sock|containerd\.sock|/run/secrets\b|/var/run/secrets\b|/root/\.(?:bash_history|config|netrc)"
 )
 METADATA_ADDRESS = re.compile(
     r"(?<![\d.])169\.254\.(?:169\.254|170\.(?:2|23))(?!\d)|metadata\.google\.internal|\bfd00:ec2::254\b|(?<![\d.])100\.100\.100\.200(?!\d)"

@@ -83,8 +83,8 @@ NAMES: dict[str, tuple[str, Literal["info", "warning", "danger"] | None]] = {
     **dict.fromkeys(_INTROSPECTION, ("introspection", None)),
     **dict.fromkeys(_PRIVILEGES, ("privileges", None)),
     **dict.fromkeys(_NATIVE, ("native", "danger")),
-    "types.CodeType": ("introspection", "danger"),
-    "types.FunctionType": ("introspection", "danger"),
+    "types.CodeType": ("introspection", None),
+    "types.FunctionType": ("introspection", None),
     "os.environ": ("environment", None),
     "os.environb": ("environment", None),
     "os.getenv": ("environment", None),
@@ -97,6 +97,10 @@ NAMES: dict[str, tuple[str, Literal["info", "warning", "danger"] | None]] = {
     "runpy.run_module": ("dynamic-code", None),
     "timeit.timeit": ("dynamic-code", "info"),
     "pip.main": ("install", None),
+    **dict.fromkeys(("get_ipython().system", "get_ipython().getoutput"), ("process", None)),
+    **dict.fromkeys(
+        words("get_ipython().run_cell get_ipython().ex get_ipython().ev"), ("dynamic-code", None)
+    ),
     "asyncio.open_connection": ("network", None),
     "asyncio.start_server": ("network", None),
     "pickle.loads": ("deserialise", None),
@@ -225,6 +229,7 @@ STARTERS = frozenset(
 )
 SHELL_CALLS = frozenset(
     words(
+        "get_ipython().system get_ipython().getoutput "
         "os.system os.popen subprocess.run subprocess.Popen subprocess.call subprocess.check_call "
         "subprocess.check_output "
         "subprocess.getoutput subprocess.getstatusoutput asyncio.create_subprocess_shell "

@@ -28,6 +28,8 @@ MAX_CODE_CHARACTERS = 1 << 20
 _MAX_TOKENS = 250_000
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _MAX_SHELL_FINDINGS = 200
+# Texts that the code runs as code, together.
+_MAX_INNER_CHARACTERS = 256 * 1024
 _FILE = "fumehood_scanned_code"
 # What Python's parser raises for code that it cannot take.
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -98,8 +100,19 @@ def _look(code: str, collection: Collection, language: str) -> None:
 
 
 def _look_at_python(code: str, collection: Collection) -> None:
+    seen: set[str] = set()
+
     def read_inner(text: str, line: int, depth: int) -> None:
-        """Look at a text that the code runs as code."""
+        """Look at a text that the code runs as code; at the same one once."""
+        if text in seen:
+            return
+
+        seen.add(text)
+
+        if sum(map(len, seen)) > _MAX_INNER_CHARACTERS:
+            collection.add("unparsable", "too much text is run as code to read all of it", line=line)
+            return
+
         inner = Collection(text)
         look_at_text(text, inner)
 

@@ -16,13 +16,13 @@ from fumehood.advice.findings import Collection, Severity
 from fumehood.advice.folding import Text
 from fumehood.advice.lookalikes import lookalike
 from fumehood.advice.names import Dotted, Names, at_home
-from fumehood.advice.rules import DANGEROUS_ATTRIBUTES, GUARDED, MODULES, NAMES
+from fumehood.advice.rules import DANGEROUS_ATTRIBUTES, GUARDED, MODULES, NAMES, RULES
 from fumehood.advice.shapes import huge_value, starts_without_end
 
 _MAX_INNER_DEPTH = 3
-_WORST_ATTRIBUTES = frozenset(
-    {"__subclasses__", "__globals__", "__builtins__", "f_globals", "f_builtins", "gi_frame"}
-)
+# From any object up to the root of all classes, and down again to all of them.
+_CLIMBING = frozenset({"__base__", "__bases__", "__mro__", "__subclasses__"})
+_WORST_ATTRIBUTES = frozenset({"__globals__", "__builtins__", "f_globals", "f_builtins", "gi_frame"})
 
 
 class Tree:
@@ -67,6 +67,9 @@ class Tree:
                 look(self, node)
 
         self._put_together(tree)
+
+        if self._names.is_exhausted:
+            self._add("unparsable", "more text is put together than can be followed", tree)
 
     def _add(self, rule: str, message: str, node: ast.AST, severity: Severity | None = None) -> None:
         line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
@@ -117,11 +120,21 @@ class Tree:
         if rule:
             self._add(rule, f"{value.name} {verb}", node, severity)
 
-        top = value.name.partition(".")[0]
+        if value.is_hidden:
+            self._hidden(value, rule, severity or (RULES[rule].severity if rule else "info"), node)
 
-        if value.is_hidden and (rule or top in GUARDED):
-            severity = None if top in GUARDED or rule == "dynamic-code" else "warning"
-            self._add("hidden-name", f"{value.name} is reached in a way that hides it", node, severity)
+    def _hidden(self, value: Dotted, rule: str, severity: Severity, node: ast.AST) -> None:
+        """Whoever looks a name up by a text may have a reason; less so if that is dangerous, or was put together."""
+        is_guarded = value.name.partition(".")[0] in GUARDED or rule == "dynamic-code"
+        is_dangerous = severity != "info"
+
+        if not is_dangerous and not is_guarded:
+            return
+
+        if is_guarded and (is_dangerous or value.is_made):
+            self._add("hidden-name", f"{value.name} is reached in a way that hides it", node)
+        elif is_dangerous or value.name in GUARDED:
+            self._add("hidden-name", f"{value.name} is reached in a way that hides it", node, "warning")
 
     def _name(self, node: ast.Name) -> None:
         self._reference(node)
@@ -130,6 +143,9 @@ class Tree:
     def _attribute(self, node: ast.Attribute) -> None:
         self._reference(node)
         self._letters(node.attr, node)
+
+        if node.attr in _CLIMBING:
+            self._used.add(f".{node.attr}")
 
         if node.attr in DANGEROUS_ATTRIBUTES:
             severity: Severity | None = "danger" if node.attr in _WORST_ATTRIBUTES else None
@@ -199,6 +215,11 @@ class Tree:
         """What is harmless alone and is not together."""
         is_connected = any(name.startswith("socket") for name in self._used)
         gives_away = {"os.dup2", "pty.spawn"} & self._used
+
+        climbed = {f".{name}" for name in _CLIMBING} & self._used
+
+        if ".__subclasses__" in climbed and len(climbed) > 1:
+            self._add("introspection", "climbs from an object to all classes there are", tree, "danger")
 
         if is_connected and gives_away:
             self._add("reverse-shell", "connects a socket to the standard streams of a program", tree)

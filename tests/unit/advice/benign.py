@@ -45,6 +45,9 @@ open("/dev/null", "w").write("x")
 """,
     "environment": """
 import os, sys
+home, path = os.environ["HOME"], os.environ["PATH"].split(":")
+flag = getattr(sys, "gettrace", None), getattr(os, "O_BINARY", 0)
+here = __import__("os").getcwd()
 print(sys.version, os.environ.get("HOME"), os.getcwd(), os.cpu_count())
 """,
     "physics": """
@@ -69,8 +72,11 @@ class Stack:
         self.items = list(items)
     def __repr__(self):
         return f"{self.__class__.__name__}({self.items!r})"
+    def kinds(self): return [kind.__name__ for kind in Stack.__subclasses__()]
     def compile(self): return getattr(self, "items")
     def exec(self): return self.compile()
+import types
+isinstance(Stack.exec, types.FunctionType)
 Stack([1]).exec()
 """,
     "asynchronous": """
@@ -100,7 +106,7 @@ print(db.execute("select count(*) from t").fetchone())
 """,
     "image": """
 import base64, io
-png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAAAASUVORK5CYII=")
+png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAAAASUVORK5CYI=")
 from PIL import Image
 Image.open(io.BytesIO(png)).size
 """,

