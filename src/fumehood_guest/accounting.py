@@ -24,6 +24,13 @@ def processes() -> Iterator[int]:
             yield int(name)
 
 
+def living() -> Iterator[int]:
+    """Yields those of them that have not ended."""
+    for pid in processes():
+        if stat_fields(pid)[:1] not in (["Z"], ["X"], []):
+            yield pid
+
+
 def kill_tree(leader: int, spare: Sequence[int] = ()) -> None:
     """Kills a process, all of its session and all that descends from either.
 

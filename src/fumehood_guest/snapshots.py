@@ -250,7 +250,7 @@ class Snapshots:
     @contextmanager
     def _still(self, held: Sequence[int]) -> Iterator[None]:
         """Stops everything for a while, unless nothing runs but what waits for the host anyway."""
-        if set(accounting.processes()) <= set(held) or self._standstill.is_on:
+        if self._standstill.is_on or set(accounting.living()) <= set(held):
             yield
             return
 

@@ -74,6 +74,18 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
         assert "not writable" in why or "does not" in why
 
 
+def test_an_ordinary_user_goes_back() -> None:
+    """Leases and forks need no right, and without control groups shared memory counts once."""
+    seen = run_scene("user_scenes.going_back", ordinary=True)
+    assert seen.pop("bomb") in (["rolled_back", "out_of_memory"], ["rolled_back", "error"])
+    assert seen == {
+        "back": "(1, 'one', 40)",
+        "after": "(1, 'one')",
+        "verdicts": ["accepted", "wrong_answer"],
+        "checkpoints": 8,
+    }
+
+
 def test_a_ready_sandbox_keeps_a_smaller_memory_limit() -> None:
     """What the watcher was told when a sandbox was made cannot be changed: another one is made then."""
     assert run_scene("user_scenes.memory_limit_of_a_ready_sandbox", ordinary=True) == {

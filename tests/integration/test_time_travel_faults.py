@@ -17,6 +17,7 @@ from fumehood import FumehoodError, Limits, Sandbox, SandboxClosedError
 from fumehood.assemble import local_backend
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.live_checkpoints import LiveCheckpoints
+from fumehood.host.live_snapshots import LiveSnapshots
 from fumehood.portal import call, shared_portal
 
 from . import census
@@ -41,17 +42,18 @@ class Killer:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wraps what the host does."""
-        fork, ask, revive = LiveCheckpoints._fork, LiveCheckpoints._ask, CheckpointLine.revive
+        fork, ask, revive = LiveCheckpoints._fork, LiveSnapshots._ask, CheckpointLine.revive
         killer = self
 
         async def forking(checkpoints: Any, process: Any, line: CheckpointLine) -> Any:
             killer.lines.append(line)
             killer.context = process.link.pid
-            return await killer.around("fork", checkpoints, lambda: fork(checkpoints, process, line))
-
-        async def asking(checkpoints: Any, verb: str, **arguments: Any) -> Any:
             killer.sandbox = checkpoints._sandbox
-            return await killer.around(verb, checkpoints, lambda: ask(checkpoints, verb, **arguments))
+            return await killer.around("fork", lambda: fork(checkpoints, process, line))
+
+        async def asking(snapshots: Any, verb: str, **arguments: Any) -> Any:
+            killer.sandbox = snapshots._ask_init.__self__
+            return await killer.around(verb, lambda: ask(snapshots, verb, **arguments))
 
         async def reviving(line: CheckpointLine, link: Any) -> Any:
             async def noted() -> Any:
@@ -62,17 +64,14 @@ class Killer:
 
                 return guest
 
-            return await killer.around("revive", None, noted)
+            return await killer.around("revive", noted)
 
         monkeypatch.setattr(LiveCheckpoints, "_fork", forking)
-        monkeypatch.setattr(LiveCheckpoints, "_ask", asking)
+        monkeypatch.setattr(LiveSnapshots, "_ask", asking)
         monkeypatch.setattr(CheckpointLine, "revive", reviving)
 
-    async def around(self, step: str, checkpoints: Any, work: Callable[[], Any]) -> Any:
+    async def around(self, step: str, work: Callable[[], Any]) -> Any:
         """Does the step, and kills before or after it."""
-        if checkpoints is not None:
-            self.sandbox = checkpoints._sandbox
-
         if step == self.step and not self.after:
             await self.kill()
 

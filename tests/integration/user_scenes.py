@@ -98,6 +98,38 @@ def memory_and_fork_bombs() -> dict[str, Any]:
         }
 
 
+def going_back() -> dict[str, Any]:
+    """Checkpoints, a transaction that runs out of memory, and the judge, with more shared memory than the limit."""
+    limits = Limits(memory_bytes=256 << 20, processes=64, wall_seconds=20)
+
+    with Sandbox(limits=limits) as sandbox:
+        sandbox.run_code("x = 1; held = bytearray(b'x' * (40 << 20)); _ = open('f', 'w').write('one')")
+
+        # Each shares nearly all of its memory with the context: together they would be over the limit.
+        for number in range(8):
+            sandbox.checkpoint(f"c{number}")
+
+        sandbox.run_code("x = 2; _ = open('f', 'w').write('two')")
+        sandbox.rollback("c0")
+        back = sandbox.run_code("x, open('f').read(), len(held) >> 20").text
+        bomb = sandbox.run_code(
+            "x = 3; _ = open('f', 'w').write('three')\nmore = []\n"
+            "while True: more.append(bytearray(b'x' * (32 << 20)))",
+            transactional=True,
+        )
+        judged = sandbox.judge("print(int(input()) + 1)", [("1", "2"), ("2", "2")], timeout=10.0)
+        return {
+            "back": back,
+            "bomb": [
+                bomb.transaction and bomb.transaction.outcome,
+                bomb.transaction and bomb.transaction.reason,
+            ],
+            "after": sandbox.run_code("x, open('f').read()").text,
+            "verdicts": [result.verdict for result in judged],
+            "checkpoints": len(sandbox.list_checkpoints()),
+        }
+
+
 def many_forked_children() -> dict[str, Any]:
     """Holds twenty children that share nearly all of their memory, until the watcher has looked at them twice."""
     limits = Limits(memory_bytes=256 << 20, processes=64, wall_seconds=60)

@@ -27,8 +27,9 @@ from fumehood.errors import FumehoodError
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_process import ContextProcess, ContextStartError, keep
-from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.init_client import InitGoneError
 from fumehood.host.live_context import LiveContext
+from fumehood.host.live_snapshots import LiveSnapshots
 from fumehood.models import CheckpointInfo
 from fumehood_wire.frames import ProtocolError
 
@@ -80,6 +81,7 @@ class LiveCheckpoints:
 
     def __init__(self, sandbox: Checkpointed) -> None:
         self._sandbox = sandbox
+        self.snapshots = LiveSnapshots(sandbox.ask)
         self._kept: dict[str, Kept] = {}
         # Those of transactions, which have no name.
         self._passing: set[CheckpointLine] = set()
@@ -141,7 +143,7 @@ class LiveCheckpoints:
         self._passing.add(line)
         try:
             await self._fork(process, line)
-            value = await self._ask("take_snapshot", held=self._waiting(process))
+            value = await self.snapshots.take(self._waiting(process))
         except BaseException:
             await self._end(line)
             raise
@@ -223,19 +225,11 @@ class LiveCheckpoints:
 
     async def put_files_back(self, kept: Kept) -> None:
         """Puts the files back, and nothing else."""
-        await self._ask("restore_snapshot", snapshot=kept.snapshot, held=self.pids())
+        await self.snapshots.put_back(kept.snapshot, self.pids())
 
     async def keep_files(self, process: ContextProcess) -> int:
         """Keeps the files alone, while a context is at rest; returns the number of the snapshot."""
-        return int((await self._ask("take_snapshot", held=self._waiting(process)))["snapshot"])
-
-    async def compare_snapshot(self, snapshot: int) -> dict[str, Any]:
-        """Tells what became of the files since."""
-        return await self._ask("compare_snapshot", snapshot=snapshot)
-
-    async def forget_files(self, snapshot: int) -> None:
-        """Gives up a snapshot of the files."""
-        await self._ask("drop_snapshot", snapshot=snapshot)
+        return int((await self.snapshots.take(self._waiting(process)))["snapshot"])
 
     async def drop(self, checkpoint_id: str) -> None:
         """Forgets a checkpoint."""
@@ -248,7 +242,7 @@ class LiveCheckpoints:
     async def forget(self, kept: Kept) -> None:
         """Ends its process and gives up its files."""
         await self._end(kept.line)
-        await self.forget_files(kept.snapshot)
+        await self.snapshots.drop(kept.snapshot)
 
     def close(self) -> None:
         """The sandbox has ended."""
@@ -292,17 +286,9 @@ class LiveCheckpoints:
 
     def _files_back(self, kept: Kept) -> Callable[[int], Awaitable[None]]:
         async def put_back(pid: int) -> None:
-            await self._ask("restore_snapshot", snapshot=kept.snapshot, held=[pid, *self.pids()])
+            await self.snapshots.put_back(kept.snapshot, [pid, *self.pids()])
 
         return put_back
-
-    async def _ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        try:
-            value, _ = await self._sandbox.ask(verb, **arguments)
-        except InitError as error:
-            raise CheckpointError.from_errno(error.errno_value, error.message) from None
-
-        return dict(value or {})
 
     def _find(self, checkpoint_id: str) -> Kept:
         kept = self._kept.get(checkpoint_id)

@@ -85,12 +85,12 @@ class Transactions:
     async def observe(self, context: LiveContext, process: ContextProcess, run: Run) -> Execution:
         """Runs code, and tells which files were changed meanwhile."""
         keeping = self._checkpoints.keep_files(process)
-        snapshot = await context.finish(keeping, self._checkpoints.forget_files)
+        snapshot = await context.finish(keeping, self._checkpoints.snapshots.drop)
         try:
             execution = await run(process)
-            found = await self._checkpoints.compare_snapshot(snapshot)
+            found = await self._checkpoints.snapshots.compare(snapshot)
         finally:
-            await context.finish(self._checkpoints.forget_files(snapshot))
+            await context.finish(self._checkpoints.snapshots.drop(snapshot))
 
         variables = execution.changes.variables if execution.changes else ()
         changes = Changes(variables=variables, files=changed_files(found), more_files=found["more"])
@@ -100,7 +100,7 @@ class Transactions:
         if not request.ask_commit and not request.tell_changes:
             return None
 
-        found = await self._checkpoints.compare_snapshot(kept.snapshot)
+        found = await self._checkpoints.snapshots.compare(kept.snapshot)
         variables = execution.changes.variables if execution.changes else ()
         return Changes(variables=variables, files=changed_files(found), more_files=found["more"])
 
