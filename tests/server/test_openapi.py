@@ -78,14 +78,15 @@ def examine(server, tmp_path, sandbox_id, *choice):
     config.write_text(_CONFIG.format(sandbox_id=sandbox_id))
     argv = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
     argv += [f"{server.url}/openapi.json", "-H", f"Authorization: Bearer {server.token}"]
-    argv += ["--phases", "coverage,fuzzing", "--max-examples", str(_CASES), "--request-timeout", "20"]
+    argv += ["--phases", "coverage,fuzzing", "--max-examples", str(_CASES), "--request-timeout", "60"]
     argv += ["--no-color", *choice]
     return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=_MOST_SECONDS)
 
 
 def report(text):
     """What it has found, long values cut short."""
-    return "\n".join(line[:300] for line in text.partition("= FAILURES =")[2].splitlines())
+    found = text.partition("= FAILURES =")[2] or text.partition("= ERRORS =")[2]
+    return "\n".join(line[:300] for line in found.splitlines())
 
 
 @pytest.mark.timeout(_MOST_SECONDS + 10)

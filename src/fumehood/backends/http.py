@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
-from fumehood.backends.http_checkpoints import call_checkpoints, judge_body
+from fumehood.backends.http_checkpoints import call_checkpoints, judge_bodies
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
 from fumehood.backends.http_lines import event_of, process_event_of
 from fumehood.backends.http_paths import quoted, sandbox_path
@@ -242,8 +242,13 @@ class HttpBackend(LoopBound, Backend):
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
         """Run a program for many inputs; see the port."""
-        found = await self._ask("POST", sandbox_path(sandbox_id, "judge"), json=judge_body(request))
-        return tuple(self._read(CaseRun, run) for run in found["items"])
+        runs: list[CaseRun] = []
+
+        for body in judge_bodies(request):
+            found = await self._ask("POST", sandbox_path(sandbox_id, "judge"), json=body)
+            runs.extend(self._read(CaseRun, run) for run in found["items"])
+
+        return tuple(runs)
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""

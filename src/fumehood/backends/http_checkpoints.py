@@ -5,7 +5,7 @@ Runs in the process that asks one. Translation only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from fumehood.backends.checkpoint_requests import (
@@ -18,6 +18,8 @@ from fumehood.backends.checkpoint_requests import (
 from fumehood.backends.http_paths import quoted, sandbox_path
 from fumehood.judging import JudgeRequest
 from fumehood.models import CheckpointInfo
+
+_MOST_CASES = 1_000
 
 Ask = Callable[..., Awaitable[Any]]
 Read = Callable[[type[CheckpointInfo], object], CheckpointInfo]
@@ -44,12 +46,13 @@ async def call_checkpoints(
             return ()
 
 
-def judge_body(request: JudgeRequest) -> dict[str, Any]:
-    """Returns the body of a request to judge."""
-    return {
-        "code": request.code,
-        "stdins": list(request.stdins),
-        "timeout_seconds": request.wall_seconds,
-        "memory_bytes": request.memory_bytes,
-        "concurrency": request.concurrency,
-    }
+def judge_bodies(request: JudgeRequest) -> Iterator[dict[str, Any]]:
+    """Yields the bodies of the requests that judge all cases; a server takes so many at once."""
+    for start in range(0, len(request.stdins), _MOST_CASES):
+        yield {
+            "code": request.code,
+            "stdins": list(request.stdins[start : start + _MOST_CASES]),
+            "timeout_seconds": request.wall_seconds,
+            "memory_bytes": request.memory_bytes,
+            "concurrency": request.concurrency,
+        }
