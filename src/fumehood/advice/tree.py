@@ -151,14 +151,8 @@ class Tree:
             severity: Severity | None = "danger" if node.attr in _WORST_ATTRIBUTES else None
             self._add("introspection", f"reaches for {node.attr}", node, severity)
 
-    def _subscript(self, node: ast.Subscript) -> None:
-        self._reference(node)
-
-    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self._letters(node.name, node)
-
-    def _argument(self, node: ast.arg) -> None:
-        self._letters(node.arg, node)
+    def _defined(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.arg) -> None:
+        self._letters(node.arg if isinstance(node, ast.arg) else node.name, node)
 
     def _letters(self, name: str, node: ast.AST) -> None:
         if not name.isascii() and (why := lookalike(name)):
@@ -248,11 +242,11 @@ _LOOKS: dict[type[ast.AST], Callable[..., None]] = {
     ast.ImportFrom: Tree._import_from,
     ast.Name: Tree._name,
     ast.Attribute: Tree._attribute,
-    ast.Subscript: Tree._subscript,
-    ast.FunctionDef: Tree._definition,
-    ast.AsyncFunctionDef: Tree._definition,
-    ast.ClassDef: Tree._definition,
-    ast.arg: Tree._argument,
+    ast.Subscript: Tree._reference,
+    ast.FunctionDef: Tree._defined,
+    ast.AsyncFunctionDef: Tree._defined,
+    ast.ClassDef: Tree._defined,
+    ast.arg: Tree._defined,
     ast.Constant: Tree._constant,
     ast.BinOp: Tree._joined,
     ast.JoinedStr: Tree._joined,
