@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from fumehood.advice.files import ScannedFile, scan_files
-from fumehood.advice.findings import Severity
 from fumehood.cli.terminal import Screen, note
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+    from fumehood.advice.files import ScannedFile
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,7 +34,9 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
     parser.add_argument(
-        "--block", choices=get_args(Severity), help="end with 1 when anything is at least as bad as this"
+        "--block",
+        choices=("info", "warning", "danger"),
+        help="end with 1 when anything is at least as bad as this",
     )
     parser.add_argument(
         "--allow", action="append", default=[], metavar="RULE", help="leave this rule out; may be repeated"
@@ -44,6 +46,8 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Scan the files and return the exit code."""
+    from fumehood.advice.files import scan_files
+
     scanned = list(scan_files(options.paths, block=options.block, allow=options.allow))
     screen = Screen()
 
