@@ -19,7 +19,7 @@ from fumehood.backends.http_paths import quoted, sandbox_path
 from fumehood.judging import JudgeRequest
 from fumehood.models import CheckpointInfo
 
-_MOST_CASES = 1_000
+_MOST_CASES = 200
 
 Ask = Callable[..., Awaitable[Any]]
 Read = Callable[[type[CheckpointInfo], object], CheckpointInfo]

@@ -42,7 +42,7 @@ class NewJudgement(Body):
 
     code: Code = Field(description="The program, in Python; it runs as `__main__`.")
     stdins: list[Annotated[str, Field(max_length=4 << 20)]] = Field(
-        max_length=1_000, description="The standard input of each run."
+        max_length=200, description="The standard input of each run; ask again for more."
     )
     timeout_seconds: ExecutionSeconds = Field(10, description="Time of each run.")
     memory_bytes: int | None = Field(
