@@ -13,6 +13,7 @@ import sys
 import time
 import zlib
 from itertools import islice
+from types import ModuleType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from fumehood_wire.messages import MAX_CHUNK_BYTES, MAX_VARIABLE_CHARS, MAX_VARIABLES
@@ -109,6 +110,9 @@ def _mark(value: Any) -> Mark:
 
     if kind in _CONTAINERS:
         return (id(value), kind, len(value), _ids(value))
+
+    if type(value) is ModuleType:
+        return (id(value), kind)  # what it holds is its own business, and changes with every error
 
     look = _LOOKS.get(_origin(value))
     try:

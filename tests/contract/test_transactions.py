@@ -186,6 +186,13 @@ big = 1 << 1_000_000
     assert found["other"].type == "Odd"
 
 
+def test_modules_are_not_looked_into(kept):
+    """An error leaves its mark in `sys`, which is no variable of the user's that has changed."""
+    kept.run_code("import sys, os")
+    execution = kept.run_code("os.environ['A'] = 'b'; y = 1; 1 / 0", changes=True)
+    assert [one.name for one in execution.changes.variables] == ["y"]
+
+
 def test_a_look_for_changes_survives_threads(kept):
     """Another thread may change what is looked at, at any moment."""
     kept.run_code(

@@ -382,6 +382,14 @@ def _exercise(sandbox: Sandbox, version: tuple[int, ...]) -> None:
     assert str(sandbox.run_code("%%bash\necho $((6 * 7))").logs) == "42\n"
     assert str(sandbox.run_code("echo $HOME", language="bash").logs) == "/home/user\n"
     assert sandbox.run_code("import time; time.sleep(60)", timeout=0.2).error.kind == "time_limit"
+    checkpoint = sandbox.checkpoint()
+    undone = sandbox.run_code("x = 2; open('new', 'w'); 1 / 0", transactional=True, changes=True)
+    assert [change.name for change in undone.changes.variables] == ["x"]
+    sandbox.run_code("x = 3; tick = asyncio.create_task(asyncio.sleep(0)); await tick")
+    sandbox.rollback(checkpoint)
+    assert (
+        sandbox.run_code("import os; await asyncio.sleep(0, (x, os.path.exists('new')))").text == "(1, False)"
+    )
     sandbox.files.write("a.py", "import greeter, sys; print(greeter.greet(sys.version_info[1]))")
     assert sandbox.commands.run("python a.py").stdout == f"hello {version[1]}\n"
     sandbox.commands.run(

@@ -161,9 +161,15 @@ class LiveContext:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._farewell = keep(_outlive(task, if_given_up, self._farewell))
-            await self._host.clock.while_going(self._farewell)
+            await self.leave(task, if_given_up)
             raise
+
+    async def leave(
+        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    ) -> None:
+        """For who has given up, and holds the turn: does what `finish` does, and what fails, nobody hears."""
+        self._farewell = keep(_outlive(asyncio.ensure_future(work), if_given_up, self._farewell))
+        await self._host.clock.while_going(self._farewell)
 
     async def revive_within_turn(
         self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.changes import ChangedFile, Changes, Transaction
 from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError
-from fumehood.errors import FumehoodError
 from fumehood.events import CommitRequestEvent, Event
 from fumehood.execution import Execution
 from fumehood.host.context_process import ContextProcess, ContextStartError
-from fumehood.host.init_client import InitGoneError
 from fumehood.host.live_checkpoints import Kept, LiveCheckpoints
 from fumehood.host.live_context import LiveContext
 
@@ -68,9 +65,7 @@ class Transactions:
                 reason = await self._ask(execution, changes, emit)
         except BaseException:
             # Its caller has gone: nobody has said that it shall stay.
-            with suppress(FumehoodError, InitGoneError, ContextStartError):
-                await context.finish(self._undo(context, kept))
-
+            await context.leave(self._undo(context, kept))
             raise
 
         if not reason:
