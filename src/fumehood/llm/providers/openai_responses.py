@@ -7,8 +7,6 @@ sent back as they came, its reasoning with them; pictures are part of a tool's a
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from fumehood.llm.costs import TokenUsage
@@ -28,7 +26,8 @@ from fumehood.llm.providers.base import (
     UserMessage,
     Written,
 )
-from fumehood.llm.providers.sdk_errors import Speaker, translated
+from fumehood.llm.providers.sdk import SdkProvider
+from fumehood.llm.providers.sdk_errors import Speaker
 from fumehood.llm.result import ToolImage
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent, ResponseUsage
 
 
-class OpenAIResponses:
+class OpenAIResponses(SdkProvider):
     """A model behind Responses.
 
     Args:
@@ -51,69 +50,23 @@ class OpenAIResponses:
 
     name = "openai"
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        images: bool = True,
-        options: Mapping[str, object] | None = None,
-        max_retries: int = 2,
-        timeout: float = 600.0,
-    ) -> None:
-        self.model = model
-        self._base_url = base_url
-        self._api_key = api_key
-        self._images = images
-        self._options = dict(options or {})
-        self._max_retries = max_retries
-        self._timeout_seconds = timeout
-        self._client: AsyncOpenAI | None = None
+    def _connect(self, settings: dict[str, Any]) -> AsyncOpenAI:
+        from openai import AsyncOpenAI
 
-    async def generate(self, request: ModelRequest) -> AsyncGenerator[Written, None]:
-        """Ask the model; described at `Provider`."""
-        speaker = Speaker(self.name, self.model)
-        asked: dict[str, Any] = {
-            "model": self.model,
+        return AsyncOpenAI(**settings)
+
+    def _asked(self, request: ModelRequest) -> dict[str, Any]:
+        return {
             "input": response_input(request, dialect=self.name, images=self._images),
-            "stream": True,
             **({"instructions": request.instructions} if request.instructions else {}),
             **({} if request.tool is None else {"tools": [_tool(request.tool)]}),
-            **self._options,
         }
 
-        with speaker.translating():
-            stream = await self._connect().responses.create(**asked)
+    async def _begin(self, client: AsyncOpenAI, asked: dict[str, Any]) -> Any:
+        return await client.responses.create(**asked)
 
-        answer = _Answer(speaker, "" if request.tool is None else request.tool.name, self.name)
-
-        async with stream, aclosing(translated(speaker, aiter(stream))) as events:
-            async for event in events:
-                for piece in answer.add(event):
-                    yield piece
-
-        yield answer.finish()
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        client, self._client = self._client, None
-
-        if client is not None:
-            await client.close()
-
-    def _connect(self) -> AsyncOpenAI:
-        if self._client is None:
-            from openai import AsyncOpenAI
-
-            self._client = AsyncOpenAI(
-                base_url=self._base_url,
-                api_key=self._api_key,
-                max_retries=self._max_retries,
-                timeout=self._timeout_seconds,
-            )
-
-        return self._client
+    def _answer(self, speaker: Speaker, tool: str) -> _Answer:
+        return _Answer(speaker, tool, self.name)
 
 
 class _Answer:
