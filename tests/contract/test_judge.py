@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fumehood import InvalidArgumentError
+from fumehood.portal import call
 
 SUM = "import numpy as np\nn = int(input())\nprint(int(np.arange(n + 1).sum()))"
 
@@ -79,6 +82,34 @@ def test_what_a_case_starts_ends_with_it(sandbox):
         "ls /proc | grep -c '^[0-9]'; grep -l sleep /proc/[0-9]*/comm || true"
     ).stdout
     assert "comm" not in found
+
+
+def test_a_caller_who_gives_up_leaves_nothing(sandbox):
+    """At any moment, and many at once: no process, no snapshot, and files as they were."""
+    sandbox.run_code("_ = open('kept', 'w').write('kept')")
+    processes = sandbox.get_metrics().processes
+    twin = sandbox._twin if hasattr(sandbox, "_twin") else sandbox.twin
+    program = "open('kept', 'w').write('judged'); print(input())"
+
+    async def give_up(events):
+        task = asyncio.ensure_future(twin.judge(program, [("1", "1")] * 4))
+
+        for _ in range(events):
+            await asyncio.sleep(0)
+
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def many():
+        await asyncio.gather(*(give_up(events) for events in range(0, 1500, 150)))
+
+    call(many)
+    assert [result.verdict for result in sandbox.judge(program, [("1", "1")])] == ["accepted"]
+    # Whoever gives up does not wait for the end of what is being tidied up.
+    assert any(sandbox.get_metrics().processes <= processes for _ in range(2000))
+    leases = "[line for line in open('/proc/locks') if 'READ 1 ' in line]"
+    assert any(sandbox.run_code(leases).text == "[]" for _ in range(200))
+    assert sandbox.run_code("open('kept').read()").text == "'kept'"
 
 
 def test_nothing_to_judge_is_nothing(sandbox):

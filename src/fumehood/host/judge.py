@@ -17,7 +17,7 @@ from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError
 from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.host.context_link import Running
-from fumehood.host.context_process import ContextHost
+from fumehood.host.context_process import ContextHost, ContextProcess
 from fumehood.host.live_checkpoints import Kept, LiveCheckpoints
 from fumehood.host.live_context import LiveContext
 from fumehood.host.measuring import Meter, Reading
@@ -115,10 +115,16 @@ class Judge:
                 raise CheckpointError(reason=f"the program cannot be prepared: {execution.error.value}")
 
             async with context.turn() as process:
-                taking = self._checkpoints.take_within_turn(context, process)
+                taking = self._take(context, process)
                 return await context.finish(taking, self._checkpoints.forget)
         finally:
             await context.kill()
+
+    async def _take(self, context: LiveContext, process: ContextProcess) -> Kept:
+        """Makes the checkpoint and ends its context, in one: whoever gives up in between would lose the former."""
+        kept = await self._checkpoints.take_within_turn(context, process)
+        await context.kill()
+        return kept
 
     async def _work(
         self,
@@ -134,10 +140,6 @@ class Judge:
         host = cast("ContextHost", _CaseHost(self._host))
         context = LiveContext(host, ContextInfo(id="judge", language="python", cwd=_HOME))
 
-        async with context.turn_alone():
-            if not await context.revive_within_turn(kept.line, kept.conversation, _files_stay):
-                raise CheckpointLostError(checkpoint_id="judge")
-
         asked = ExecuteRequest(
             code=f"_judge({request.memory_bytes or 0})",
             silent=True,
@@ -145,6 +147,10 @@ class Judge:
             stdin=stdin,
         )
         try:
+            async with context.turn_alone():
+                if not await context.revive_within_turn(kept.line, kept.conversation, _files_stay):
+                    raise CheckpointLostError(checkpoint_id="judge")
+
             return _case_run(await context.execute(asked, _unheard))
         finally:
             await context.kill()
