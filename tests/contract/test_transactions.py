@@ -247,6 +247,27 @@ def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
     assert any(kept.get_metrics().processes <= processes for _ in range(200))
 
 
+def test_who_gives_up_on_a_paused_transaction_does_not_wait(kept):
+    """It is undone when the sandbox goes on; whoever comes next waits for that."""
+    twin = kept._twin if hasattr(kept, "_twin") else kept.twin
+
+    async def pause_and_give_up():
+        began = asyncio.Event()
+        code = "x.append(2); print('go', flush=True)\nimport time; time.sleep(60)"
+        task = asyncio.ensure_future(
+            twin.run_code(code, transactional=True, on_stdout=lambda _text: began.set())
+        )
+        await began.wait()
+        await twin.pause()
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=30)
+        await twin.resume()
+        return bool(done)
+
+    assert call(pause_and_give_up)
+    assert kept.run_code(STATE).text == BEFORE
+
+
 def test_tools_and_questions_within_a_transaction(kept):
     """What they did outside stays done; what the code made of it is undone."""
     asked = []
