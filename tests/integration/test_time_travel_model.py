@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from fumehood import Limits, Sandbox
 
 SEQUENCES = int(os.environ.get("FUMEHOOD_MODEL_SEQUENCES", "0"))
-PATHS = ("a", "b", "d/a", "d/b", "d/e/a")
+PATHS = ("a", "b", "d/a", "d/e/a")
 FOLDERS = ("d", "d/e", "g")
 HANDLES = ("h0", "h1")
 MAX_CHECKPOINTS = 5
@@ -106,7 +106,7 @@ class Change:
 @strategies.composite
 def changes(draw: Any) -> Any:
     """Draws a change as a function of the world: what makes no sense there changes nothing."""
-    kind = draw(strategies.sampled_from(tuple(KINDS)))
+    kind = draw(strategies.sampled_from((*KINDS, *ON_FILES, *ON_FILES)))
     return KINDS[kind], draw(paths), draw(paths), draw(folders), draw(handles), draw(texts)
 
 
@@ -257,6 +257,9 @@ KINDS = {
     )
 }
 
+# Where most can go wrong is drawn more often.
+ON_FILES = ("write", "extend", "remove", "rename")
+
 
 class TimeTravel(RuleBasedStateMachine):
     """Steps that a caller may take, in any order."""
@@ -272,6 +275,10 @@ class TimeTravel(RuleBasedStateMachine):
         self.sandbox.restart_code_context("default")
         self.world = World()
         self._run(BEGIN)
+        self._run(
+            f"os.makedirs('d/e')\nfor path in {PATHS}:\n    with open(path, 'w') as file: _ = file.write(path)"
+        )
+        self.world.files = {"d": None, "d/e": None, **{path: path for path in PATHS}}
         self.kept: dict[str, World] = {}
         self.names = 0
 
@@ -321,6 +328,21 @@ class TimeTravel(RuleBasedStateMachine):
     def go_back(self, data: Any) -> None:
         """Everything is as it was at one of them."""
         self._return_to(data)
+
+    @precondition(lambda self: self.kept)
+    @rule(
+        data=strategies.data(),
+        ways=strategies.lists(strategies.lists(changes(), min_size=3, max_size=8), min_size=3, max_size=3),
+    )
+    def try_ways(self, data: Any, ways: list[list[Any]]) -> None:
+        """Several ways from one point, each of which begins with what the one before has put back."""
+        name = data.draw(strategies.sampled_from(sorted(self.kept)))
+
+        for drawn in ways:
+            self.sandbox.rollback(name)
+            self.world = copy.deepcopy(self.kept[name])
+            self.is_as_the_model_says()
+            self._run(self._apply(self.world, drawn))
 
     @precondition(lambda self: self.kept)
     @rule(data=strategies.data())
