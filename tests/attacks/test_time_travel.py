@@ -122,7 +122,10 @@ def test_a_lease_of_the_guests_own_is_not_broken_by_going_back(sandbox):
         stdin=True,
     )
     # Init, which has number 1, holds others.
-    run(sandbox, "while not any('LEASE' in line and 'READ 1 ' not in line for line in open('/proc/locks')): pass")
+    run(
+        sandbox,
+        "while not any('LEASE' in line and 'READ 1 ' not in line for line in open('/proc/locks')): pass",
+    )
     sandbox.rollback(checkpoint)
     assert run(sandbox, "open('f').read()").text == "'old'"
     handle.close_stdin()

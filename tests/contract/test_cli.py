@@ -251,7 +251,15 @@ def test_the_show_of_going_back_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 
-    for words in ("loaded\n", "├── mean", "└── median", ", kept\n", "a transaction  undone", "a crash", "rollback"):
+    for words in (
+        "loaded\n",
+        "├── mean",
+        "└── median",
+        ", kept\n",
+        "a transaction  undone",
+        "a crash",
+        "rollback",
+    ):
         assert words in done.stdout
 
     kept = next(line for line in done.stdout.splitlines() if line.startswith("keep"))
