@@ -30,8 +30,8 @@ CANNOT_EXIST_HERE = (
 )
 
 
-# Run by themselves, after all others: what looks at the whole machine or uses all of it, and what forks the test process,
-# which must have one thread then. Everything else runs in several processes at once.
+# Run by themselves, after all others: what looks at the whole machine or uses all of it, and what forks the test
+# process, which must have one thread then. Everything else runs in several processes at once.
 ALONE = (
     "tests/unit/jail/",
     "tests/unit/host/test_portal.py",
