@@ -65,7 +65,7 @@ def test_packages_come_from_the_index_of_the_host(index: str) -> None:
             assert missing.is_error
             assert "No matching distribution" in text_of(missing)
 
-            for odd in (["--index-url=http://evil"], [], ["a\nb"]):
+            for odd in (["--find-links=http://evil"], [], ["a\nb"]):
                 refused = await client.call_tool("install_packages", {"sandbox_id": place, "packages": odd})
                 assert "packages" in text_of(refused)
 
