@@ -50,6 +50,7 @@ _SECTIONS = (
     ("advice", "Advice"),
     ("errors", "Errors"),
     ("checkpoint_errors", "Errors of checkpoints"),
+    ("fork_errors", "Errors of forks"),
     ("service_errors", "Errors of a server"),
     ("backends", "Where sandboxes live"),
 )

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         Watch,
         WriteEntry,
     )
+    from fumehood.fork_errors import ForkDepthError, ForkError
     from fumehood.judging import CaseResult, CaseRun
     from fumehood.limits import Limits, Usage
     from fumehood.models import (
@@ -210,6 +211,8 @@ __all__ = [
     "Finding",
     "Findings",
     "ForbiddenError",
+    "ForkDepthError",
+    "ForkError",
     "FumehoodError",
     "HostTool",
     "HostUnavailableError",
@@ -332,6 +335,7 @@ _HOMES = {
     """,
     "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
+    "fork_errors": "ForkDepthError ForkError",
     "judging": "CaseResult CaseRun",
     "limits": "Limits Usage",
     "models": """

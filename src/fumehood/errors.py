@@ -45,7 +45,7 @@ from typing import ClassVar, Literal
 
 from fumehood.text import visible, visible_line
 
-EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost"]
+EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted"]
 
 
 class FumehoodError(Exception):
@@ -206,6 +206,7 @@ _ENDED: dict[EndReason, tuple[str, str]] = {
     "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
     "host_closed": ("the engine that kept it was closed", "create a new one"),
     "lost": ("the engine that kept it is no more, and another has taken its place", "create a new one"),
+    "adopted": ("it has taken the place of the sandbox it was forked from", "use that one's id"),
 }
 
 
@@ -213,7 +214,7 @@ class SandboxClosedError(SandboxError, RuntimeError):
     """The sandbox lived here and has ended.
 
     Attributes:
-        reason: killed, expired, idle, died, host_closed or lost.
+        reason: killed, expired, idle, died, host_closed, lost or adopted.
     """
 
     code = "sandbox_closed"

@@ -74,6 +74,8 @@ class SandboxInfo:
         on_timeout: What happens when its time is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it.
         network: What it may reach; secrets in it have no values.
+        parent_id: The sandbox that it was forked from, or None; that may have ended.
+        generation: How many forks lie between it and a sandbox that is none; 0: it is none.
     """
 
     id: str
@@ -89,6 +91,8 @@ class SandboxInfo:
     on_timeout: TimeoutAction = "kill"
     auto_resume: bool = False
     network: Network = field(default_factory=Network)
+    parent_id: str | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

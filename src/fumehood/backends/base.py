@@ -22,6 +22,7 @@ from contextlib import aclosing
 
 from fumehood.backends import stateless
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
+from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -208,6 +209,33 @@ class Backend(ABC):
             CheckpointNotFoundError: No checkpoint has this id or name.
             CheckpointLostError: It has ended, by code in the sandbox or for want of memory; the sandbox is as it was.
             CheckpointError: It cannot be made or gone back to; the sandbox is as it was.
+        """
+
+    @abstractmethod
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one: its default context and all writable files.
+
+        They are sandboxes like any other, with the limits, network, environment, owner and record of this one, and
+        live on when it ends. Other contexts and running commands do not come along. It waits, as executions do, until
+        what was asked of the context before is done; this sandbox then goes on. All are made, or none.
+
+        Raises:
+            CheckpointNotFoundError: The request names a checkpoint that there is not.
+            CheckpointLostError: That checkpoint has ended.
+            ForkDepthError: It is a fork of a fork of ... already.
+            ForkError: They cannot be made.
+            CapacityError: There is no room for so many.
+        """
+
+    @abstractmethod
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of the sandbox that it was forked from: its id, its time and its labels.
+
+        What was there before is killed. The fork's own id has ended then, with the reason `adopted`.
+
+        Raises:
+            InvalidArgumentError: It is no fork of this sandbox.
+            ForkError: It cannot be done; both are as they were.
         """
 
     @abstractmethod

@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
+from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.http_checkpoints import call_checkpoints, judge_bodies
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
+from fumehood.backends.http_forks import ask_to_adopt, ask_to_fork
 from fumehood.backends.http_lines import event_of, process_event_of
 from fumehood.backends.http_paths import quoted, sandbox_path
 from fumehood.backends.http_stateless import (
@@ -239,6 +241,14 @@ class HttpBackend(LoopBound, Backend):
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; see the port."""
         return await call_checkpoints(self._ask, self._read, sandbox_id, call)
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one; see the port."""
+        return self._read(Forked, await ask_to_fork(self._ask, sandbox_id, request))
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of its parent; see the port."""
+        return self._read(SandboxInfo, await ask_to_adopt(self._ask, sandbox_id, child_id))
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
         """Run a program for many inputs; see the port."""

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
+from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
@@ -76,12 +77,31 @@ class LocalBackend(LoopBound, Backend):
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Start a sandbox; see the port."""
-        made: list[SandboxInfo] = []
+        return await self._handed_out(lambda: self._supervisor.create(spec), lambda info: (info,))
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one; see the port."""
+
+        async def fork() -> Forked:
+            await self._supervisor.awake(sandbox_id)
+            return await self._supervisor.fork(sandbox_id, request)
+
+        return await self._handed_out(fork, lambda forked: forked.items)
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of the sandbox that it was forked from; see the port."""
+        return await self._do(self._supervisor.adopt, sandbox_id, child_id)
+
+    async def _handed_out(
+        self, make: Callable[[], Awaitable[_T]], sandboxes: Callable[[_T], tuple[SandboxInfo, ...]]
+    ) -> _T:
+        """Makes sandboxes, and ends them when nobody is there any more to be told of them."""
+        made: list[_T] = []
         caller_has_gone = False
 
-        async def make() -> SandboxInfo:
+        async def work() -> _T:
             with _naming_exhaustion():
-                made.append(await self._supervisor.create(spec))
+                made.append(await make())
 
             if caller_has_gone:
                 await end()
@@ -89,11 +109,11 @@ class LocalBackend(LoopBound, Backend):
             return made[0]
 
         async def end() -> None:
-            for info in made:
+            for info in (info for item in made for info in sandboxes(item)):
                 await self._supervisor.kill(info.id, wait=False)
 
         try:
-            return await self._do(make)
+            return await self._do(work)
         except asyncio.CancelledError:
             # On its way from the engine's loop a sandbox can miss a caller who gives up at that moment.
             caller_has_gone = True

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 
+from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.requests import SandboxSpec
 from fumehood.errors import (
     FumehoodError,
@@ -20,6 +21,7 @@ from fumehood.errors import (
     SandboxNotFoundError,
     SandboxPausedError,
 )
+from fumehood.fork_errors import ForkError
 from fumehood.host.admission import Admission, AdmissionRules
 from fumehood.host.lifetime import Lifetime
 from fumehood.host.live_sandbox import LiveSandbox
@@ -150,6 +152,26 @@ class Supervisor:
             await asyncio.shield(sandbox.guest.ended)
 
         return lived
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Hands out sandboxes that go on from where one is.
+
+        Raises:
+            ForkError: They cannot be made; the sandbox is as it was.
+        """
+        self._lifetime(sandbox_id)
+        raise ForkError(step="fork", reason=f"this host cannot make {request.count} forks")
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Lets a fork take the place and the id of the sandbox that it was forked from.
+
+        Raises:
+            InvalidArgumentError: It is no fork of it.
+            ForkError: It cannot be done; both are as they were.
+        """
+        self._lifetime(sandbox_id)
+        self._lifetime(child_id)
+        raise ForkError(step="adopt", reason="this host cannot let a fork take a place")
 
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Lets a sandbox live for so long from now on."""

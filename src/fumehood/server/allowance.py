@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from fumehood.backends.base import Backend
+from fumehood.backends.fork_requests import ForkRequest
 from fumehood.backends.requests import SandboxSpec
 from fumehood.execution import Execution
+from fumehood.models import SandboxInfo
 from fumehood.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
@@ -80,12 +82,24 @@ class Allowance:
         seconds = min(wanted, self.settings.max_sandbox_seconds or math.inf)
         return None if seconds == math.inf else seconds
 
+    def bounded_fork(self, request: ForkRequest) -> ForkRequest:
+        """Returns the request with a lifetime; what is inherited is within the bounds already."""
+        if request.timeout_seconds == "inherit":
+            return request
+
+        return replace(request, timeout_seconds=self.bounded_seconds(request.timeout_seconds))
+
+    def check_like(self, info: SandboxInfo) -> None:
+        """Raises QuotaError or NetworkForbiddenError when the caller may not have another one like this."""
+        self.principal.policy.check_limits(info.limits)
+        self.check_network(info.network)
+
     @asynccontextmanager
-    async def new_sandbox(self) -> AsyncGenerator[None, None]:
-        """Holds a place for one more sandbox while the block makes it.
+    async def new_sandboxes(self, count: int = 1) -> AsyncGenerator[None, None]:
+        """Holds places for so many more sandboxes while the block makes them: for all of them, or for none.
 
         Raises:
-            QuotaError: The caller has as many as it may.
+            QuotaError: The caller would have more than it may.
         """
         key_id, maximum = self.principal.key_id, self.principal.policy.max_sandboxes
         creations = self.spending.creations
@@ -93,19 +107,19 @@ class Allowance:
         if maximum is not None:
             living = len(await self.backend.list(key_id)) + creations.get(key_id, 0)
 
-            if living >= maximum:
+            if living + count > maximum:
                 raise QuotaError(
                     quota="sandboxes", used=living, maximum=maximum, retry_after_seconds=_RETRY_SECONDS
                 )
 
-        creations[key_id] = creations.get(key_id, 0) + 1
+        creations[key_id] = creations.get(key_id, 0) + count
         try:
             yield
         finally:
-            _lower(creations, key_id)
+            _lower(creations, key_id, count)
 
-        self.spending.metrics.sandboxes_started.inc()
-        self.spending.ledger.add(key_id, sandboxes=1)
+        self.spending.metrics.sandboxes_started.inc(count)
+        self.spending.ledger.add(key_id, sandboxes=count)
 
     @contextmanager
     def execution(self) -> Iterator[Callable[[Execution], None]]:
@@ -155,8 +169,8 @@ def most_network(settings: ServerSettings, policy: KeyPolicy) -> NetworkLevel:
     return cast("NetworkLevel", min(levels, key=NETWORK_LEVELS.index))
 
 
-def _lower(counts: dict[str, int], key_id: str) -> None:
-    counts[key_id] -= 1
+def _lower(counts: dict[str, int], key_id: str, by: int = 1) -> None:
+    counts[key_id] -= by
 
     if not counts[key_id]:
         del counts[key_id]

@@ -51,6 +51,8 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "checkpoint": 409,
     "checkpoint_not_found": 404,
     "checkpoint_lost": 409,
+    "fork_failed": 409,
+    "fork_too_deep": 409,
     "port_closed": 502,
     "bad_gateway": 502,
     "slow_reader": 408,

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
+from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
     ContextCall,
@@ -105,11 +106,36 @@ class TenantBackend(Backend):
         """
         spec = self._allowance.bounded(replace(spec, owner=self._principal.key_id))
 
-        async with self._allowance.new_sandbox():
+        async with self._allowance.new_sandboxes():
             info = await self._inner.create(spec)
 
         self._owners.note(info)
         return info
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one and belong to whom it does; see the port.
+
+        Raises:
+            QuotaError: The caller would have more than it may.
+        """
+        await self._check(sandbox_id)
+        # What the caller may have could have changed since the parent was made.
+        self._allowance.check_like(await self._inner.info(sandbox_id))
+        request = self._allowance.bounded_fork(request)
+
+        async with self._allowance.new_sandboxes(request.count):
+            forked = await self._inner.fork(sandbox_id, request)
+
+        for info in forked.items:
+            self._owners.note(info)
+
+        return forked
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of its parent, both the caller's; see the port."""
+        await self._check(sandbox_id)
+        await self._check(child_id)
+        return await self._inner.adopt(sandbox_id, child_id)
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Describe a sandbox; see the port."""

@@ -187,6 +187,12 @@ class ScriptedBackend(Backend):
         self.asked.append(call)
         return ()
 
+    async def fork(self, sandbox_id, request):
+        raise NotImplementedError
+
+    async def adopt(self, sandbox_id, child_id):
+        raise NotImplementedError
+
     async def judge(self, sandbox_id, request):
         self.asked.append(request)
         return ()

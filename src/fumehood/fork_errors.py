@@ -1,0 +1,64 @@
+"""What goes wrong with forks of a sandbox: a branch of the error tree.
+
+Used by all host code and by callers. Raised where a sandbox lives, and raised again, as the same class, by the
+client that hears of it. Whatever of this is raised, the sandbox that was to be forked is as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from fumehood.errors import SandboxError
+from fumehood.text import visible_line
+
+_NO_ROOM = "free memory or disk in the sandbox, kill sandboxes that are not needed, or ask for fewer forks"
+
+
+class ForkError(SandboxError):
+    """A sandbox could not be forked; it is as it was, and no fork of this call is left.
+
+    Attributes:
+        step: What was being done.
+        reason: What went wrong.
+    """
+
+    code = "fork_failed"
+
+    def __init__(self, *, step: str, reason: str, hint: str = "") -> None:
+        self.step = step
+        self.reason = reason
+        super().__init__(
+            f"the sandbox was not forked: {visible_line(step)}: {visible_line(reason)}",
+            hint=hint or "the sandbox is as it was; try again, or go on without a fork",
+        )
+
+    @staticmethod
+    def from_errno(step: str, number: int) -> ForkError:
+        """Return the error for the number that a call has failed with."""
+        no_room = number in (errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+        return ForkError(
+            step=step,
+            reason=os.strerror(number) if number else "refused",
+            hint=_NO_ROOM if no_room else "",
+        )
+
+
+class ForkDepthError(ForkError):
+    """A fork of a fork of a fork ... was asked for once too often: each stands inside the one before.
+
+    Attributes:
+        generation: How many forks lie between this sandbox and one that is none.
+        maximum: How many there may be.
+    """
+
+    code = "fork_too_deep"
+
+    def __init__(self, *, generation: int, maximum: int) -> None:
+        self.generation = generation
+        self.maximum = maximum
+        super().__init__(
+            step="a fork of a fork",
+            reason=f"it is of generation {generation}, and there may be {maximum}",
+            hint="fork from one of an earlier generation, or begin anew in a sandbox that is no fork",
+        )

@@ -1,0 +1,48 @@
+"""What the routes of forks take and give.
+
+Runs in the server process. It bounds and describes; what a body asks for becomes a request of the port.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fumehood.backends.fork_requests import MAX_FORKS, Forked, ForkRequest
+from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.fields import Body, Labels, Name, Seconds
+
+ForkedAnswer = model_of(Forked)
+
+
+class NewForks(Body):
+    """What is to be forked, and how often."""
+
+    count: int = Field(1, ge=1, le=MAX_FORKS, description="How many; all of them are made, or none.")
+    checkpoint_id: Name | None = Field(
+        None, description="From which checkpoint, by its id or its name; null: from now on."
+    )
+    reseed: bool = Field(True, description="Let randomness diverge: each fork draws numbers of its own.")
+    timeout_seconds: Seconds | Literal["inherit"] | None = Field(
+        "inherit",
+        description="The time of each, within the server's longest; null: the server's default; `inherit`: as much "
+        "as the parent was given, counted from the fork.",
+    )
+    metadata: Labels | None = Field(None, description="Labels of each; null: those of the parent.")
+
+    def request(self) -> ForkRequest:
+        """Returns the request of the port."""
+        return ForkRequest(
+            count=self.count,
+            checkpoint_id=self.checkpoint_id,
+            reseed=self.reseed,
+            timeout_seconds=self.timeout_seconds,
+            metadata=self.metadata,
+        )
+
+
+class Adoption(Body):
+    """Which fork takes the place."""
+
+    child_id: Name = Field(description="A fork of this sandbox.")
