@@ -39,6 +39,7 @@ _SECTIONS = (
     ("events", "Events"),
     ("charts", "Charts"),
     ("changes", "Changes"),
+    ("exploring", "Exploring"),
     ("judging", "Judging"),
     ("record", "Records"),
     ("notebook", "Replays"),
@@ -100,7 +101,14 @@ def _kind_of_error(kind: type) -> str:
 
 
 def _members(kind: type) -> Iterator[str]:
-    for name, member in vars(kind).items():
+    # What a public class takes from one that is not public is its own to whoever reads.
+    mixins = [base for base in kind.__mro__[1:] if _is_ours(base) and base.__name__ not in fumehood.__all__]
+    members = dict(vars(kind))
+
+    for base in mixins:
+        members |= {name: member for name, member in vars(base).items() if name not in members}
+
+    for name, member in members.items():
         function = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
         is_value = isinstance(member, (property, cached_property))
 
@@ -113,6 +121,10 @@ def _members(kind: type) -> Iterator[str]:
 
         shown = "" if is_value else _signature(name, function)
         yield f"#### {kind.__name__}.{name}\n\n{shown}{_prose(function)}"
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == fumehood.__name__
 
 
 def _signature(name: str, function: Callable[..., object]) -> str:

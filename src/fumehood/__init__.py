@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         Logs,
         ToolOutcome,
     )
+    from fumehood.exploring import AsyncBranches, Branch, Branches, aexplore, explore
     from fumehood.filesystem import (
         AsyncFilesystem,
         AsyncWatch,
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArtifactStore",
     "AsyncArtifactStore",
+    "AsyncBranches",
     "AsyncCommandHandle",
     "AsyncCommands",
     "AsyncFilesystem",
@@ -170,6 +172,8 @@ __all__ = [
     "BlobNotFoundError",
     "Box",
     "BoxAndWhiskerChart",
+    "Branch",
+    "Branches",
     "CapacityError",
     "CaseResult",
     "CaseRun",
@@ -293,9 +297,11 @@ __all__ = [
     "WrappedOutput",
     "WriteEntry",
     "WrongProcessError",
+    "aexplore",
     "areplay",
     "arun_code",
     "build_template",
+    "explore",
     "list_templates",
     "output_instructions",
     "remove_template",
@@ -334,6 +340,7 @@ _HOMES = {
         InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
     """,
     "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
+    "exploring": "AsyncBranches Branch Branches aexplore explore",
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
     "fork_errors": "ForkDepthError ForkError",
     "judging": "CaseResult CaseRun",

@@ -43,6 +43,7 @@ from fumehood.events import (
 )
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import AsyncFilesystem
+from fumehood.forking import AsyncForking
 from fumehood.lease import Lease, default_backend, named_backend
 from fumehood.limits import Limits, check_seconds
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
@@ -72,7 +73,7 @@ AsyncCommitCallback: TypeAlias = Callable[[Changes], Awaitable[bool] | bool]
 AsyncInputCallback: TypeAlias = Callable[[InputRequestEvent], Awaitable[str | None] | str | None]
 
 
-class AsyncSandbox(AsyncTimeTravel):
+class AsyncSandbox(AsyncForking, AsyncTimeTravel):
     """An isolated machine with files and state; described at `Sandbox`.
 
     It starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by `await

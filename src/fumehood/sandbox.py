@@ -19,6 +19,8 @@ from fumehood.commands import Commands
 from fumehood.events import Event, InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
+from fumehood.forking import Forking
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import NetworkChoice
@@ -42,7 +44,7 @@ InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
 ToolCallback: TypeAlias = AsyncToolCallback
 
 
-class Sandbox(TimeTravel):
+class Sandbox(Forking, TimeTravel):
     """An isolated machine with files and state, for code that nobody has read yet.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in

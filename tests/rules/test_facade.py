@@ -7,11 +7,25 @@ import typing
 
 import pytest
 
-from fumehood import aio, command_handle, commands, filesystem, oneshot, pty, sandbox
+from fumehood import (
+    aio,
+    command_handle,
+    commands,
+    exploring,
+    filesystem,
+    forking,
+    oneshot,
+    pty,
+    sandbox,
+    time_travel,
+)
 from fumehood.storage import artifacts, signed_files
 
 TWINS = [
     (sandbox.Sandbox, aio.AsyncSandbox),
+    (time_travel.TimeTravel, time_travel.AsyncTimeTravel),
+    (forking.Forking, forking.AsyncForking),
+    (exploring.Branches, exploring.AsyncBranches),
     (filesystem.Filesystem, filesystem.AsyncFilesystem),
     (filesystem.Watch, filesystem.AsyncWatch),
     (commands.Commands, commands.AsyncCommands),

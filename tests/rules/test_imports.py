@@ -66,6 +66,7 @@ FACADE = (
     "command_handle",
     "time_travel",
     "pty",
+    "forking",
     "lease",
     "callbacks",
     "portal",
@@ -183,6 +184,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.aio": _FLOOR
+    "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     | _PORT
     | _FACADE - {"fumehood.sandbox", "fumehood.portal"}
     | {"fumehood.notebook"},
@@ -200,6 +202,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
     "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
     "fumehood.assemble": _FLOOR
+    "fumehood.exploring": _FLOOR | _PORT | _FACADE,
     | {
         "fumehood.backends.base",
         "fumehood.backends.http",
@@ -369,6 +372,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates",
         "fumehood.templates.verbs",
     },
+        "fumehood.exploring",
 }
 
 # Packages of others, for each of ours or a part of it; the rest is the standard library.
