@@ -23,7 +23,7 @@ from fumehood_guest.context import run_context
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
 from fumehood_guest.shell import PythonShell
-from fumehood_jail import launch, syscalls
+from fumehood_jail import launch, seccomp, syscalls
 from fumehood_jail.errors import JailError
 
 # While packages are imported they may start no threads: a fork copies only one.
@@ -43,9 +43,9 @@ _MOST_BYTES = 64 << 20
 _SMALL_OBJECT_BYTES = 512
 _OBJECTS_PER_PART = 512
 # What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when
-# the sandbox is furnished, channel, standard output, standard error; all further ones are the doors of its
-# control groups.
-_GIVEN_FDS = 6
+# the sandbox is furnished, channel, standard output, standard error, a socket for the listener of its filter; all
+# further ones are the doors of its control groups.
+_GIVEN_FDS = 7
 _INIT_PIDFD = 1
 
 
@@ -55,6 +55,7 @@ class Zygote:
     def __init__(self, host: Packets) -> None:
         self._host = host
         self._program = b""
+        self._program_untold = b""
         self._shell: Any = None
         self._placeholders: List[bytes] = []
         self._contexts: Dict[int, int] = {}
@@ -66,6 +67,7 @@ class Zygote:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
+        self._program_untold = bytes.fromhex(config["seccomp_untold"])
         missing = self._import(config["preload"])
         # What is alive now is shared by all forks: without the freeze, a collection in one would copy all of
         # it.
@@ -119,13 +121,18 @@ class Zygote:
 
     def _be_context(self, fds: List[int]) -> NoReturn:
         """In the fork: enters the sandbox, confines itself, and becomes the context."""
-        birth_fd, init_pidfd, gate, channel, stdout_fd, stderr_fd = fds[:_GIVEN_FDS]
+        birth_fd, init_pidfd, gate, channel, stdout_fd, stderr_fd, listener_fd = fds[:_GIVEN_FDS]
         try:
             self._service.leave()
             os.setsid()
             birth = json.loads(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
             launch.enter_sandbox(init_pidfd, gate, fds[_GIVEN_FDS:])
-            launch.confine(birth["options"], self._program, is_context=True)
+            launch.confine(
+                birth["options"],
+                self._program,
+                is_context=True,
+                load_filter=lambda program: self._load_told(program, listener_fd),
+            )
             _check_confined()
             _add_user_site()
             run_context(self._shell, socket.socket(fileno=channel), stdout_fd, stderr_fd, **birth["context"])
@@ -136,6 +143,20 @@ class Zygote:
             )
         finally:
             os._exit(1)
+
+    def _load_told(self, program: bytes, listener_fd: int) -> None:
+        """Loads the filter, and hands its listener over to the host."""
+        try:
+            listener = seccomp.load_told(program)
+        except OSError:
+            # Somebody outside listens already, to a filter around the host.
+            seccomp.load(self._program_untold)
+            return
+
+        with socket.socket(fileno=listener_fd) as sock:
+            socket.send_fds(sock, [b"!"], [listener])
+
+        os.close(listener)
 
     def _kill(self, number: int) -> None:
         for pid, known in self._contexts.items():

@@ -91,6 +91,7 @@ def confine(
     options: Dict[str, Any],
     program: bytes,
     is_context: bool,
+    load_filter: Callable[[bytes], None] = seccomp.load,
     before_landlock: Optional[Callable[[], None]] = None,
 ) -> int:
     """Takes from a process of a furnished sandbox everything that guest code must not have.
@@ -107,6 +108,7 @@ def confine(
         options: What is different from sandbox to sandbox.
         program: The system call filter.
         is_context: Whether user code will run here, which may then signal nobody but what it starts itself.
+        load_filter: Loads the filter.
         before_landlock: Starts the one thread of init that stands outside of Landlock, and of nothing else.
 
     Returns:
@@ -118,7 +120,7 @@ def confine(
     _step("set resource limits", rlimits.apply, _limits(options["rlimits"], is_context))
     _step("drop every capability", caps.drop_all)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    _step("load the system call filter", seccomp.load, program)
+    _step("load the system call filter", load_filter, program)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
     if before_landlock is not None:
@@ -179,10 +181,14 @@ def _become_guest() -> None:
 
 
 def _enforce_landlock(is_context: bool) -> int:
-    """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant."""
-    return landlock.restrict(
-        read_only=["/"], read_write=list(mounts.WRITABLE), devices=("/dev",), scoped=is_context
-    )
+    """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant.
+
+    A rule belongs to a directory and not to its path. Those of the root are the same in all sandboxes of a template,
+    so that a process that moves to a forked sandbox may write to what is mounted there: the kernel asks about the
+    directories above a mount, but not about the one that it covers.
+    """
+    above = sorted({os.path.dirname(place) for place in mounts.WRITABLE})
+    return landlock.restrict(read_only=["/"], read_write=above, devices=("/dev",), scoped=is_context)
 
 
 def _keep_only(founder_fd: int, zygote_fd: int) -> None:

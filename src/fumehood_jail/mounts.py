@@ -53,8 +53,10 @@ MASKED_PROC_DIRECTORIES = (
 )
 
 # The directories of the one writable filesystem, by where they appear. One superblock, so that `disk_bytes`
-# and `inodes` bound all of them together.
-WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/tmp": 0o1777}  # noqa: S108
+# and `inodes` bound all of them together. None lies in the root itself: Landlock grants writing by the directory above
+# (see `launch`), and /tmp is a link.
+WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/var/tmp": 0o1777}  # noqa: S108
+_SCRATCH = "/var/tmp"  # noqa: S108
 
 
 def build_root(plan: Dict[str, Any]) -> None:
@@ -106,7 +108,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     os.rmdir(_OLD_ROOT)
     # Scratch space for what the template's packages write while they are imported; each sandbox covers it
     # with its own.
-    syscalls.mount("tmpfs", "/tmp", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")  # noqa: S108
+    syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
 
 
 def seal_root() -> None:
@@ -123,10 +125,10 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
     """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     options = f"mode=0755,size={disk_bytes},nr_inodes={inodes},uid={uid},gid={uid}"
-    _at_step("mount the writable filesystem", syscalls.mount, "tmpfs", "/tmp", "tmpfs", flags, options)  # noqa: S108
+    _at_step("mount the writable filesystem", syscalls.mount, "tmpfs", _SCRATCH, "tmpfs", flags, options)
 
     for path, mode in WRITABLE.items():
-        inner = "/tmp/" + path.replace("/", "")  # noqa: S108
+        inner = f"{_SCRATCH}/{path.replace('/', '')}"
         os.mkdir(inner, mode)
         os.chmod(inner, mode)
         syscalls.mount(inner, path, None, syscalls.MS_BIND)

@@ -45,6 +45,7 @@ _MOST_INSTRUCTIONS = 4096
 # include/uapi/linux/seccomp.h: what a filter returns, and struct seccomp_data that it reads.
 _RET_KILL_PROCESS = 0x80000000
 _RET_ERRNO = 0x00050000
+_RET_USER_NOTIF = 0x7FC00000
 _RET_ALLOW = 0x7FFF0000
 _DATA_NR = 0
 _DATA_ARCH = 4
@@ -57,9 +58,28 @@ def load(program: bytes) -> None:
     Before: no_new_privs is set, and whatever the filter refuses has been done. After: every thread and
     every later child is filtered.
     """
+    _load(program, syscalls.SECCOMP_FILTER_FLAG_TSYNC)
+
+
+def load_told(program: bytes) -> int:
+    """Loads a filter that was compiled with `is_told`, and returns the descriptor of its listener.
+
+    Before: as of `load`, and this is the only thread. Whoever holds the listener answers for the calls of
+    `[tell]`; when nobody does they answer ENOSYS.
+
+    Raises:
+        OSError: EBUSY, because somebody listens to a filter that this process was born with: nothing was loaded.
+    """
+    return _load(program, syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+
+
+def _load(program: bytes, flags: int) -> int:
     try:
-        syscalls.seccomp_set_filter(program)
+        return syscalls.seccomp_set_filter(program, flags)
     except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise
+
         raise JailError(
             "seccomp",
             error.errno or 0,
@@ -68,12 +88,13 @@ def load(program: bytes) -> None:
         ) from error
 
 
-def compile_policy(policy: str | Policy, machine: str = syscalls.MACHINE) -> bytes:
+def compile_policy(policy: str | Policy, machine: str = syscalls.MACHINE, *, is_told: bool = False) -> bytes:
     """Compiles a policy into a BPF program.
 
     Args:
         policy: The path of a TOML file, or what `read_policy` returned.
         machine: The architecture that the filter is for, as in uname(2).
+        is_told: Whether the calls of `[tell]` wait for the answer of a listener, instead of being refused at once.
 
     Returns:
         An array of struct sock_filter, ready for `load`.
@@ -86,6 +107,11 @@ def compile_policy(policy: str | Policy, machine: str = syscalls.MACHINE) -> byt
 
     numbers = _syscall_numbers(machine)
     answers = _answers(policy)
+    told = _told_calls(policy)
+
+    if is_told:
+        answers.update(dict.fromkeys(told, ((_RETURN, 0, 0, _RET_USER_NOTIF),)))
+
     code = (
         (_LOAD, 0, 0, _DATA_ARCH),
         (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
@@ -119,6 +145,15 @@ def read_policy(path: str) -> Policy:
 
     base = read_policy(os.path.join(os.path.dirname(path), f"{base_name}.toml"))
     return _extend(base, policy)
+
+
+def told_calls(policy: str | Policy, machine: str = syscalls.MACHINE) -> dict[int, str]:
+    """Names the calls for which a listener answers, by their numbers."""
+    if isinstance(policy, str):
+        policy = read_policy(policy)
+
+    numbers = _syscall_numbers(machine)
+    return {numbers[name]: name for name in _told_calls(policy) if name in numbers}
 
 
 def policy_digest(program: bytes) -> str:
@@ -175,7 +210,19 @@ def _extend(base: Policy, policy: Policy) -> Policy:
         },
         "check": [check for check in base.get("check", []) if check["call"] not in replaced]
         + policy.get("check", []),
+        "tell": policy.get("tell", {}),
     }
+
+
+def _told_calls(policy: Policy) -> list[str]:
+    """The calls of `[tell]`, all of which are refused with EPERM where nobody listens."""
+    told: list[str] = policy.get("tell", {}).get("calls", [])
+    said = named_calls(policy)
+    for call in told:
+        if said.get(call) != "EPERM":
+            raise ValueError(f"the policy tells of {call!r}, which it does not refuse with EPERM")
+
+    return told
 
 
 def _without(groups: dict[str, list[str]], replaced: set[str]) -> dict[str, list[str]]:

@@ -93,7 +93,8 @@ _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
 # include/uapi/linux/seccomp.h, landlock.h, inotify.h, close_range.h
 _SECCOMP_SET_MODE_FILTER = 1
-_SECCOMP_FILTER_FLAG_TSYNC = 1
+SECCOMP_FILTER_FLAG_TSYNC = 1
+SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
 CLOSE_RANGE_CLOEXEC = 4
@@ -387,19 +388,18 @@ def mount_setattr(path: str, attr_set: int, attr_clr: int = 0, recursive: bool =
     _call("mount_setattr", _AT_FDCWD, _text(path), flags, attributes, len(attributes))
 
 
-def seccomp_set_filter(program: bytes) -> None:
-    """Loads a BPF program as the seccomp filter of every thread of this process.
+def seccomp_set_filter(program: bytes, flags: int = SECCOMP_FILTER_FLAG_TSYNC) -> int:
+    """Loads a BPF program, an array of struct sock_filter, as a seccomp filter, with TSYNC that of every thread.
 
-    Before: no_new_privs is set. After: the filter stays for good, also across execve.
-
-    Args:
-        program: An array of struct sock_filter, 8 bytes an instruction.
+    Before: no_new_privs is set. After: the filter stays for good. Returns the listener if `flags` asks for one.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
-    thread = _call("seccomp", _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC, header)
-    if thread:
-        raise OSError(errno.ESRCH, f"seccomp: thread {thread} could not take over the filter")
+    answer: int = _call("seccomp", _SECCOMP_SET_MODE_FILTER, flags, header)
+    if answer and not flags & SECCOMP_FILTER_FLAG_NEW_LISTENER:
+        raise OSError(errno.ESRCH, f"seccomp: thread {answer} could not take over the filter")
+
+    return answer
 
 
 def landlock_abi() -> int:

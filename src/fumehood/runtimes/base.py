@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Isolation
 from fumehood.templates.template import Template
@@ -35,11 +36,14 @@ class ContextBirth:
         caller's.
         info: Its name, language and directory.
         envs: Its environment.
+        on_refused: Called with the name of each system call of it that was refused and that no program needs, and
+        the number of the process on the host; not where nobody tells.
     """
 
     fds: tuple[int, int, int]
     info: ContextInfo
     envs: Mapping[str, str]
+    on_refused: Callable[[str, int], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +177,17 @@ class Spawner(ABC):
 
 
 class Runtime(ABC):
-    """A way to make sandboxes."""
+    """A way to make sandboxes.
+
+    Attributes:
+        level: The level of isolation that it makes where nothing is missing; what a guest has reached, the guest says.
+    """
+
+    level: IsolationLevel
+
+    def is_possible(self) -> bool:
+        """Tells whether this machine looks as if it could; cheap, and no promise: `start` finds out."""
+        return True
 
     @abstractmethod
     def room(self) -> Room:

@@ -14,6 +14,8 @@ import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any
 
@@ -22,7 +24,7 @@ from fumehood.errors import IsolationUnavailableError, SandboxStartError, Templa
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
 from fumehood.runtimes.linux_room import LinuxRoom
-from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, LinuxSpawner, wait_for_exit
+from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner, wait_for_exit
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
@@ -43,8 +45,11 @@ _KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper
 class LinuxRuntime(Runtime):
     """Makes sandboxes out of Linux namespaces, as root or as an ordinary user."""
 
+    level = "namespaces"
+
     def __init__(self) -> None:
         self._programs: dict[str, bytes] = {}
+        self._filters: Filters | None = None
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
         self._room: LinuxRoom | None = None
 
@@ -77,7 +82,7 @@ class LinuxRuntime(Runtime):
                 cgroup_place=self._cgroup_place(),
                 guest_envs={**guest_environment(environment), **template.envs},
             )
-            await asyncio.wait_for(spawner.begin(self._program("sandbox"), template.preload), _READY_SECONDS)
+            await asyncio.wait_for(spawner.begin(self._sandbox_filters(), template.preload), _READY_SECONDS)
         except BaseException as error:
             keeper.process.kill()
             await wait_for_exit(keeper.process)
@@ -109,12 +114,23 @@ class LinuxRuntime(Runtime):
 
     def _program(self, policy: str) -> bytes:
         if policy not in self._programs:
-            path = resources.files(fumehood_jail) / "policies" / f"{policy}.toml"
-
-            with resources.as_file(path) as file:
-                self._programs[policy] = seccomp.compile_policy(str(file), platform.machine())
+            with _policy_file(policy) as file:
+                self._programs[policy] = seccomp.compile_policy(file, platform.machine())
 
         return self._programs[policy]
+
+    def _sandbox_filters(self) -> Filters:
+        if self._filters is None:
+            with _policy_file("sandbox") as file:
+                policy, machine = seccomp.read_policy(file), platform.machine()
+
+            self._filters = Filters(
+                program=self._program("sandbox"),
+                told_program=seccomp.compile_policy(policy, machine, is_told=True),
+                told_calls=seccomp.told_calls(policy, machine),
+            )
+
+        return self._filters
 
     def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
         """Looks once for cgroups that we may write, and clears away what dead hosts have left in them."""
@@ -240,6 +256,12 @@ class _Keeper:
     def _read_report(self) -> bytes:
         with open(self._report_fd, "rb") as file:
             return file.read(_MAX_REPORT_BYTES)
+
+
+@contextmanager
+def _policy_file(policy: str) -> Iterator[str]:
+    with resources.as_file(resources.files(fumehood_jail) / "policies" / f"{policy}.toml") as file:
+        yield str(file)
 
 
 def _missing_layer() -> probe.Layer | None:

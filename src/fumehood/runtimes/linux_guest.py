@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fumehood import failpoints
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
+from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder
@@ -37,8 +39,9 @@ _BORN = b"!"
 class LinuxContext(GuestContext):
     """One context, as the zygote reports of it."""
 
-    def __init__(self, kill: Callable[[], None]) -> None:
+    def __init__(self, kill: Callable[[], None], refused_calls: RefusedCalls) -> None:
         self.exited = asyncio.get_running_loop().create_future()
+        self.refused_calls = refused_calls
         self._kill = kill
 
     def kill(self) -> None:
@@ -72,6 +75,7 @@ class LinuxGuest(Guest):
         self._heard = b""
         self._gate: int | None = None
         self._is_open = False
+        self._contexts: list[LinuxContext] = []
 
     # -- birth
 
@@ -144,8 +148,11 @@ class LinuxGuest(Guest):
         given = [_open_gate() if gate is None else gate, *self._doors()]
         try:
             gate_read, *doors = given
-            fds = [self._pidfd, gate_read, *birth.fds, *doors]
-            return self._spawner.start_context(birth, self._limits, fds)
+            fds = [self._pidfd, gate_read, *birth.fds]
+            context = self._spawner.start_context(birth, self._limits, fds, doors)
+            self._contexts = [one for one in self._contexts if not one.refused_calls.is_over]
+            self._contexts.append(context)
+            return context
         finally:
             _close_all(given)
 
@@ -249,16 +256,27 @@ class LinuxGuest(Guest):
             os.close(self._gate)
             self._gate = None
 
-        if self._cgroup is not None:
-            self._cgroup.kill_frozen()
-            self._last_oom_kills = self._cgroup.oom_kills()
-            self._spawner.remove_cgroup(self._cgroup)
-            self._cgroup = None
+        for context in self._contexts:
+            context.refused_calls.close()
 
-        if not self.ended.done():
-            self.ended.set_result(None)
+        cgroup, self._cgroup = self._cgroup, None
+        try:
+            if cgroup is not None:
+                self._let_go(cgroup)
+        finally:
+            # Whatever the host could not read or remove: everybody who waits for the end hears of it.
+            if not self.ended.done():
+                self.ended.set_result(None)
 
     # -- inside
+
+    def _let_go(self, cgroup: cgroups.Cgroup) -> None:
+        try:
+            failpoints.pass_by("delete.cgroup", self)
+            cgroup.kill_frozen()
+            self._last_oom_kills = cgroup.oom_kills()
+        finally:
+            self._spawner.remove_cgroup(cgroup)
 
     def _doors(self) -> list[int]:
         return self._cgroup.open_doors() if self._cgroup is not None else []

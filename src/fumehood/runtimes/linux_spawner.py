@@ -15,9 +15,11 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from fumehood import failpoints
 from fumehood.errors import CapacityError, SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
@@ -26,6 +28,7 @@ from fumehood.runtimes.base import ContextBirth, Spawner
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
+from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups, users
 
 _GREETING_SECONDS = 30.0
@@ -34,6 +37,21 @@ _REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 CGROUP_PREFIX = "fumehood"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """The compiled system call filters of sandboxes.
+
+    Attributes:
+        program: For init and all that it starts.
+        told_program: For contexts: the host is told of some of the refused calls.
+        told_calls: Those, by their numbers.
+    """
+
+    program: bytes
+    told_program: bytes
+    told_calls: Mapping[int, str]
 
 
 class LinuxSpawner(Spawner):
@@ -68,14 +86,19 @@ class LinuxSpawner(Spawner):
         self._guests: dict[int, LinuxGuest] = {}
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
+        self._told_calls: Mapping[int, str] = {}
         self._ready: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._farewell: asyncio.Task[None] | None = None
         self._removals: set[asyncio.Task[None]] = set()
 
-    async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
+    async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
         """Gives founder and zygote their orders, and waits until everything is imported."""
-        self._founder.send({"type": "configure", "seccomp": program.hex()})
-        self._zygote.send({"type": "configure", "seccomp": program.hex(), "preload": list(preload)})
+        self._told_calls = filters.told_calls
+        untold = filters.program.hex()
+        self._founder.send({"type": "configure", "seccomp": untold})
+        await failpoints.reach("template.begin", self)
+        orders = {"seccomp": filters.told_program.hex(), "seccomp_untold": untold, "preload": list(preload)}
+        self._zygote.send({"type": "configure", **orders})
         ready = await self._ready
         self.missing_modules = tuple(str(name) for name in ready["missing"])
 
@@ -89,6 +112,8 @@ class LinuxSpawner(Spawner):
         guest = LinuxGuest(self, number, slot, limits)
         self._guests[number] = guest
         try:
+            await failpoints.reach("create.spawn", guest)
+
             with guest.guest_fds() as fds:
                 options = self._options(limits)
                 self._founder.send(
@@ -101,14 +126,19 @@ class LinuxSpawner(Spawner):
             raise
 
         try:
+            await failpoints.reach("create.cgroup", guest)
             # What the host has to make is made while the founder clones.
             guest.admit(self._make_cgroup(sandbox_id, limits))
+            await failpoints.reach("create.admit", guest)
             birth = first()
 
             async with asyncio.timeout(_GREETING_SECONDS):
                 await guest.born()
+                await failpoints.reach("create.born", guest)
                 guest.first_context = guest.start_context(birth)
+                await failpoints.reach("create.context", guest)
                 await guest.greeted()
+                await failpoints.reach("create.greeted", guest)
         except TimeoutError:
             guest.abandon()
             raise SandboxStartError(
@@ -159,10 +189,15 @@ class LinuxSpawner(Spawner):
         """Lets the founder kill a guest whose processes belong to another user than we do."""
         self._founder.send({"type": "kill", "sandbox": number})
 
-    def start_context(self, birth: ContextBirth, limits: Limits, fds: list[int]) -> LinuxContext:
+    def start_context(
+        self, birth: ContextBirth, limits: Limits, fds: list[int], doors: list[int]
+    ) -> LinuxContext:
         """Lets the zygote fork a context."""
         number = next(self._numbers)
-        context = LinuxContext(lambda: self._zygote.send({"type": "kill_context", "number": number}))
+        refused_calls = RefusedCalls(self._told_calls, birth.on_refused)
+        context = LinuxContext(
+            lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls
+        )
 
         if self._zygote.closed:
             context.note_exit(1)
@@ -176,11 +211,17 @@ class LinuxSpawner(Spawner):
             "cwd": info.cwd,
             "envs": dict(birth.envs),
         }
-        file = _unread({"options": self._confinement(limits), "context": context_fields})
+        own = [
+            _unread({"options": self._confinement(limits), "context": context_fields}),
+            refused_calls.expect(),
+        ]
+        file, listener_socket = own
         try:
-            self._zygote.send({"type": "start_context", "number": number}, [file, *fds])
+            order = {"type": "start_context", "number": number}
+            self._zygote.send(order, [file, *fds, listener_socket, *doors])
         finally:
-            os.close(file)
+            for fd in own:
+                os.close(fd)
 
         return context
 

@@ -1,0 +1,74 @@
+"""Notify: the listener of a system call filter, by which one process answers for calls of others.
+
+Runs in the host process, with listeners that contexts have handed over before user code ran in them. A call that the
+filter tells of waits until it is answered here. Only what lies in registers is known of it; what a pointer leads to
+may change at any time and is never looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from typing import NamedTuple
+
+# include/uapi/linux/seccomp.h: struct seccomp_notif and seccomp_notif_resp, and the ioctls that carry them.
+_CALL = struct.Struct("=QIIiIQ6Q")
+_ANSWER = struct.Struct("=QqiI")
+_RECEIVE = 0xC0502100
+_SEND = 0xC0182101
+_CONTINUE = 1
+_LINK = "anon_inode:seccomp notify"
+
+
+class ToldCall(NamedTuple):
+    """A call that waits for its answer.
+
+    `pid` is the number that the caller has in this process's namespace; the calling process waits, but may be killed
+    and its number given to another at any time.
+    """
+
+    id: int
+    pid: int
+    number: int
+    arguments: tuple[int, ...]
+
+
+def is_listener(fd: int) -> bool:
+    """Whether a descriptor that somebody has sent is one, and nothing that would block or mislead."""
+    return os.readlink(f"/proc/self/fd/{fd}") == _LINK
+
+
+def receive(fd: int) -> ToldCall | None:
+    """Takes the next call; None when who made it has been interrupted or has ended. Before: the fd is readable."""
+    buffer = bytearray(_CALL.size)
+    try:
+        fcntl.ioctl(fd, _RECEIVE, buffer)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINTR):
+            return None
+
+        raise
+
+    id_, pid, _flags, number, _arch, _instruction, *arguments = _CALL.unpack(buffer)
+    return ToldCall(id_, pid, number, tuple(arguments))
+
+
+def refuse(fd: int, call: ToldCall) -> None:
+    """Answers that it is not permitted."""
+    _answer(fd, _ANSWER.pack(call.id, 0, -errno.EPERM, 0))
+
+
+def permit(fd: int, call: ToldCall) -> None:
+    """Lets the kernel carry it out as if there were no filter; its arguments in registers are those that were told."""
+    _answer(fd, _ANSWER.pack(call.id, 0, 0, _CONTINUE))
+
+
+def _answer(fd: int, answer: bytes) -> None:
+    try:
+        fcntl.ioctl(fd, _SEND, bytearray(answer))
+    except OSError as error:
+        # Who made the call has been interrupted, or has ended.
+        if error.errno != errno.ENOENT:
+            raise
