@@ -238,3 +238,32 @@ def test_w08_pings_of_one_who_does_not_read_end() -> None:
             return sent
 
     assert asyncio.run(send()) < 256 << 20
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [b"X-Long: " + b"x" * 9000, b"\r\n".join(b"X-%d: 1" % number for number in range(300)), b"X-Odd: a\x01b"],
+    ids=["long", "many", "odd"],
+)
+def test_w08_a_handshake_that_cannot_be_read_is_refused(lines: bytes) -> None:
+    """A connection that no WebSocket comes of is closed with an answer: nothing else would ever end it."""
+    head = (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    )
+
+    async def ask(head: bytes) -> bytes:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + b"\r\n")
+            line = await asyncio.wait_for(reader.readline(), 20)
+
+            if b" 101 " not in line:
+                await asyncio.wait_for(reader.read(), 20)
+
+            writer.close()
+            return line
+
+    assert asyncio.run(ask(head + lines + b"\r\n")).split()[1] in (b"400", b"431")
+    # Control.
+    assert asyncio.run(ask(head + b"X-Long: " + b"x" * 4000 + b"\r\n")).startswith(b"HTTP/1.1 101")

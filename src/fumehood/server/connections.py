@@ -21,6 +21,7 @@ MAX_WAITING = 4096
 _MAX_FRAGMENTS = 16_384
 _MAX_PONG_BYTES = 1 << 20
 _TOO_BIG = 1009
+_UNREADABLE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -118,6 +119,15 @@ class _BoundedHttp(HttpToolsProtocol):
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read."""
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what has come; of a handshake that could not be read nothing comes, so its connection is closed."""
+        super().data_received(data)
+
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.handshake_initiated = self.handshake_complete = self.close_sent = True
+            self.transport.write(_UNREADABLE)
+            self.transport.close()
 
     def handle_cont(self, event: Frame) -> None:
         """Takes one more fragment; those without content count as well."""
