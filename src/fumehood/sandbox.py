@@ -20,7 +20,6 @@ from fumehood.events import Event, InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
 from fumehood.forking import Forking
-from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import NetworkChoice
