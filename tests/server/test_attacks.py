@@ -14,9 +14,7 @@ import httpx2
 import pytest
 from starlette.routing import BaseRoute, Match
 
-from fumehood.server.settings import DIALECTS
-
-from .walking import METHODS, OPEN, REFUSED, filled, status_of_upgrade
+from .walking import METHODS, OPEN, REFUSED, dialect_of, filled, status_of_upgrade
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -111,10 +109,7 @@ def test_no_two_dialects_answer_the_same_path(routes: list[BaseRoute]) -> None:
 
             for route in routes:
                 if route.matches(dict(scope))[0] is Match.FULL:
-                    endpoint = getattr(route, "endpoint", route)
-                    module = getattr(endpoint, "__module__", type(endpoint).__module__)
-                    dialect = next((name for name in DIALECTS if f".compat.{name}." in f"{module}."), "")
-                    owners.setdefault((method, path), set()).add(dialect or "native")
+                    owners.setdefault((method, path), set()).add(dialect_of(route))
 
     assert len(owners) > 100
     assert {key: names for key, names in owners.items() if len(names) > 1} == {}

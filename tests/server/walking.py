@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 import httpx2
 from starlette.routing import BaseRoute
 
+from fumehood.server.settings import DIALECTS
+
 # What says nothing but that something is there: health of the server, and of dialects whose clients ask for it first.
 OPEN = {"/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
 REFUSED = {401, 403}
@@ -28,6 +30,19 @@ def leaves(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
 def filled(path: str) -> str:
     """A path with something in the place of each parameter."""
     return re.sub(r"\{[^}]*\}", "x", path.replace("{port}", "80"))
+
+
+def dialect_of(route: BaseRoute) -> str:
+    """The dialect that a route belongs to, by where its code is; "native" for the server's own."""
+    endpoint = getattr(route, "endpoint", route)
+    module = getattr(endpoint, "__module__", type(endpoint).__module__)
+    return next((name for name in DIALECTS if f".compat.{name}." in f"{module}."), "native")
+
+
+def methods_of(route: BaseRoute) -> list[str]:
+    """The methods of a route; `WEBSOCKET` for one that is reached by an upgrade."""
+    methods = getattr(route, "methods", None)
+    return ["WEBSOCKET"] if methods is None else sorted(methods)
 
 
 def status_of_upgrade(client: httpx2.Client, path: str, headers: dict[str, str]) -> int:
