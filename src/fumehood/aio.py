@@ -16,6 +16,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from fumehood.auditing import AsyncAuditing
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CommitAnswer
 from fumehood.backends.requests import (
@@ -44,6 +45,7 @@ from fumehood.events import (
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import AsyncFilesystem
 from fumehood.forking import AsyncForking
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.lease import Lease, default_backend, named_backend
 from fumehood.limits import Limits, check_seconds
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
@@ -73,7 +75,7 @@ AsyncCommitCallback: TypeAlias = Callable[[Changes], Awaitable[bool] | bool]
 AsyncInputCallback: TypeAlias = Callable[[InputRequestEvent], Awaitable[str | None] | str | None]
 
 
-class AsyncSandbox(AsyncForking, AsyncTimeTravel):
+class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel):
     """An isolated machine with files and state; described at `Sandbox`.
 
     It starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by `await
@@ -92,6 +94,7 @@ class AsyncSandbox(AsyncForking, AsyncTimeTravel):
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
@@ -107,6 +110,7 @@ class AsyncSandbox(AsyncForking, AsyncTimeTravel):
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            isolation=isolation,
             network=read_network(network),
         )
         self._lease = Lease(backend or named_backend(url, api_key))
@@ -128,6 +132,7 @@ class AsyncSandbox(AsyncForking, AsyncTimeTravel):
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
@@ -144,6 +149,7 @@ class AsyncSandbox(AsyncForking, AsyncTimeTravel):
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            isolation=isolation,
             network=network,
             url=url,
             api_key=api_key,

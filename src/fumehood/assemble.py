@@ -11,15 +11,18 @@ import os
 import resource
 import threading
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from fumehood.audit.files import AuditFolder
 from fumehood.backends.base import Backend
 from fumehood.backends.local import LocalBackend
 from fumehood.errors import InvalidArgumentError
 from fumehood.host.admission import AdmissionRules
+from fumehood.host.audit_records import AuditRecords
 from fumehood.host.names import check_host_id, make_part
 from fumehood.host.nursery import Means
 from fumehood.host.supervisor import Supervisor
+from fumehood.isolation_levels import DEFAULT_FLOOR, IsolationLevel, check_isolation
 from fumehood.limits import TIB
 from fumehood.portal import Portal, shared_portal
 from fumehood.runtimes.linux import LinuxRuntime
@@ -47,6 +50,9 @@ class Settings:
             made (FUMEHOOD_MAX_CPU_PRESSURE); above 100: never for that reason.
         host_id: The name of this host: six lower-case letters and digits, with which the ids of its sandboxes
             begin (FUMEHOOD_HOST_ID). Empty: a random one, new for each engine.
+        isolation: The level that a sandbox must reach whose caller names none (FUMEHOOD_ISOLATION).
+        audit_folder: Where the audit record of each sandbox is written to a file of its own (FUMEHOOD_AUDIT_FOLDER).
+            Empty: records are in memory alone.
     """
 
     pool_size: int = _DEFAULT_POOL_SIZE
@@ -54,8 +60,12 @@ class Settings:
     memory_reserve_bytes: int | None = None
     max_cpu_pressure: float = _DEFAULT_MAX_CPU_PRESSURE
     host_id: str = ""
+    isolation: str = DEFAULT_FLOOR
+    audit_folder: str = ""
 
     def __post_init__(self) -> None:
+        check_isolation("isolation", self.isolation)
+
         if self.host_id:
             check_host_id("host_id", self.host_id)
 
@@ -72,6 +82,8 @@ def read_settings() -> Settings:
         memory_reserve_bytes=_whole_number("FUMEHOOD_MEMORY_RESERVE_BYTES", None, 0, TIB),
         max_cpu_pressure=_whole_number("FUMEHOOD_MAX_CPU_PRESSURE", _DEFAULT_MAX_CPU_PRESSURE, 1, 101),
         host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
+        isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_FLOOR),
+        audit_folder=os.environ.get("FUMEHOOD_AUDIT_FOLDER", ""),
     )
 
 
@@ -85,13 +97,19 @@ def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
 def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> LocalBackend:
     """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it."""
     allow_open_files()
-    means = Means(runtime=LinuxRuntime(), pool_size=settings.pool_size, store=template_store())
+    means = Means(
+        runtime=LinuxRuntime(),
+        pool_size=settings.pool_size,
+        store=template_store(),
+        floor=cast("IsolationLevel", settings.isolation),
+    )
     rules = AdmissionRules(
         max_sandboxes=settings.max_sandboxes,
         memory_reserve_bytes=settings.memory_reserve_bytes,
         max_cpu_pressure=settings.max_cpu_pressure,
     )
-    return LocalBackend(Supervisor(means, rules, settings.host_id or make_part()), loop)
+    records = AuditRecords(AuditFolder(settings.audit_folder) if settings.audit_folder else None)
+    return LocalBackend(Supervisor(means, rules, settings.host_id or make_part(), records), loop)
 
 
 def allow_open_files() -> None:

@@ -18,6 +18,7 @@ from fumehood.aio import (
 )
 from fumehood.backends.base import Backend
 from fumehood.execution import Execution
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.network import NetworkChoice
 from fumehood.portal import Turn
@@ -38,6 +39,7 @@ async def arun_code(
     stdin: str | None = None,
     files: Mapping[str, bytes | str] | None = None,
     strict: bool = False,
+    isolation: IsolationLevel | None = None,
     network: NetworkChoice = "none",
     on_stdout: AsyncTextCallback | None = None,
     on_stderr: AsyncTextCallback | None = None,
@@ -56,6 +58,7 @@ async def arun_code(
         limits=limits,
         envs=envs,
         strict=strict,
+        isolation=isolation,
         network=network,
         url=url,
         api_key=api_key,
@@ -95,6 +98,7 @@ def run_code(
     stdin: str | None = None,
     files: Mapping[str, bytes | str] | None = None,
     strict: bool = False,
+    isolation: IsolationLevel | None = None,
     network: NetworkChoice = "none",
     on_stdout: TextCallback | None = None,
     on_stderr: TextCallback | None = None,
@@ -124,6 +128,7 @@ def run_code(
         stdin=stdin,
         files=files,
         strict=strict,
+        isolation=isolation,
         network=network,
         on_stdout=turn.relay(on_stdout),
         on_stderr=turn.relay(on_stderr),

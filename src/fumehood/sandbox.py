@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fumehood.aio import AsyncSandbox, Context, ContextInfos, EgressRecords, Language, SandboxInfos
+from fumehood.auditing import Auditing
 from fumehood.backends.base import Backend
 from fumehood.changes import Changes
 from fumehood.commands import Commands
@@ -20,6 +21,7 @@ from fumehood.events import Event, InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
 from fumehood.filesystem import Filesystem
 from fumehood.forking import Forking
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Metrics, SandboxInfo, TimeoutAction
 from fumehood.network import NetworkChoice
@@ -43,7 +45,7 @@ InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
 ToolCallback: TypeAlias = AsyncToolCallback
 
 
-class Sandbox(Forking, TimeTravel):
+class Sandbox(Auditing, Forking, TimeTravel):
     """An isolated machine with files and state, for code that nobody has read yet.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
@@ -65,6 +67,8 @@ class Sandbox(Forking, TimeTravel):
         on_timeout: What happens when the `timeout` is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
+        isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
+            cannot be had it does not start. None: what the settings say, `namespaces` unless they say otherwise.
         network: What it may reach: `none`, `internet` for everything public, or a `Network(allow=[...])`.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: What opens that server; None: FUMEHOOD_API_KEY.
@@ -89,6 +93,7 @@ class Sandbox(Forking, TimeTravel):
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
@@ -104,6 +109,7 @@ class Sandbox(Forking, TimeTravel):
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            isolation=isolation,
             network=network,
             url=url,
             api_key=api_key,
@@ -130,6 +136,7 @@ class Sandbox(Forking, TimeTravel):
         on_timeout: TimeoutAction = "kill",
         auto_resume: bool = False,
         strict: bool = False,
+        isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
         url: str | None = None,
         api_key: str | None = None,
@@ -146,6 +153,7 @@ class Sandbox(Forking, TimeTravel):
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             strict=strict,
+            isolation=isolation,
             network=network,
             url=url,
             api_key=api_key,

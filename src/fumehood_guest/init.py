@@ -17,14 +17,14 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set,
 
 from fumehood_guest import accounting, home
 from fumehood_guest.egress import Egress, listen
-from fumehood_guest.files import Files
+from fumehood_guest.files import HOME, Files
 from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
 from fumehood_guest.relays import Relays
 from fumehood_guest.snapshots import Snapshots
 from fumehood_guest.standstill import Standstill
 from fumehood_guest.watching import Watches
-from fumehood_jail import launch
+from fumehood_jail import launch, namespaces
 from fumehood_jail.errors import JailError
 from fumehood_wire.frames import Decoder, ProtocolError, encode
 
@@ -271,7 +271,12 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
 
     launch.enter_control_groups(doors)
     launch.furnish_sandbox(options)
-    home.furnish()
+
+    if options["is_fork"]:
+        os.chdir(HOME)  # what it is to have comes from the sandbox that it is forked from
+    else:
+        home.furnish()
+
     # Before user code can: it comes through the gate.
     listener = listen()
     _open_gate(gate)
@@ -279,7 +284,8 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     abi = launch.confine(
         options, program, is_context=False, before_landlock=watcher.start if watcher else None
     )
-    sock.sendall(encode({"type": "hello", "landlock_abi": abi, **accounting.applied_restrictions()}))
+    applied = {**accounting.applied_restrictions(), "namespaces": namespaces.own_numbers()}
+    sock.sendall(encode({"type": "hello", "landlock_abi": abi, **applied}))
     Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
 
 

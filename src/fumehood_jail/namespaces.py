@@ -8,8 +8,9 @@ never be called in a process that has more than one thread: a raw clone copies o
 from __future__ import annotations
 
 import os
+from typing import Sequence
 
-from fumehood_jail import syscalls
+from fumehood_jail import counts, syscalls
 
 # Everything that can be separated by one clone (man 7 namespaces). The time namespace is left out: monotonic
 # clocks are compared between host and guest to order their output.
@@ -35,6 +36,19 @@ def clone_flags() -> int:
 
 
 JAIL_FLAGS = clone_flags()
+
+
+def own_numbers() -> dict[str, int]:
+    """Returns by which numbers the kernel tells the namespaces of this process apart; those it does not know miss."""
+    found = {}
+
+    for name in ALL_NAMESPACES:
+        try:
+            found[name] = os.stat(f"/proc/self/ns/{name}").st_ino
+        except FileNotFoundError:
+            continue
+
+    return found
 
 
 class Gate:
@@ -69,18 +83,51 @@ class Gate:
             raise EOFError("the parent gave up before the jail was mapped")
 
 
-def write_single_map(pid: int, inside: int, outside: int) -> None:
+def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, int, int]] = ()) -> None:
     """Maps one user and one group id into the user namespace of a freshly cloned child.
 
     Before: the caller is the parent, with CAP_SETUID and CAP_SETGID in its own user namespace unless
-    `outside` is its own id. After: the child can be nobody else, and can never change its supplementary
-    groups.
-    """
-    line = f"{inside} {outside} 1".encode("ascii")
+    `outside` is its own id and nothing is spare. After: without capabilities the child can be nobody else, and it can
+    never change its supplementary groups.
 
-    for name, content in (("setgroups", b"deny"), ("uid_map", line), ("gid_map", line)):
+    Args:
+        pid: The child, as /proc knows it.
+        inside: The id that it has.
+        outside: Which that is in the caller's namespace.
+        spare: Ids for sandboxes that are forked from it: first inside, first outside, how many.
+    """
+    lines = ((inside, outside, 1), *spare)
+    text = "".join(f"{first} {lower} {count}\n" for first, lower, count in lines).encode("ascii")
+
+    for name, content in (("setgroups", b"deny"), ("uid_map", text), ("gid_map", text)):
         fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, content)
         finally:
             os.close(fd)
+
+
+def enter_lineage(pidfds: Sequence[int]) -> None:
+    """Enters the user namespace of a sandbox by way of those that it was forked from, and makes room for another in each.
+
+    Before: CAP_SYS_ADMIN and CAP_SYS_PTRACE over the oldest. After: every capability in the youngest, and the next
+    child is born in its PID namespace.
+
+    Args:
+        pidfds: Their inits, the oldest first.
+    """
+    for pidfd in pidfds:
+        syscalls.setns(pidfd, syscalls.CLONE_NEWUSER)
+        counts.allow_another()
+
+    syscalls.setns(pidfds[-1], syscalls.CLONE_NEWPID)
+
+
+def number_outside(pid: int) -> int:
+    """Returns the number by which /proc knows a child, which was born in another PID namespace than that of /proc."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:
+            return next(int(line[4:]) for line in file if line.startswith(b"Pid:"))
+    finally:
+        os.close(pidfd)

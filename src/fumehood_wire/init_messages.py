@@ -34,6 +34,7 @@ from fumehood_wire.messages import (
 from fumehood_wire.rules import (
     Rule,
     anything,
+    entries,
     flag,
     integer,
     items,
@@ -53,6 +54,7 @@ _GUEST_PATH = text(64 * _KIB, _NO_NUL)
 _TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
 _WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
 _SENTENCE = text(4 * _KIB)
+_MAX_NAMESPACES = 16
 
 
 def _request(
@@ -130,6 +132,8 @@ INIT_GREETING: Table = {
             "seccomp_mode": integer(0, 2),
             "capabilities": _COUNT,
             "groups": _COUNT,
+            # By their names, the numbers by which the kernel tells them apart.
+            "namespaces": entries(_WORD, _COUNT, _MAX_NAMESPACES),
         }
     ),
     "failed": _message({"step": text(64), "errno": _ERRNO, "detail": _SENTENCE, "hint": _SENTENCE}),

@@ -19,6 +19,7 @@ FLOOR = (
     "text",
     "limits",
     "network",
+    "isolation_levels",
     "models",
     "charts",
     "json_values",
@@ -65,8 +66,8 @@ FACADE = (
     "commands",
     "command_handle",
     "time_travel",
-    "pty",
     "forking",
+    "pty",
     "lease",
     "callbacks",
     "portal",
@@ -109,6 +110,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.network",
         "fumehood.text",
     },
+    "fumehood.isolation_levels": {"fumehood.errors"},
     "fumehood.models": {"fumehood.limits", "fumehood.network"},
     "fumehood.charts": set(),
     "fumehood.json_values": {"fumehood.text"},
@@ -182,9 +184,9 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
+    "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.aio": _FLOOR
-    "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     | _PORT
     | _FACADE - {"fumehood.sandbox", "fumehood.portal"}
     | {"fumehood.notebook"},
@@ -200,9 +202,9 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.serialise",
     },
     "fumehood.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
+    "fumehood.exploring": _FLOOR | _PORT | _FACADE,
     "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
     "fumehood.assemble": _FLOOR
-    "fumehood.exploring": _FLOOR | _PORT | _FACADE,
     | {
         "fumehood.backends.base",
         "fumehood.backends.http",
@@ -286,6 +288,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.server.setting_fields": {"fumehood.errors"},
     "fumehood.server.settings": {
         "fumehood.errors",
+        "fumehood.isolation_levels",
         "fumehood.limits",
         "fumehood.network",
         "fumehood.server.setting_fields",
@@ -315,7 +318,12 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.server",
         "fumehood.server.settings",
     },
-    "fumehood.daemon.settings": {"fumehood.errors", "fumehood.limits", "fumehood.server.setting_fields"},
+    "fumehood.daemon.settings": {
+        "fumehood.errors",
+        "fumehood.isolation_levels",
+        "fumehood.limits",
+        "fumehood.server.setting_fields",
+    },
     "fumehood.__main__": {"fumehood.cli"},
     # Adapters of agent frameworks see what every user sees, and never each other.
     "fumehood.frameworks": set(),
@@ -364,6 +372,7 @@ CONTRACT: dict[str, set[str]] = {
     | _FACADE
     | {
         "fumehood.advice",
+        "fumehood.exploring",
         "fumehood.notebook",
         "fumehood.oneshot",
         "fumehood.storage.artifact_files",
@@ -372,7 +381,6 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates",
         "fumehood.templates.verbs",
     },
-        "fumehood.exploring",
 }
 
 # Packages of others, for each of ours or a part of it; the rest is the standard library.

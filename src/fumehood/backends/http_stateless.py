@@ -43,6 +43,7 @@ def stateless_body(request: StatelessRequest) -> dict[str, Any]:
         "limits": as_data(request.spec.limits),
         "envs": {**request.spec.envs, **request.code.envs},
         "strict": request.spec.strict,
+        "isolation": request.spec.isolation,
         "network": as_data(request.spec.network),
         "stdin": request.stdin,
         "timeout_seconds": request.code.wall_seconds,

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from fumehood.backends.tool_requests import DEFAULT_TOOL_CALLS, ToolSpec, check_tools
 from fumehood.errors import InvalidArgumentError
+from fumehood.isolation_levels import IsolationLevel, check_isolation
 from fumehood.limits import MIB, Limits, check_seconds
 from fumehood.models import PtySize, TimeoutAction, Truncation
 from fumehood.network import Network
@@ -45,6 +46,7 @@ class SandboxSpec:
         on_timeout: What happens when its time is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it.
         network: What it may reach.
+        isolation: The weakest level of isolation that will do; None: what the settings of the host say.
     """
 
     template: str | Template = "default"
@@ -58,6 +60,7 @@ class SandboxSpec:
     on_timeout: TimeoutAction = "kill"
     auto_resume: bool = False
     network: Network = field(default_factory=Network)
+    isolation: IsolationLevel | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.template, Template):
@@ -70,6 +73,9 @@ class SandboxSpec:
         check_bool("strict", self.strict)
         check_text("owner", self.owner, max_bytes=255, empty=True)
         check_bool("auto_resume", self.auto_resume)
+
+        if self.isolation is not None:
+            check_isolation("isolation", self.isolation)
 
         if self.on_timeout not in ("kill", "pause"):
             raise InvalidArgumentError(field="on_timeout", value=self.on_timeout, allowed="'kill' or 'pause'")

@@ -10,6 +10,7 @@ import argparse
 import re
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.isolation_levels import DEFAULT_FLOOR, ISOLATION_LEVELS
 from fumehood.limits import GIB, KIB, MIB, TIB, Limits
 from fumehood.network import Network
 from fumehood.sandbox import Sandbox
@@ -51,6 +52,12 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = Tru
     group.add_argument(
         "--strict", action="store_true", help="refuse to start when a layer of isolation is missing"
     )
+    group.add_argument(
+        "--isolation",
+        choices=ISOLATION_LEVELS,
+        metavar="LEVEL",
+        help=f"the weakest isolation that will do: {', '.join(ISOLATION_LEVELS)} (default: {DEFAULT_FLOOR})",
+    )
 
     group.add_argument(
         "--network",
@@ -76,6 +83,7 @@ def open_sandbox(options: argparse.Namespace) -> Sandbox:
         limits=_limits(options),
         envs=read_envs(options.env),
         strict=options.strict,
+        isolation=options.isolation,
         network=_network(options.network),
     )
 

@@ -47,6 +47,8 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
         memory_reserve_bytes=None if reserve == AUTOMATIC else reserve,
         max_cpu_pressure=settings.max_cpu_pressure,
         host_id=settings.host_id or kept_host_id(state),
+        isolation=settings.isolation,
+        audit_folder=settings.audit_folder,
     )
     backend = backend_on_loop(engine, asyncio.get_running_loop())
 

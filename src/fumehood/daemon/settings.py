@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.isolation_levels import DEFAULT_FLOOR, check_isolation
 from fumehood.limits import TIB
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
 
@@ -48,12 +49,20 @@ class HostSettings:
         1,
         101,
     )
+    isolation: str = setting(
+        "isolation that a sandbox must reach whose caller names no level: landlock-only, namespaces, gvisor or vm",
+        DEFAULT_FLOOR,
+    )
+    audit_folder: str = setting(
+        "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
+    )
     drain_seconds: float = setting("how long calls under way may go on when the daemon ends", 10.0, 0, 3600)
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:
         check_bounds(self)
         check_log_level(self.log_level)
+        check_isolation("isolation", self.isolation)
 
         if len(os.fsencode(self.socket)) > _MAX_SOCKET_BYTES:
             raise InvalidArgumentError(

@@ -13,6 +13,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fumehood import failpoints
 from fumehood.backends.requests import SandboxSpec
 from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import prepare_route
@@ -20,6 +21,7 @@ from fumehood.errors import CapacityError, SandboxError, SandboxStartError, Temp
 from fumehood.host.admission import Admission
 from fumehood.host.live_sandbox import Birth, LiveSandbox
 from fumehood.host.pool import Pool
+from fumehood.isolation_levels import DEFAULT_FLOOR, IsolationLevel
 from fumehood.limits import Limits
 from fumehood.network import Network
 from fumehood.runtimes.base import Runtime, Spawner
@@ -48,11 +50,15 @@ class Means:
         runtime: How isolation is made.
         pool_size: How many sandboxes of each template are kept ready.
         store: Where templates are that nobody has defined here.
+        weaker: Other ways to make it, the strongest first; only for callers that name such a level.
+        floor: The level that a sandbox must reach whose caller names none.
     """
 
     runtime: Runtime
     pool_size: int
     store: TemplateStore
+    weaker: tuple[Runtime, ...] = ()
+    floor: IsolationLevel = DEFAULT_FLOOR
 
 
 class Nursery:
@@ -164,6 +170,7 @@ class Nursery:
     async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
         """Makes a sandbox of the pool its user's; false if it has died there."""
         try:
+            await failpoints.reach("pool.adopt", sandbox)
             await sandbox.adopt(limits, envs)
         except SandboxError:
             sandbox.end("died")
@@ -197,12 +204,14 @@ class Nursery:
         return await asyncio.shield(task)
 
     async def _start(self, template: Template) -> _Started:
+        await failpoints.reach("template.start")
         spawner = await self._means.runtime.start(template)
 
         async def make() -> LiveSandbox:
             self._admission.check_machine()
             sandbox = await self._make(started, Limits(), spawner.guest_envs)
             try:
+                await failpoints.reach("pool.rehearse", sandbox)
                 await sandbox.rehearse()
             except BaseException:
                 sandbox.end("killed")
@@ -229,7 +238,9 @@ class Nursery:
 
         sandbox = LiveSandbox(birth, guest, self._ended)
         try:
+            await failpoints.reach("create.prepare", sandbox)
             await sandbox.prepare()
+            await failpoints.reach("create.ready", sandbox)
         except BaseException:
             sandbox.end("died")
             raise

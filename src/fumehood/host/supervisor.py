@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 
+from fumehood import failpoints
+from fumehood.audit.entries import AuditLog
 from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.requests import SandboxSpec
 from fumehood.errors import (
@@ -22,7 +24,10 @@ from fumehood.errors import (
     SandboxPausedError,
 )
 from fumehood.fork_errors import ForkError
+from fumehood.audit.entries import AuditLog
 from fumehood.host.admission import Admission, AdmissionRules
+from fumehood.host.audit_records import AuditRecords
+from fumehood.host.floors import Floors
 from fumehood.host.lifetime import Lifetime
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.names import make_name, make_part, parse_name
@@ -40,13 +45,17 @@ class Supervisor:
         means: What sandboxes are made with.
         rules: When there is no room for another; those of the pools do not count.
         host_id: The host's name, with which their ids begin.
+        records: What is written down of each; None: it is kept in memory.
     """
 
-    def __init__(self, means: Means, rules: AdmissionRules, host_id: str) -> None:
+    def __init__(
+        self, means: Means, rules: AdmissionRules, host_id: str, records: AuditRecords | None = None
+    ) -> None:
         self._host_id = host_id
+        self._records = records or AuditRecords()
         self._incarnation = make_part()
         self._admission = Admission(means.runtime, rules)
-        self._nursery = Nursery(means, self._admission, self._new_id, self._note_end)
+        self._nursery = Floors(means, lambda way: Nursery(way, self._admission, self._new_id, self._note_end))
         self._lifetimes: dict[str, Lifetime] = {}
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
@@ -61,11 +70,13 @@ class Supervisor:
         self._admission.check(len(self._lifetimes) + self._coming)
         self._coming += 1
         try:
+            await failpoints.reach("create.admitted")
             sandbox = await self._nursery.obtain(spec)
-            await _check_strict(spec, sandbox)
+            await _until_handed_out(spec, sandbox)
         finally:
             self._coming -= 1
 
+        self._records.begin(sandbox, spec)
         self._level = sandbox.guest.isolation.level
         lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause)
         self._lifetimes[sandbox.id] = lifetime
@@ -127,6 +138,11 @@ class Supervisor:
             isolation_level=self._level,
         )
 
+    def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Tells what was written down of a sandbox, also of one that has ended lately."""
+        ended = self._records.ended(sandbox_id)
+        return self._lifetime(sandbox_id).sandbox.audit.read(sandbox_id) if ended is None else ended
+
     async def pause(self, sandbox_id: str) -> bool:
         """Freezes a sandbox; false if it is paused already."""
         return await self.find(sandbox_id).pausing.pause()
@@ -146,10 +162,13 @@ class Supervisor:
 
         sandbox = lifetime.sandbox
         lived = sandbox.alive
+        await failpoints.reach("delete.begin", sandbox)
         sandbox.end("killed")
+        await failpoints.reach("delete.signalled", sandbox)
 
         if wait:
             await asyncio.shield(sandbox.guest.ended)
+            await failpoints.reach("delete.gone", sandbox)
 
         return lived
 
@@ -221,6 +240,7 @@ class Supervisor:
             return
 
         lifetime.close()
+        self._records.keep(sandbox)
         self._ended[sandbox.id] = sandbox.epitaph()
 
         while len(self._ended) > _REMEMBERED:
@@ -230,6 +250,16 @@ class Supervisor:
 @cache
 def _version() -> str:
     return metadata.version("fumehood")
+
+
+async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
+    """The last look at a sandbox that nobody has yet: what goes wrong here ends it."""
+    try:
+        await failpoints.reach("create.hand_out", sandbox)
+        await _check_strict(spec, sandbox)
+    except BaseException:
+        sandbox.end("killed")
+        raise
 
 
 async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from fumehood.models import Isolation, Layer, LayerState
+from fumehood.runtimes.levels import isolation_of
 from fumehood_jail import cgroups, users
-from fumehood_jail.namespaces import ALL_NAMESPACES
+from fumehood_jail.namespaces import ALL_NAMESPACES, own_numbers
 
 _SECCOMP_FILTER = 2
 
@@ -19,19 +20,36 @@ def describe_isolation(
     greeting: dict[str, Any], ids: users.IdPlan, driver: cgroups.CgroupDriver | None, cgroup_reason: str
 ) -> Isolation:
     """Returns level and layers of one sandbox."""
+    own = own_numbers()
+    shared = [name for name in ALL_NAMESPACES if greeting["namespaces"].get(name) in (None, own.get(name))]
     walls = (
-        _layer("namespaces", greeting["pid"] == 1, ", ".join(ALL_NAMESPACES), "init is not PID 1"),
+        _namespaces(greeting["pid"], shared),
         _identity(ids),
-        _layer("filesystem root", True, "pivot_root into a read-only root", ""),
+        _layer(
+            "filesystem root",
+            "mnt" not in shared,
+            "pivot_root into a read-only root",
+            "the host's own mounts",
+        ),
         _layer("capabilities", greeting["capabilities"] == 0, "all five sets are empty", "some are left"),
         _layer("no new privileges", greeting["no_new_privileges"], "", "the flag is not set"),
         _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
         _landlock(greeting["landlock_abi"], init_watches=driver is None),
-        _layer("network", True, "a namespace of its own with a loopback and no route", ""),
+        _layer(
+            "network",
+            "net" not in shared,
+            "a namespace of its own with a loopback and no route",
+            "it shares the host's network",
+        ),
     )
-    stands = all(wall.state != "off" for wall in walls if wall.name != "landlock")
-    layers = (*walls, *_resources(driver, cgroup_reason))
-    return Isolation(level="namespaces" if stands else "partial", layers=layers)
+    return isolation_of((*walls, *_resources(driver, cgroup_reason)))
+
+
+def _namespaces(pid: int, shared: list[str]) -> Layer:
+    if shared:
+        return Layer(name="namespaces", state="off", why=f"shares those of the host: {', '.join(shared)}")
+
+    return _layer("namespaces", pid == 1, ", ".join(ALL_NAMESPACES), "init is not PID 1")
 
 
 def _identity(ids: users.IdPlan) -> Layer:

@@ -15,7 +15,9 @@ from typing import cast
 from fumehood.backends.base import Backend
 from fumehood.backends.fork_requests import ForkRequest
 from fumehood.backends.requests import SandboxSpec
+from fumehood.errors import InvalidArgumentError
 from fumehood.execution import Execution
+from fumehood.isolation_levels import ISOLATION_LEVELS, IsolationLevel, reaches
 from fumehood.models import SandboxInfo
 from fumehood.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
 from fumehood.server.metrics import ServerMetrics
@@ -59,10 +61,34 @@ class Allowance:
 
         Raises:
             QuotaError: It asks for more than the key may have.
+            InvalidArgumentError: It asks for a weaker isolation than the server allows.
         """
         self.principal.policy.check_limits(spec.limits)
         self.check_network(spec.network)
-        return replace(spec, timeout_seconds=self.bounded_seconds(spec.timeout_seconds))
+        return replace(
+            spec,
+            timeout_seconds=self.bounded_seconds(spec.timeout_seconds),
+            isolation=self.bounded_isolation(spec.isolation),
+        )
+
+    def bounded_isolation(self, isolation: IsolationLevel | None) -> IsolationLevel:
+        """Returns the floor of a sandbox: nobody who asks over the network weakens what its operator has set.
+
+        Raises:
+            InvalidArgumentError: It asks for less than the server allows.
+        """
+        least = cast("IsolationLevel", self.settings.isolation)
+
+        if isolation is None:
+            return least
+
+        if not reaches(isolation, least):
+            allowed = ", ".join(level for level in ISOLATION_LEVELS if reaches(level, least))
+            raise InvalidArgumentError(
+                field="isolation", value=isolation, allowed=f"{allowed}: this server makes nothing weaker"
+            )
+
+        return isolation
 
     def check_network(self, network: Network) -> None:
         """Raises NetworkForbiddenError when a sandbox of this caller may not be given such a network."""

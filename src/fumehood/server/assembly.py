@@ -83,7 +83,11 @@ async def _open_backend(settings: ServerSettings, state: Path) -> Backend:
         return await _reach_host(settings.host_socket)
 
     engine = Settings(
-        pool_size=settings.pool_size, max_sandboxes=settings.max_sandboxes, host_id=kept_host_id(state)
+        pool_size=settings.pool_size,
+        max_sandboxes=settings.max_sandboxes,
+        host_id=kept_host_id(state),
+        isolation=settings.isolation,
+        audit_folder=settings.audit_folder,
     )
     return backend_on_loop(engine, asyncio.get_running_loop())
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.isolation_levels import DEFAULT_FLOOR, check_isolation
 from fumehood.limits import MIB
 from fumehood.network import NETWORK_LEVELS, check_address_rule
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
@@ -56,6 +57,12 @@ class ServerSettings:
     max_sandbox_seconds: float = setting(
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
     )
+    isolation: str = setting(
+        "weakest isolation of a sandbox: landlock-only, namespaces, gvisor or vm", DEFAULT_FLOOR
+    )
+    audit_folder: str = setting(
+        "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
+    )
     max_network: str = setting("most network that a sandbox may be given: none, listed or internet", "none")
     private_networks: tuple[str, ...] = setting(
         "addresses that are not public and may be listed all the same", ()
@@ -73,6 +80,8 @@ class ServerSettings:
 
         if unknown := [name for name in self.dialects if name not in DIALECTS]:
             raise InvalidArgumentError(field="dialects", value=unknown[0], allowed=", ".join(DIALECTS))
+
+        check_isolation("isolation", self.isolation)
 
         if self.max_network not in NETWORK_LEVELS:
             raise InvalidArgumentError(

@@ -295,6 +295,7 @@ def _from_init() -> list[Sample]:
         "type": "hello",
         "pid": 1,
         "landlock_abi": 7,
+        "namespaces": {"net": 4026531840},
         "no_new_privileges": True,
         "seccomp_mode": 2,
         "capabilities": 0,

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from fumehood.backends.requests import ExecuteRequest, SandboxSpec
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.errors import InvalidArgumentError
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import MIB
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
@@ -77,6 +78,9 @@ class ExecuteBody(Body):
     )
     limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
     strict: bool = Field(default=False, description="Refuse to run when a layer of isolation is missing.")
+    isolation: IsolationLevel | None = Field(
+        default=None, description="The weakest isolation that will do, within what the server allows."
+    )
     network: NetworkField = Field(
         default="none", description="What it may reach, within what the server and the key allow."
     )
@@ -89,6 +93,7 @@ class ExecuteBody(Body):
                 limits=self.limits.limits(),
                 envs=self.envs,
                 strict=self.strict,
+                isolation=self.isolation,
                 network=network_of(self.network),
             ),
             code=ExecuteRequest(code=self.code, language=self.language, wall_seconds=self.timeout_seconds),

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from fumehood.backends.requests import SandboxSpec
+from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import BOUNDS, Limits
 from fumehood.models import Metrics, SandboxInfo, SandboxState, TimeoutAction
 from fumehood.server.schemas.describe import described_fields, model_of
@@ -69,6 +70,10 @@ class NewSandbox(Body):
     strict: bool = Field(
         False, description="Refuse to start when a layer of isolation is missing or degraded."
     )
+    isolation: IsolationLevel | None = Field(
+        None,
+        description="The weakest isolation that will do, within what the server allows; null: the server's.",
+    )
     network: NetworkField = Field(
         "none", description="What it may reach, within what the server and the key allow."
     )
@@ -83,6 +88,7 @@ class NewSandbox(Body):
             timeout_seconds=self.timeout_seconds,
             idle_timeout_seconds=self.idle_timeout_seconds,
             strict=self.strict,
+            isolation=self.isolation,
             on_timeout=self.on_timeout,
             auto_resume=self.auto_resume,
             network=network_of(self.network),

@@ -1,0 +1,50 @@
+"""The level of isolation is what was reached, and a floor that a caller names is kept or the sandbox refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood import InvalidArgumentError, IsolationUnavailableError, Sandbox
+from fumehood.isolation_levels import ISOLATION_LEVELS
+
+
+def test_what_is_asked_for_by_name_is_reached(face):
+    """It is in what the sandbox tells of itself and in every execution."""
+    sandbox = face.open(isolation="namespaces")
+
+    assert sandbox.get_info().isolation.level == "namespaces"
+    assert sandbox.run_code("1").isolation == "namespaces"
+
+
+@pytest.mark.in_process
+def test_a_floor_is_no_ceiling(face):
+    """The strongest that this machine can do is what one gets, also where less would do."""
+    assert face.open(isolation="landlock-only").get_info().isolation.level == "namespaces"
+
+
+def test_a_server_makes_nothing_weaker_than_its_operator_allows(unbounded_server):
+    """Whoever asks over the network cannot lower the floor."""
+    with pytest.raises(InvalidArgumentError, match="landlock-only"):
+        Sandbox(isolation="landlock-only", url=unbounded_server.url, api_key=unbounded_server.token)
+
+
+@pytest.mark.parametrize("floor", ["gvisor", "vm"])
+def test_below_the_floor_nothing_starts(face, floor):
+    """The error names what was asked for, what could be had, and how."""
+    before = len(face.list())
+
+    with pytest.raises(IsolationUnavailableError) as caught:
+        face.open(isolation=floor)
+
+    assert repr(floor) in str(caught.value)
+    assert "'namespaces'" in str(caught.value)
+    assert caught.value.hint
+    assert len(face.list()) == before
+
+
+def test_a_level_that_does_not_exist_is_refused(face):
+    """With the names that there are."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        face.open(isolation="docker")
+
+    assert all(level in caught.value.hint for level in ISOLATION_LEVELS)
