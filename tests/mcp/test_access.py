@@ -79,6 +79,7 @@ def test_one_tenant_does_not_see_another(server: Any, key: Callable[..., str]) -
                 "list_files": {},
                 "checkpoint": {},
                 "rollback": {"checkpoint_id": "checkpoint-1"},
+                "fork_sandbox": {},
                 "install_packages": {"packages": ["bouquet"]},
                 "to_notebook": {},
             }

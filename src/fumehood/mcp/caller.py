@@ -29,6 +29,7 @@ from fumehood import (
 from fumehood.mcp.network import NetworkWord, network_named
 
 CallContext: TypeAlias = Context[Any, Any]
+Sandboxes: TypeAlias = list[AsyncSandbox]
 
 # Where the server in front leaves the caller of a request.
 CALLER_STATE = "mcp_caller"
@@ -83,15 +84,21 @@ class Caller:
             CapacityError: The caller keeps as many as one host may.
             FumehoodError: It could not be made.
         """
-        sandbox = await in_order(lambda: self._create(wanted), undo=lambda made: self.kill(made.id))
-
-        try:
+        async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
             yield sandbox
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self.kill(sandbox.id)
 
-            raise
+    @asynccontextmanager
+    async def forks(
+        self, sandbox: AsyncSandbox, count: int, checkpoint: str | None
+    ) -> AsyncGenerator[Sandboxes, None]:
+        """Fork a sandbox of the caller; as with `new`, the forks outlive the block only if that succeeds.
+
+        Raises:
+            CapacityError: The caller would keep more than one host may.
+            FumehoodError: They could not be made.
+        """
+        async with self._handed_out(lambda: self._fork(sandbox, count, checkpoint)) as children:
+            yield children
 
     async def sandbox(self, sandbox_id: str) -> AsyncSandbox:
         """Take hold of a sandbox of the caller.
@@ -123,15 +130,30 @@ class Caller:
         with anyio.move_on_after(_KILL_SECONDS, shield=True):
             await asyncio.gather(*(_kill_quietly(sandbox) for sandbox in sandboxes))
 
-    async def _create(self, wanted: NewSandbox) -> AsyncSandbox:
+    @asynccontextmanager
+    async def _handed_out(self, make: Callable[[], Awaitable[Sandboxes]]) -> AsyncGenerator[Sandboxes, None]:
+        async def take_back(sandboxes: Sandboxes) -> None:
+            for sandbox in sandboxes:
+                self.made.pop(sandbox.id, None)
+                await _kill_quietly(sandbox)
+
+        made = await in_order(make, undo=take_back)
+
+        try:
+            yield made
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await take_back(made)
+
+            raise
+
+    async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
+        await self._make_room(count)
+        return self._kept(await sandbox.fork(count, checkpoint=checkpoint))
+
+    async def _create(self, wanted: NewSandbox) -> Sandboxes:
         network = network_named(wanted.network, self.max_network)
-
-        if self.keeps and len(self.made) >= _MAX_KEPT:
-            await self._forget_ended()
-
-        if self.keeps and len(self.made) >= _MAX_KEPT:
-            raise CapacityError(resource="sandboxes", used=len(self.made), maximum=_MAX_KEPT)
-
+        await self._make_room(1)
         sandbox = await AsyncSandbox.create(
             wanted.template,
             envs=wanted.envs,
@@ -141,11 +163,21 @@ class Caller:
             network=network,
             backend=self.backend,
         )
+        return self._kept([sandbox])
 
+    def _kept(self, sandboxes: Sandboxes) -> Sandboxes:
         if self.keeps:
-            self.made[sandbox.id] = sandbox
+            self.made.update({sandbox.id: sandbox for sandbox in sandboxes})
 
-        return sandbox
+        return sandboxes
+
+    async def _make_room(self, count: int) -> None:
+        """Raises CapacityError when the caller would keep too many."""
+        if self.keeps and len(self.made) + count > _MAX_KEPT:
+            await self._forget_ended()
+
+        if self.keeps and len(self.made) + count > _MAX_KEPT:
+            raise CapacityError(resource="sandboxes", used=len(self.made), maximum=_MAX_KEPT)
 
     async def _forget_ended(self) -> None:
         living = {info.id for info in await self.list()}

@@ -78,6 +78,14 @@ class KeptCheckpoint(BaseModel):
     left_behind: list[str] = Field(description="What could not be kept, such as threads and child processes")
 
 
+class Forks(BaseModel):
+    """Sandboxes that go on from the state of another one."""
+
+    sandbox_id: str = Field(description="The one that was forked")
+    forks: list[SandboxDescription]
+    left_behind: list[str] = Field(description="What could not come along, such as running commands")
+
+
 class CommandOutcome(BaseModel):
     """What a command did."""
 

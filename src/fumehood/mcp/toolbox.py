@@ -15,6 +15,7 @@ from mcp.types import CallToolResult, ToolAnnotations
 from fumehood.mcp.checkpoints import checkpoint, rollback
 from fumehood.mcp.commands import run_command
 from fumehood.mcp.files import list_files, read_file, write_file
+from fumehood.mcp.forks import fork_sandbox
 from fumehood.mcp.notebooks import to_notebook
 from fumehood.mcp.packages import install_packages
 from fumehood.mcp.running import run_code
@@ -76,6 +77,7 @@ TOOLS = (
     Tool(function=list_files, title="List files", is_read_only=True),
     Tool(function=checkpoint, title="Keep a checkpoint"),
     Tool(function=rollback, title="Go back to a checkpoint", is_destructive=True, is_idempotent=True),
+    Tool(function=fork_sandbox, title="Fork a sandbox"),
     Tool(function=install_packages, title="Install packages", is_idempotent=True, is_open_world=True),
     Tool(function=to_notebook, title="Write a notebook", is_destructive=True, is_idempotent=True),
 )

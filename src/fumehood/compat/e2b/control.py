@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fumehood.backends.fork_requests import ForkRequest
 from fumehood.compat.e2b import listing, sandbox_words
 from fumehood.compat.e2b.answering import answered
 from fumehood.compat.e2b.answers import NotOfferedError, control_answer, plain_answer
@@ -79,7 +80,7 @@ class Control:
             *self._both(f"{one}/pause", "POST", self._pause),
             *self._both(f"{one}/metrics", "GET", self._metrics),
             *self._both(f"{one}/network", "PUT", self._network),
-            *self._both(f"{one}/fork", "POST", self._refused("forks")),
+            *self._both(f"{one}/fork", "POST", self._fork),
             *self._both(f"{one}/snapshots", "POST", self._refused("snapshots")),
             *self._both(f"{one}/logs", "GET", self._refused("logs of sandboxes")),
             *self._missing(),
@@ -191,6 +192,17 @@ class Control:
             return plain_answer(409, f"sandbox {info.id!r} is paused already", {"Should-Retry": "false"})
 
         return Response(status_code=204)
+
+    async def _fork(self, request: Request, caller: Caller) -> Response:
+        """Makes all forks or none, so that none of the results is an error."""
+        body = await json_body(request)
+        info = await self._found(request, caller)
+        wish = ForkRequest(
+            count=body.integer("count", 1), timeout_seconds=read_timeout(body) or DEFAULT_SECONDS
+        )
+        forked = await caller.backend.fork(info.id, wish)
+        made = [sandbox_words.sandbox_data(item, self._tokens, self._domain) for item in forked.items]
+        return JSONResponse([{"sandbox": data} for data in made], 201)
 
     async def _metrics(self, request: Request, caller: Caller) -> Response:
         """What there is is this moment; a window of time that does not hold it is empty."""

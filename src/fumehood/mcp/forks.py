@@ -1,0 +1,57 @@
+"""The tool that forks a sandbox.
+
+Runs in the process of the MCP server. It takes milliseconds, so a model may try several ways from one state, and go on
+where it went best.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from fumehood.llm.wording import readable
+from fumehood.mcp.arguments import SandboxId
+from fumehood.mcp.caller import CallContext, caller_of
+from fumehood.mcp.shapes import Forks
+from fumehood.mcp.telling import answer, describe, describe_in_words
+
+_MAX_COUNT = 16
+_NAME_CHARS = 100
+_MAX_LEFT_BEHIND = 20
+
+ForkCount = Annotated[int, Field(ge=1, le=_MAX_COUNT, description="How many forks")]
+FromCheckpoint = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=_NAME_CHARS,
+        description="Begin at this checkpoint, by its id or its name; left out: as things are now",
+    ),
+]
+
+
+async def fork_sandbox(
+    context: CallContext, sandbox_id: SandboxId, count: ForkCount = 1, checkpoint: FromCheckpoint = None
+) -> Annotated[CallToolResult, Forks]:
+    """Make new sandboxes that begin with the variables and files of this one, and return their ids.
+
+    Worth it to try several ways from one state: give each fork one way, compare, go on in the best and kill the others.
+    Each is on its own: what is done in one is not seen in another, and the sandbox itself stays as it is. Takes
+    milliseconds.
+    """
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
+
+    async with caller.forks(sandbox, count, checkpoint) as children:
+        infos = [await child.get_info() for child in children]
+
+    left = [readable(item)[:200] for item in children[0].left_behind[:_MAX_LEFT_BEHIND]]
+    lines = [f"forked {sandbox.id} into", *(describe_in_words(info) for info in infos)]
+
+    if left:
+        lines.append(f"not taken along: {', '.join(left)}")
+
+    forks = Forks(sandbox_id=sandbox.id, forks=[describe(info) for info in infos], left_behind=left)
+    return answer("\n".join(lines), forks)
