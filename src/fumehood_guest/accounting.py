@@ -15,13 +15,42 @@ from fumehood_guest import memory
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
 _STATUS_BYTES = 1 << 14
+# The words of such a line of a process in this namespace: the name, and one number.
+_ONE_NUMBER = 2
+
+
+class _Beneath:
+    """Whether sandboxes have been forked from this one: their processes are in its /proc, and not its own."""
+
+    are_forks = False
+
+
+def note_fork() -> None:
+    """From now on processes of forked sandboxes are told apart, which takes a look at each."""
+    _Beneath.are_forks = True
+
+
+def has_forks() -> bool:
+    """Whether sandboxes have been forked from this one."""
+    return _Beneath.are_forks
 
 
 def processes() -> Iterator[int]:
     """Yields the pids of this sandbox, without init."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != _INIT_PID:
+        if name.isdigit() and int(name) != _INIT_PID and not (_Beneath.are_forks and _is_beneath(name)):
             yield int(name)
+
+
+def _is_beneath(name: str) -> bool:
+    """Whether a process has a number in a namespace beneath this one as well."""
+    try:
+        with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
+            line = next((line for line in file if line.startswith("NSpid:")), "")
+    except OSError:
+        return True  # it has ended
+
+    return len(line.split()) > _ONE_NUMBER
 
 
 def living() -> Iterator[int]:

@@ -20,6 +20,8 @@ from fumehood_guest import accounting
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.channel import CHANNEL_FD, Channel
 from fumehood_guest.holdings import Holdings
+from fumehood_guest.moving import move, report
+from fumehood_guest.randomness import reseed
 from fumehood_wire.frames import Decoder, encode
 from fumehood_wire.messages import MAX_LEFT_BEHIND, MAX_LEFT_BEHIND_CHARS
 
@@ -188,7 +190,39 @@ class _Checkpoint:
             os._exit(0)
 
         self._fds.extend(fds)
-        return any(self._revive(header["number"]) for header, _ in self._decoder.feed(data))
+        return any(self._carry_out(header) for header, _ in self._decoder.feed(data))
+
+    def _carry_out(self, header: Dict[str, Any]) -> bool:
+        if header["type"] == "branch":
+            return self._branch(header["reseed"])
+
+        return self._revive(header["number"])
+
+    def _branch(self, reseeds: bool) -> bool:
+        """Has a fork move into a forked sandbox; true there. What becomes of it the host hears from itself."""
+        sock = socket.socket(fileno=self._fds.pop(0))
+        try:
+            pid = self._maker._fork_quietly()
+        except OSError as error:
+            report(sock, error)
+            sock.close()
+            return False
+
+        if pid == 0:
+            self._line.close()
+            _close_all(list(self._watched))
+            self._maker.take_over(move(sock, self._maker._fork_quietly))
+            self._maker.wait_for_leave()
+            self._maker.take_up(self._holdings, self._cwd)
+
+            if reseeds:
+                reseed()
+
+            return True
+
+        sock.close()
+        self._watch(pid)
+        return False
 
     def _revive(self, number: int) -> bool:
         fds, self._fds = self._fds[:_MAX_FDS], self._fds[_MAX_FDS:]
@@ -209,17 +243,24 @@ class _Checkpoint:
 
         _close_all(fds)
         self._numbers[pid] = number
+        self._watch(pid)
+        self._send({"type": "revived", "number": number, "pid": pid})
+        return False
+
+    def _watch(self, pid: int) -> None:
         watch = os.pidfd_open(pid)
         self._watched[watch] = pid
         self._poller.register(watch, select.POLLIN)
-        self._send({"type": "revived", "number": number, "pid": pid})
-        return False
 
     def _note_end(self, watch: int) -> None:
         pid = self._watched.pop(watch)
         self._poller.unregister(watch)
         os.close(watch)
         _, status = os.waitpid(pid, 0)
+
+        if pid not in self._numbers:
+            return  # one that has moved, and told the host
+
         code = os.waitstatus_to_exitcode(status)
         outcome = {"exit_code": code} if code >= 0 else {"signal": -code}
         self._send({"type": "ended", "number": self._numbers.pop(pid), **outcome})

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NoReturn
 from fumehood_guest import home, init
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
-from fumehood_jail import mounts, namespaces, syscalls
+from fumehood_jail import launch, mounts, namespaces, syscalls
 from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
 
 
@@ -48,8 +48,12 @@ class Founder:
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
         if request["type"] == "spawn":
             self._spawn(request, fds)
+        elif request["type"] == "spawn_within":
+            self._spawn_within(request, fds)
         elif request["type"] == "kill":
             self._kill(request["sandbox"])
+        elif request["type"] == "kill_held":
+            self._kill_held(fds)
 
     def _spawn(self, request: Dict[str, Any], fds: List[int]) -> None:
         gate = namespaces.Gate()
@@ -67,7 +71,7 @@ class Founder:
         close_all(fds)
         self._sandboxes[pid] = request["sandbox"]
         try:
-            namespaces.write_single_map(pid, inside=GUEST_UID, outside=request["slot"])
+            namespaces.write_map(pid, GUEST_UID, request["slot"], request["spare"])
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
             gate.close()
@@ -75,6 +79,63 @@ class Founder:
             return
 
         gate.open()
+
+    def _spawn_within(self, request: Dict[str, Any], fds: List[int]) -> None:
+        """Has the init of a forked sandbox made, in namespaces beneath those that the first one's lie in.
+
+        Two forks of this process go there, since a PID namespace is entered by being born in it. None of them is
+        waited for: whatever becomes of them, the host hears it from the socket of the new init.
+        """
+        sock, gate, *lineage = fds
+        try:
+            is_mover = os.fork() == 0
+        except OSError as error:
+            init.report_failure(sock, error)
+            is_mover = False
+
+        if is_mover:
+            self._service.leave()
+            try:
+                namespaces.enter_lineage(lineage)
+                close_all(lineage)
+
+                if os.fork() == 0:
+                    self._be_parent_within(sock, gate, request)
+            except BaseException as error:
+                init.report_failure(sock, error)
+
+            os._exit(0)
+
+        close_all(fds)
+
+    def _be_parent_within(self, sock: int, gate: int, request: Dict[str, Any]) -> None:
+        """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
+        launch.become_guest_within()
+        passage = namespaces.Gate()
+        pid = syscalls.clone(namespaces.JAIL_FLAGS)
+
+        if pid == 0:
+            try:
+                passage.wait()
+                init.main([sock, gate], request["options"], self._program)
+            except BaseException as error:
+                init.report_failure(sock, error)
+
+            os._exit(1)
+
+        outside = namespaces.number_outside(pid)
+        namespaces.write_map(outside, GUEST_UID, request["slot"], request["spare"])
+        passage.open()
+
+    def _kill_held(self, fds: List[int]) -> None:
+        """Kills processes that the host holds and may not signal itself."""
+        for fd in fds:
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+        close_all(fds)
 
     def _failed(self, sandbox: int, error: OSError) -> None:
         self._host.send({"type": "failed", "sandbox": sandbox, "errno": error.errno, "detail": str(error)})

@@ -13,14 +13,16 @@ import os
 import select
 import signal
 import socket
+import time
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
-from fumehood_guest import accounting, home
+from fumehood_guest import accounting, home, moving_files
 from fumehood_guest.egress import Egress, listen
 from fumehood_guest.files import HOME, Files
 from fumehood_guest.memory import MemoryWatcher
 from fumehood_guest.processes import Processes
 from fumehood_guest.relays import Relays
+from fumehood_guest.saved_files import empty_writable
 from fumehood_guest.snapshots import Snapshots
 from fumehood_guest.standstill import Standstill
 from fumehood_guest.watching import Watches
@@ -33,6 +35,8 @@ _MAX_FDS = 8
 BORN = b"!"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
+_HOLLOW_SECONDS = 3.0
+_LOOK_SECONDS = 0.001
 
 Reply = Tuple[Any, bytes]
 
@@ -62,6 +66,7 @@ class Init:
         self._poller = select.poll()
         self._readers: Dict[int, Callable[[int], None]] = {}
         self._just_removed: Set[int] = set()
+        self._is_hollow = False
         self._watcher = watcher
         self._processes = Processes(self, open_files)
         self._files = Files()
@@ -76,6 +81,9 @@ class Init:
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
             "metrics": self._metrics,
+            "send_snapshot": self._send_snapshot,
+            "receive_files": self._receive_files,
+            "hollow_out": self._hollow_out,
             **self._files.verbs(),
             **self._processes.verbs(),
             **self._watches.verbs(),
@@ -154,6 +162,10 @@ class Init:
 
     def _receive(self, _events: int) -> None:
         data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE_BYTES, _MAX_FDS)
+
+        if not data and self._is_hollow:
+            self.remove_reader(self._sock.fileno())
+            return
 
         if not data:
             os._exit(0)
@@ -234,6 +246,47 @@ class Init:
     def _metrics(self) -> Reply:
         figures = accounting.metrics(self._watcher.weigh) if self._watcher else accounting.metrics()
         return figures, b""
+
+    # -- forked sandboxes
+
+    def _send_snapshot(self, snapshot: int) -> Reply:
+        """Sends the files of a snapshot to the init of a forked sandbox."""
+        accounting.note_fork()
+        self._snapshots.copy_what_is_opened()
+
+        with socket.socket(fileno=self.take_fds(1)[0]) as sock:
+            moving_files.send(sock, self._snapshots.taken(snapshot))
+
+        self._snapshots.copy_what_is_opened()
+        return None, b""
+
+    def _receive_files(self) -> Reply:
+        """Takes the files of the sandbox that this one is forked from."""
+        with socket.socket(fileno=self.take_fds(1)[0]) as sock:
+            return {"files": moving_files.receive(sock)}, b""
+
+    def _hollow_out(self) -> Reply:
+        """Ends everything in this sandbox but itself: forked sandboxes, which lie beneath its namespace, live on."""
+        deadline = time.monotonic() + _HOLLOW_SECONDS
+        self._is_hollow = True
+
+        while True:
+            left = list(accounting.living())
+
+            if not left:
+                break
+
+            if time.monotonic() > deadline:
+                raise RequestError("os", f"{len(left)} processes do not end")
+
+            for pid in left:
+                accounting.kill(pid)
+
+            self._reap()
+            time.sleep(_LOOK_SECONDS)
+
+        empty_writable()
+        return None, b""
 
     # -- contexts
 

@@ -78,6 +78,20 @@ def walk() -> Iterator[Tuple[str, os.stat_result]]:
             os.chmod(directory, stat.S_IMODE(mode))
 
 
+def empty_writable() -> None:
+    """Removes everything below the writable places."""
+    found = [(path, status.st_mode) for path, status in walk() if path not in WRITABLE]
+
+    # The longest first: a directory is empty when its turn comes.
+    for path, mode in sorted(found, key=lambda one: len(one[0]), reverse=True):
+        set_mode(os.path.dirname(path), 0o700)
+
+        if stat.S_ISDIR(mode):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+
 def leased_by_others() -> FrozenSet[int]:
     """Lists the inodes of files that user code has leased."""
     with open("/proc/locks", encoding="ascii") as file:

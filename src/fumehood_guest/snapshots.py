@@ -31,6 +31,7 @@ from fumehood_guest.saved_files import (
 )
 from fumehood_guest.standstill import Standstill
 from fumehood_jail.launch import SNAPSHOT_FILES
+from fumehood_jail.mounts import shown
 from fumehood_wire.messages import MAX_CHANGED_FILES, MAX_LEFT_BEHIND, MAX_LEFT_BEHIND_CHARS
 
 Reply = Tuple[Any, bytes]
@@ -119,16 +120,20 @@ class Snapshots:
             entry = before.get(path)
 
             if entry is None:
-                found["created"].append({"path": path, "size_bytes": status.st_size})
+                found["created"].append({"path": shown(path), "size_bytes": status.st_size})
             elif not self._is_same(entry, status):
-                found["modified"].append({"path": path, "size_bytes": status.st_size})
+                found["modified"].append({"path": shown(path), "size_bytes": status.st_size})
 
         for path, entry in before.items():
             if path not in now and not stat.S_ISDIR(entry.mode):
-                found["deleted"].append({"path": path, "size_bytes": entry.size_bytes})
+                found["deleted"].append({"path": shown(path), "size_bytes": entry.size_bytes})
 
         more = sum(max(0, len(changes) - MAX_CHANGED_FILES) for changes in found.values())
         return {**{kind: changes[:MAX_CHANGED_FILES] for kind, changes in found.items()}, "more": more}, b""
+
+    def taken(self, snapshot: int) -> Dict[str, Entry]:
+        """Returns what a snapshot holds, by path."""
+        return self._snapshots[snapshot]
 
     def drop(self, snapshot: int) -> Reply:
         """Forgets a snapshot."""
@@ -162,7 +167,7 @@ class Snapshots:
         elif stat.S_ISLNK(status.st_mode):
             target = os.readlink(path)
         elif not stat.S_ISDIR(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
-            lost.append(f"{path}, which is neither a file nor a directory")
+            lost.append(f"{shown(path)}, which is neither a file nor a directory")
 
         return Entry(
             path,

@@ -68,6 +68,12 @@ def _states() -> Dict[int, str]:
 
 
 def _signal_all(number: int) -> None:
+    if accounting.has_forks():
+        for pid in _states():
+            _signal(pid, number)
+
+        return
+
     try:
         os.kill(-1, number)
     except ProcessLookupError:

@@ -151,6 +151,30 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
         raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
 
 
+def become_guest_within() -> None:
+    """Becomes the user of the sandbox whose user namespace this process has entered, with every capability in it.
+
+    Guest code of that sandbox sees this process. It can neither trace it nor, where sandboxes have ids of their own,
+    keep what it makes.
+    """
+    _step("become the guest user", _become_guest)
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
+
+
+def settle(doors: List[int]) -> None:
+    """Makes a process that was born in a forked sandbox what its contexts are, as far as it is not.
+
+    Before: every capability in that sandbox's user namespace, and the filter and Landlock rules of a context. After: in
+    its control groups, its user, and without capabilities.
+    """
+    umask = os.umask(0)
+    _step("enter the control groups", _go_through, doors)
+    _step("become the guest user", _become_guest)
+    os.umask(umask)
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
+    _step("drop every capability", caps.drop_all)
+
+
 def enter_control_groups(doors: List[int]) -> None:
     """Moves this process into its sandbox's control groups, and makes them the root of all that it can see.
 
@@ -161,12 +185,15 @@ def enter_control_groups(doors: List[int]) -> None:
 
 
 def _enter_cgroups(doors: List[int]) -> None:
+    _go_through(doors)
+    # Anew, so that what the guest sees as the root of all cgroups is its own one.
+    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
+
+
+def _go_through(doors: List[int]) -> None:
     for fd in doors:
         os.write(fd, b"0")
         os.close(fd)
-
-    # Anew, so that what the guest sees as the root of all cgroups is its own one.
-    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
 
 
 def _limits(table: Dict[str, int], is_context: bool) -> Dict[str, int]:

@@ -56,6 +56,7 @@ MASKED_PROC_DIRECTORIES = (
 # and `inodes` bound all of them together. None lies in the root itself: Landlock grants writing by the directory above
 # (see `launch`), and /tmp is a link.
 WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/var/tmp": 0o1777}  # noqa: S108
+_TO_PEOPLE = {"/var/tmp/": "/tmp/"}  # noqa: S108
 _SCRATCH = "/var/tmp"  # noqa: S108
 
 
@@ -145,6 +146,15 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
         # Terminals are counted for the whole machine; without a bound here a sandbox could take all of them.
         "newinstance,ptmxmode=0666,mode=0620,max=64",
     )
+
+
+def shown(path: str) -> str:
+    """Returns the name by which people know what lies in a writable place."""
+    for real, known in _TO_PEOPLE.items():
+        if path.startswith(real):
+            return known + path[len(real) :]
+
+    return path
 
 
 def _mask_proc() -> None:

@@ -108,7 +108,7 @@ def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, in
 
 
 def enter_lineage(pidfds: Sequence[int]) -> None:
-    """Enters the user namespace of a sandbox by way of those that it was forked from, and makes room for another in each.
+    """Enters the user namespace of a sandbox by way of those that it was forked from; makes room for another in each.
 
     Before: CAP_SYS_ADMIN and CAP_SYS_PTRACE over the oldest. After: every capability in the youngest, and the next
     child is born in its PID namespace.

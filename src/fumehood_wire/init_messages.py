@@ -109,6 +109,11 @@ HOST_TO_INIT: Table = {
             "restore_snapshot": _request({"snapshot": _COUNT, "held": items(_PID, 4096)}),
             "compare_snapshot": _request({"snapshot": _COUNT}),
             "drop_snapshot": _request({"snapshot": _COUNT}),
+            # Two inits at the ends of one socket, which comes along: of a sandbox and of one that is forked from it.
+            "send_snapshot": _request({"snapshot": _COUNT}),
+            "receive_files": _request(),
+            # Everything but init ends; it stays, since forked sandboxes lie beneath its namespaces.
+            "hollow_out": _request(),
         },
     ),
 }
@@ -238,6 +243,9 @@ _VALUES: Mapping[str, Rule] = {
         {"created": _CHANGED_FILES, "modified": _CHANGED_FILES, "deleted": _CHANGED_FILES, "more": _COUNT}
     ),
     "drop_snapshot": nothing,
+    "send_snapshot": nothing,
+    "receive_files": record({"files": _COUNT}),
+    "hollow_out": nothing,
 }
 
 

@@ -229,7 +229,11 @@ HOST_TO_CONTEXT: Table = {
 
 # On the line to a checkpoint: a process that waits, and makes a context of what it holds when it is asked to. With
 # "revive" come the descriptors of the new context: channel, standard output, standard error.
-HOST_TO_CHECKPOINT: Table = {"revive": _message({"number": _COUNT})}
+HOST_TO_CHECKPOINT: Table = {
+    "revive": _message({"number": _COUNT}),
+    # With a socket, over which the process that is forked says the rest.
+    "branch": _message({"reseed": flag()}),
+}
 
 CHECKPOINT_TO_HOST: Table = {
     "kept": _message(

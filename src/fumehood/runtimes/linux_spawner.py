@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
 _REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
+# Where the ids for forked sandboxes begin in a sandbox's namespace.
+_SPARE_IDS = 100_000
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 CGROUP_PREFIX = "fumehood"
 
@@ -115,10 +117,9 @@ class LinuxSpawner(Spawner):
             await failpoints.reach("create.spawn", guest)
 
             with guest.guest_fds() as fds:
-                options = self._options(limits)
-                self._founder.send(
-                    {"type": "spawn", "sandbox": number, "slot": slot, "options": options}, fds
-                )
+                order = {"type": "spawn", "sandbox": number, "slot": slot}
+                spare = self._spare_ids([slot], is_within=False)
+                self._founder.send({**order, "spare": spare, "options": self._options(limits)}, fds)
         except BaseException:
             # The founder does not know it, and will never report its end.
             guest.abandon()
@@ -237,6 +238,27 @@ class LinuxSpawner(Spawner):
 
         return self._free_slots.popleft()
 
+    def _spare_ids(self, taken: Sequence[int], *, is_within: bool) -> list[tuple[int, int, int]]:
+        """The lines of a sandbox's id map that are for sandboxes forked from it, as they will have ids of their own.
+
+        Args:
+            taken: The ids of the sandbox, and of all that it was forked from.
+            is_within: Whether the map is written within another sandbox, where they have their spare numbers already.
+        """
+        if self._ids.count == 1:
+            return []
+
+        lines = []
+        first = self._ids.first_id
+
+        for end in [*sorted(taken), self._ids.first_id + self._ids.count]:
+            if end > first:
+                lines.append((_SPARE_IDS + first, _SPARE_IDS + first if is_within else first, end - first))
+
+            first = end + 1
+
+        return lines
+
     def _make_cgroup(self, sandbox_id: str, limits: Limits) -> cgroups.Cgroup | None:
         if self._driver is None:
             return None
@@ -248,8 +270,9 @@ class LinuxSpawner(Spawner):
             cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
         )
 
-    def _options(self, limits: Limits) -> dict[str, Any]:
+    def _options(self, limits: Limits, *, is_fork: bool = False) -> dict[str, Any]:
         return {
+            "is_fork": is_fork,
             "hostname": HOSTNAME,
             "disk_bytes": limits.disk_bytes,
             "inodes": limits.inodes,

@@ -217,7 +217,7 @@ def test_personality_prctl_and_device_nodes(in_filter, syscall, numbers, tmp_pat
         name = ctypes.create_string_buffer(path)
         personalities = [syscall(numbers["personality"], value) for value in (0xFFFFFFFF, 0, 0x0040000, 8)]
         options = [
-            syscall(numbers["prctl"], option, 0, 0, 0, 0) for option in (35, 22, 59, 62, 24, 15 | 1 << 32, 3)
+            syscall(numbers["prctl"], option, 0, 0, 0, 0) for option in (35, 22, 59, 62, 26, 15 | 1 << 32, 3)
         ]
         options[5] = options[5] == -errno.EFAULT  # PR_SET_NAME reached the kernel, without a name
         nodes = [

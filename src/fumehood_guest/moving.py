@@ -1,0 +1,63 @@
+"""Moving: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
+
+Runs in forks of a checkpoint. The first one is handed descriptors of namespaces, which are empty but for an init that
+waits, and enters them: in that user namespace it has every capability, under the same system call filter and Landlock
+rules as before. What it forks then is born in the new PID namespace, enters its control groups, and gives everything
+up again. The one that entered ends. Nothing of this is done where the host has not asked for it: to enter a namespace
+is a call that only the host answers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Callable, List
+
+from fumehood_jail import launch, syscalls
+
+# Channel, standard output, standard error; then the namespaces, the user's first; all others are doors.
+_OWN_FDS = 3
+_NAMESPACES = 7
+_MAX_FDS = 32
+_HERE = b"!"
+
+
+def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
+    """Moves; returns in the new process only, with channel, standard output and standard error.
+
+    Args:
+        sock: To the host, which knows the processes that move by the credentials of what they send.
+        fork: Forks.
+    """
+    try:
+        sock.send(_HERE)
+        data, fds, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
+
+        if not data:
+            os._exit(0)
+
+        namespaces = fds[_OWN_FDS : _OWN_FDS + _NAMESPACES]
+
+        for fd in namespaces:
+            syscalls.setns(fd)
+            os.close(fd)
+
+        if fork():
+            os._exit(0)
+
+        launch.settle(fds[_OWN_FDS + _NAMESPACES :])
+        sock.send(_HERE)
+    except OSError as error:
+        report(sock, error)
+        os._exit(0)
+
+    sock.close()
+    return fds[:_OWN_FDS]
+
+
+def report(sock: socket.socket, error: OSError) -> None:
+    """Tells the host why nobody comes."""
+    try:
+        sock.send(str(error.errno or 0).encode("ascii"))
+    except OSError:
+        return
