@@ -9,11 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.routing import BaseRoute
+from tests.conftest import RunningServer
 
 from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services
 from fumehood.server.settings import ServerSettings
 
+from .dialect_scenes import NewCaller, Scene, routes_of
+from .dialects import ALL, Caller, Dialect
 from .walking import leaves
 
 _SECONDS = 60
@@ -83,3 +86,58 @@ def nothing_left(server: Any) -> Iterator[None]:
         for item in client.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]:
             if item["id"] not in before:
                 client.delete(f"/v1/sandboxes/{item['id']}")
+
+
+@pytest.fixture(scope="session")
+def dialect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that speaks every dialect, also by host names, takes small bodies, and must end well."""
+    folder = tmp_path_factory.mktemp("dialects") / "state"
+    running = RunningServer(
+        folder,
+        pool_size=2,
+        domain="boxes.test",
+        max_sandboxes=60,
+        max_body_bytes=1 << 20,
+        max_upload_bytes=2 << 20,
+    )
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def caller(dialect_server: RunningServer) -> Iterator[NewCaller]:
+    """Makes those who speak a dialect with a token."""
+    made: list[Caller] = []
+
+    def make(dialect: Dialect, token: str) -> Caller:
+        made.append(Caller(dialect_server, dialect, token))
+        return made[-1]
+
+    yield make
+
+    for one in made:
+        one.client.close()
+
+
+@pytest.fixture(scope="module", params=ALL, ids=lambda dialect: dialect.name)
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    """Each dialect in its turn."""
+    chosen: Dialect = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def scene(dialect_server: RunningServer, dialect: Dialect, caller: NewCaller) -> Iterator[Scene]:
+    """Two keys that speak the dialect."""
+    made = Scene(dialect_server, dialect, caller)
+    yield made
+
+    # Control of all that was tried: what was made is still its owner's to end.
+    for holder, ids in ((made.owner, made.ids), (made.other, made.own)):
+        dialect.unmake(holder, ids)
+
+
+@pytest.fixture(scope="module")
+def of_dialect(routes: list[BaseRoute], dialect: Dialect) -> list[BaseRoute]:
+    """The routes of the dialect that have a path."""
+    return routes_of(routes, dialect.name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import re
 import socket
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,10 @@ from tests.conftest import RunningServer
 import fumehood.compat
 from fumehood.server.settings import DIALECTS
 
-from .dialects import ALL, CANARY, MCP_TOOLS, Call, Caller, Dialect, Ids, Mcp, message_of
-from .walking import OPEN, REFUSED, dialect_of, methods_of, status_of_upgrade
+from .dialect_scenes import WITHOUT_PATH, NewCaller, Scene, asked_of, body_of, new_key, path_of, status_of
+from .dialects import ALL, CANARY, MCP_TOOLS, Call, Dialect, Mcp, message_of
+from .walking import REFUSED, dialect_of, status_of_upgrade
 
-# What a guest's own server would have to answer, or one route of E2B that names its file by a signature: by no path.
-WITHOUT_PATH = {"e2b sandbox", "e2b signed file"}
 HOST_OF_ANOTHER = (
     "evil.test",
     "localhost.evil.test",
@@ -52,101 +50,10 @@ BAD_TOKENS: dict[str, dict[str, Any]] = {
     },
 }
 
-Asked = tuple[str, str]
-NewCaller = Callable[[Dialect, str], Caller]
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server that speaks every dialect, and by host names as well."""
-    folder = tmp_path_factory.mktemp("dialects") / "state"
-    running = RunningServer(folder, pool_size=2, domain="boxes.test", max_sandboxes=40)
-    yield running
-    assert running.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def caller(server: RunningServer) -> Iterator[NewCaller]:
-    """Makes callers with these tokens."""
-    made: list[Caller] = []
-
-    def make(dialect: Dialect, token: str) -> Caller:
-        made.append(Caller(server, dialect, token))
-        return made[-1]
-
-    yield make
-
-    for one in made:
-        one.client.close()
-
-
-@pytest.fixture(scope="module", params=ALL, ids=lambda dialect: dialect.name)
-def dialect(request: pytest.FixtureRequest) -> Dialect:
-    chosen: Dialect = request.param
-    return chosen
-
-
-class Scene:
-    """Two keys at one dialect: one that has made all there is to make, and another one with things of its own."""
-
-    def __init__(self, server: Any, dialect: Dialect, caller: NewCaller) -> None:
-        self.owner = caller(dialect, _new_key(server))
-        self.other = caller(dialect, _new_key(server))
-        self.stranger = caller(dialect, "")
-        self.ids: Ids = dialect.furnish(self.owner)
-        self.own: Ids = dialect.furnish(self.other)
-        self.never: Ids = dialect.never_made(self.ids)
-
-
-def _new_key(server: Any) -> str:
-    made = httpx2.post(f"{server.url}/v1/keys", json={"name": "k"}, headers=server.headers, timeout=30)
-    assert made.status_code == 201, made.text
-    return str(made.json()["token"])
-
-
-@pytest.fixture(scope="module")
-def scene(server: RunningServer, dialect: Dialect, caller: NewCaller) -> Iterator[Scene]:
-    made = Scene(server, dialect, caller)
-    yield made
-
-    # Control of everything above: what was made is still its owner's to end, whatever others have tried.
-    for holder, ids in ((made.owner, made.ids), (made.other, made.own)):
-        dialect.unmake(holder, ids)
-
-
-@pytest.fixture(scope="module")
-def of_dialect(routes: list[BaseRoute], dialect: Dialect) -> list[BaseRoute]:
-    """The routes of the dialect, those with a path."""
-    return [
-        route for route in routes if dialect_of(route) == dialect.name and path_of(route) not in WITHOUT_PATH
-    ]
-
-
-def path_of(route: BaseRoute) -> str:
-    return str(getattr(route, "path", ""))
-
-
-def asked_of(of_dialect: list[BaseRoute], ids: Ids) -> list[Asked]:
-    """Method and path of each route, with these ids in the places of its parameters."""
-    return [
-        (method, re.sub(r"\{(\w+)(:path)?\}", lambda found: ids[found[1]], path_of(route)))
-        for route in of_dialect
-        for method in methods_of(route)
-        if path_of(route) not in OPEN
-    ]
-
-
-def status_of(who: Caller, asked: Asked, **headers: Any) -> int:
-    method, path = asked
-
-    if method == "WEBSOCKET":
-        return status_of_upgrade(who.client, path, {**who.headers, **headers})
-
-    return who(body_of(method, path), **headers).status_code
-
-
-def body_of(method: str, path: str) -> Call:
-    return Call(method=method, path=path, given={"json": {}} if method in ("POST", "PUT", "PATCH") else {})
+def server(dialect_server: RunningServer) -> RunningServer:
+    return dialect_server
 
 
 # -- the walk itself
@@ -193,7 +100,7 @@ def test_w01_the_right_token_opens_wherever_it_is_brought(
     scene: Scene, server: Any, caller: NewCaller, dialect: Dialect
 ) -> None:
     """Control: the same request, with the token in each place where clients of the dialect put it."""
-    token, probe = _new_key(server), dialect.probe
+    token, probe = new_key(server), dialect.probe
     ids = dialect.furnish(caller(dialect, token))
     stranger = caller(dialect, "")
     ways = [{"headers": dialect.credentials(token)}, *dialect.other_ways(token)]
@@ -315,7 +222,7 @@ def test_w04_a_session_of_a_browser_is_no_token(
         assert scene.stranger(probe, Cookie="fumehood-jupyter=x; session=x").status_code in REFUSED
         return
 
-    token = _new_key(server)
+    token = new_key(server)
     owner = caller(dialect, token)
     ids = dialect.furnish(owner)
     xsrf = owner.client.get("/login").cookies["_xsrf"]
