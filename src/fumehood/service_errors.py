@@ -83,7 +83,7 @@ class QuotaError(ServiceError):
 
 
 class OverloadedError(ServiceError):
-    """More is asked than can be done or queued; nothing was done.
+    """More is asked than can be done or queued; unless the outcome is unknown, nothing was done.
 
     Attributes:
         retry_after_seconds: When to try again.
@@ -91,12 +91,14 @@ class OverloadedError(ServiceError):
 
     code = "overloaded"
 
-    def __init__(self, *, reason: str, retry_after_seconds: float) -> None:
+    def __init__(self, *, reason: str, retry_after_seconds: float, outcome_unknown: bool = False) -> None:
         self.reason = reason
         self.retry_after_seconds = retry_after_seconds
+        was_begun = "it may have been begun" if outcome_unknown else "nothing was done"
         super().__init__(
             f"the server is full: {visible_line(reason)}",
-            hint=f"nothing was done; try again in {retry_after_seconds:g} s",
+            hint=f"{was_begun}; try again in {retry_after_seconds:g} s",
+            outcome_unknown=outcome_unknown,
         )
 
 

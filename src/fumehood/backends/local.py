@@ -8,10 +8,8 @@ adds nothing of its own to what the supervisor does.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from fumehood.backends.base import Backend
@@ -35,6 +33,7 @@ from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
+from fumehood.host.exhaustion import naming_faults
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
 from fumehood.judging import CaseRun, JudgeRequest
@@ -51,7 +50,6 @@ from fumehood.models import (
 )
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
-from fumehood.service_errors import OverloadedError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -100,7 +98,8 @@ class LocalBackend(LoopBound, Backend):
         caller_has_gone = False
 
         async def work() -> _T:
-            with _naming_exhaustion():
+            # What fails on the way to a sandbox leaves none.
+            with naming_faults(outcome_unknown=False):
                 made.append(await make())
 
             if caller_has_gone:
@@ -291,10 +290,14 @@ class LocalBackend(LoopBound, Backend):
         """Does something with a sandbox that runs."""
 
         async def work() -> _T:
-            with _naming_exhaustion():
-                return await verb(await self._supervisor.awake(sandbox_id))
+            return await verb(await self._supervisor.awake(sandbox_id))
 
         return await self._do(work)
+
+    async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Awaits something on the engine's loop, and names what the host itself fails with in the middle of it."""
+        with naming_faults(outcome_unknown=True):
+            return await super()._do(function, *args, **kwargs)
 
     def _stream(
         self, sandbox_id: str, make: Callable[[LiveSandbox], AsyncGenerator[_T, None]]
@@ -307,21 +310,7 @@ class LocalBackend(LoopBound, Backend):
         return self._items(begin)
 
     async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with _naming_exhaustion():
-            return function(*args, **kwargs)
-
-
-@contextmanager
-def _naming_exhaustion() -> Iterator[None]:
-    """Names what the host itself has run out of in the middle of a verb; any other fault stays what it is."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
-            raise
-
-        reason = "all files that the host may open are open"
-        raise OverloadedError(reason=reason, retry_after_seconds=1) from None
+        return function(*args, **kwargs)
 
 
 def _unheard(_event: Event) -> None:
@@ -342,8 +331,7 @@ async def _followed(
                 break
 
         # Raises what the execution raised: the sandbox has failed, or has ended.
-        with _naming_exhaustion():
-            await task
+        await task
     finally:
         await _settled(task)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from fumehood import failpoints
 from fumehood.errors import ContextNotFoundError
 from fumehood.host.checkpoint_line import CheckpointLine, RevivedContext
 from fumehood.host.context_link import ContextLink
@@ -129,7 +130,9 @@ class ContextLife:
         """
         self._check_not_removed()
         self._note_count()
+        await failpoints.reach("rollback.turn", self)
         link = new_link(self._host.limits, self._host.broken, name, self._counts.get(name, 0))
+        files_are_back = False
         try:
             asked = asyncio.ensure_future(line.revive(link))
             await self._host.clock.wait(asked, seconds=_REVIVE_SECONDS)
@@ -140,14 +143,23 @@ class ContextLife:
                 link.close()
                 return False
 
+            await failpoints.reach("rollback.revived", self)
             await put_files_back(guest.pid)
+            files_are_back = True
+            await failpoints.reach("rollback.files", self)
             await self.end()
             self._check_not_removed()
+            await failpoints.reach("rollback.ended", self)
         except BaseException:
             link.close()
             # It ends when its channel does; one that does not is killed.
             asked.add_done_callback(_kill_what_was_made)
             asked.cancel()
+
+            # Its variables would be of another time than the files.
+            if files_are_back:
+                await self.end()
+
             raise
 
         self.is_closed = False

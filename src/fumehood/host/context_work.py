@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from fumehood import failpoints
 from fumehood.backends.questions import Answer, Question
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.backends.tool_requests import ToolAnswer
@@ -26,6 +27,7 @@ from fumehood.host.awaited import Awaited
 from fumehood.host.context_link import Running
 from fumehood.host.context_process import ContextHost, ContextProcess, keep
 from fumehood.host.execute_message import dropped_by_guest
+from fumehood.host.exhaustion import naming_faults
 from fumehood.host.measuring import Reading
 from fumehood.host.recording import ContextRecorder
 from fumehood.host.stopping import Stop, undone, why_stopped
@@ -116,7 +118,9 @@ class ContextWork:
         host, limits, link = self._host, self._host.limits, process.link
         fields, payload = message
 
-        host.meter.open()
+        with naming_faults(outcome_unknown=False):
+            host.meter.open()
+
         # First of all, so that the guest works while the rest is made ready.
         running = link.execute({**fields, **self._after_interrupt()}, payload, lambda event: record(event))
         reading = host.meter.begin()
@@ -185,6 +189,9 @@ class ContextWork:
         stop.after(wall_seconds, "time_limit")
         try:
             reply = await self._stoppable(running.reply, stop)
+
+            if failpoints.armed:
+                await failpoints.reach("run.replied", process)
         finally:
             if watch is not None:
                 watch.cancel()
@@ -198,8 +205,11 @@ class ContextWork:
         """Waits for a reply; who gives up waiting, or calls `interrupt`, has the process interrupted."""
         self._stop = stop
         try:
+            if failpoints.armed:
+                await failpoints.reach("run.sent", self)
+
             value = await reply.wait()
-        except asyncio.CancelledError:
+        except BaseException:
             stop.begin("interrupted")
             self._farewell = keep(self._see_off(reply, stop))
             # Who gives up on a paused sandbox does not wait for it; who comes next does.

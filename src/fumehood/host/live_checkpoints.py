@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from fumehood import failpoints
 from fumehood.backends.checkpoint_requests import (
     CheckpointCall,
     DropCheckpoint,
@@ -128,6 +129,7 @@ class LiveCheckpoints:
 
         self._passing.discard(kept.line)
         self._kept[kept.info.id] = kept
+        await failpoints.reach("checkpoint.listed", self._sandbox)
 
         while len(self._kept) > _MAX_CHECKPOINTS:
             await self.drop(next(iter(self._kept)))
@@ -142,8 +144,11 @@ class LiveCheckpoints:
         line = CheckpointLine(self._sandbox.broken, self._sandbox.kill_context)
         self._passing.add(line)
         try:
+            await failpoints.reach("checkpoint.turn", self._sandbox)
             await self._fork(process, line)
+            await failpoints.reach("checkpoint.forked", self._sandbox)
             value = await self.snapshots.take(self._waiting(process))
+            await failpoints.reach("checkpoint.files", self._sandbox)
         except BaseException:
             await self._end(line)
             raise

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from fumehood import failpoints
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.backends.tool_requests import ToolAnswer
@@ -24,6 +25,7 @@ from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextHost, ContextProcess
 from fumehood.host.context_work import ContextWork
 from fumehood.host.execute_message import wire_request
+from fumehood.host.exhaustion import naming_faults
 from fumehood.host.recording import ContextRecorder
 from fumehood.models import ContextInfo
 from fumehood.runtimes.base import GuestContext
@@ -73,7 +75,15 @@ class LiveContext:
 
         async with self._turn:
             await self._work.at_rest()
-            process = await self._life.living()
+
+            with naming_faults(outcome_unknown=False):
+                if failpoints.armed:
+                    await failpoints.reach("run.turn", self)
+
+                process = await self._life.living()
+
+                if failpoints.armed:
+                    await failpoints.reach("run.ready", self)
 
             def run(living: ContextProcess) -> Awaitable[Execution]:
                 return self._work.run(living, request, message, emit)

@@ -10,9 +10,11 @@ import asyncio
 import errno
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
+from fumehood import failpoints
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
@@ -221,7 +223,8 @@ class LiveSandbox:
             raise SandboxStartError(
                 step="start a context", reason=str(error) or type(error).__name__
             ) from None
-        except CheckpointError:
+        except (CheckpointError, SandboxClosedError):
+            # Whoever has noticed it in the middle did not know what was begun before.
             self._check_alive(outcome_unknown=True)
             raise
         finally:
@@ -232,6 +235,9 @@ class LiveSandbox:
             # better.
             await asyncio.sleep(0)
             self._check_alive(outcome_unknown=True)
+
+        if failpoints.armed:
+            await failpoints.reach("run.finished", self)
 
         emit(ExecutionFinished(execution=execution))
         return execution
@@ -394,7 +400,7 @@ class LiveSandbox:
     async def _guarded(self, work: Awaitable[_T]) -> _T:
         try:
             return await work
-        except (InitGoneError, CheckpointError):
+        except (InitGoneError, CheckpointError, SandboxClosedError):
             self._check_alive(outcome_unknown=True)
             raise
         except ContextStartError as error:
@@ -427,18 +433,20 @@ class LiveSandbox:
         if self.end_reason is None:
             self.end_reason = "died"
 
-        for context in self.contexts:
-            context.close()
+        # Backwards, and all of it: what fails to close keeps nobody else from hearing of the end.
+        with ExitStack() as closing:
+            closing.callback(self._on_end, self)
+            closing.callback(self._watches.close)
+            closing.callback(self._init.close)
+            closing.callback(self.egress.close)
+            closing.callback(self.checkpoints.close)
+            closing.callback(self.ports.close, self.epitaph(outcome_unknown=True))
+            closing.callback(self.processes.close, self.epitaph(outcome_unknown=True))
 
-        self.processes.close(self.epitaph(outcome_unknown=True))
-        self.ports.close(self.epitaph(outcome_unknown=True))
-        self.checkpoints.close()
-        self.egress.close()
-        self._init.close()
+            for context in self.contexts:
+                closing.callback(context.close)
 
-        self._watches.close()
-
-        self._on_end(self)
+            failpoints.pass_by("delete.closing", self)
 
     def _check_now(self) -> None:
         """Raises when it has ended, although init may have had no chance to say so yet."""

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from fumehood import failpoints
 from fumehood.errors import SandboxError
 from fumehood.host.clock import SandboxClock
 from fumehood.host.init_client import InitError, InitGoneError
@@ -80,7 +81,9 @@ class Pausing:
             await self._sandbox.settle()
             self._sandbox.clock.stop()
             try:
+                await failpoints.reach("pause.settled", self._sandbox)
                 await self._freeze()
+                await failpoints.reach("pause.frozen", self._sandbox)
             except BaseException:
                 await self._thaw()
                 raise
@@ -93,8 +96,10 @@ class Pausing:
             if not self.is_paused:
                 return False
 
+            await failpoints.reach("resume.begin", self._sandbox)
             await self._thaw()
             self.is_paused = False
+            await failpoints.reach("resume.thawed", self._sandbox)
             return True
 
     async def _freeze(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from fumehood import failpoints
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.changes import ChangedFile, Changes, Transaction
 from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError
@@ -57,12 +58,16 @@ class Transactions:
         taking = self._checkpoints.take_within_turn(context, process)
         kept = await context.finish(taking, self._checkpoints.forget)
         try:
+            await failpoints.reach("transaction.kept", context)
             execution = await run(process)
+            await failpoints.reach("transaction.run", context)
             changes = await self._changes(request, kept, execution)
             reason = _reason(execution)
 
             if not reason and request.ask_commit:
                 reason = await self._ask(execution, changes, emit)
+
+            await failpoints.reach("transaction.undo" if reason else "transaction.commit", context)
         except BaseException:
             # Its caller has gone: nobody has said that it shall stay.
             await context.leave(self._undo(context, kept))
@@ -124,10 +129,12 @@ class Transactions:
             await context.begin_anew(lambda: self._checkpoints.put_files_back(kept))
             return False
         except CheckpointError as error:
-            raise CheckpointError(
+            stays = CheckpointError(
                 reason=f"the execution cannot be undone, and what it changed stays: {error.reason}",
                 hint=error.hint,
-            ) from None
+            )
+            stays.outcome_unknown = True
+            raise stays from None
         finally:
             await self._checkpoints.forget(kept)
 

@@ -1,0 +1,114 @@
+"""Failpoints: the named steps of a sandbox's life at which a test lets something go wrong.
+
+Runs in the host process. Off unless code of this very process has armed a point: nothing here reads the environment, a
+request, a file, or anything of a guest's, and nothing in the product arms one. Off, a step costs a look whether the
+table is empty. It must never know what a step is about: what happens there is up to the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# In the order in which a sandbox comes by. One that is listed and never reached fails a test, and so does one that is
+# reached and not listed.
+POINTS = (
+    # A template's processes: before the keeper is started, and before its zygote has imported everything.
+    "template.start",
+    "template.begin",
+    # A sandbox: there is room; the founder is asked; control groups are made; init exists; its first context is
+    # asked for; init has greeted; the host holds it; its context is ready; it is handed out.
+    "create.admitted",
+    "create.spawn",
+    "create.cgroup",
+    "create.admit",
+    "create.born",
+    "create.context",
+    "create.greeted",
+    "create.prepare",
+    "create.ready",
+    "create.hand_out",
+    # A sandbox of the pool: its first cell, and its way to a user.
+    "pool.rehearse",
+    "pool.adopt",
+    # An execution: its turn has come; its context is ready; the code is sent; the reply is there; it is told.
+    "run.turn",
+    "run.ready",
+    "run.sent",
+    "run.replied",
+    "run.finished",
+    # A checkpoint: the context waits; it has forked; the files are kept; it is listed.
+    "checkpoint.turn",
+    "checkpoint.forked",
+    "checkpoint.files",
+    "checkpoint.listed",
+    # Going back: the turn has come; the checkpoint has forked; the files are back; the old context has ended.
+    "rollback.turn",
+    "rollback.revived",
+    "rollback.files",
+    "rollback.ended",
+    # A transactional execution: its checkpoint is there; its code has run; it is put back, or kept.
+    "transaction.kept",
+    "transaction.run",
+    "transaction.undo",
+    "transaction.commit",
+    # A pause and its end: nothing is about to start; all stands still; all goes on.
+    "pause.settled",
+    "pause.frozen",
+    "resume.begin",
+    "resume.thawed",
+    # The end: it is asked for; the signal is sent; the kernel has taken all back; the host lets go of it.
+    "delete.begin",
+    "delete.signalled",
+    "delete.gone",
+    "delete.cgroup",
+    "delete.closing",
+)
+
+# What a test has armed, by point. Whoever passes a point often looks here first.
+armed: dict[str, Callable[[Any], Awaitable[None] | None]] = {}
+
+
+@contextmanager
+def arm(point: str, action: Callable[[Any], Awaitable[None] | None]) -> Iterator[None]:
+    """Let something happen at a point, for tests in this process, as long as the context lasts.
+
+    Args:
+        point: One of `POINTS`.
+        action: Called on the engine's loop with whoever is there; what it returns is awaited where there is waiting.
+
+    Raises:
+        ValueError: There is no such point, or it is armed already.
+    """
+    if point not in POINTS or point in armed:
+        raise ValueError(f"{point!r} is no failpoint, or is armed already")
+
+    armed[point] = action
+    try:
+        yield
+    finally:
+        del armed[point]
+
+
+async def reach(point: str, subject: object = None) -> None:
+    """Pass a point where waiting is possible."""
+    if not armed:
+        return
+
+    action = armed.get(point)
+    waiting = None if action is None else action(subject)
+
+    if waiting is not None:
+        await waiting
+
+
+def pass_by(point: str, subject: object = None) -> None:
+    """Pass a point where nobody can wait."""
+    if not armed:
+        return
+
+    action = armed.get(point)
+
+    if action is not None:
+        action(subject)

@@ -1,0 +1,51 @@
+"""What the host itself fails with, as errors of the tree: no file may be opened any more, a device does not answer.
+
+Runs in the host process. It names a fault of the operating system once, at the border to the caller, and says whether
+what was asked for may have been begun. It never hides a fault of our own: what is no `OSError` stays what it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fumehood.errors import FumehoodError, SandboxError
+from fumehood.service_errors import OverloadedError
+
+# With these there is too much of something for now.
+_FULL = {
+    errno.EMFILE: "all files that the host may open are open",
+    errno.ENFILE: "all files that the machine may open are open",
+    errno.ENOMEM: "the host has no memory left",
+    errno.EAGAIN: "the host may start no more processes or threads",
+    errno.ENOSPC: "a disk of the host is full",
+}
+
+
+@contextmanager
+def naming_faults(*, outcome_unknown: bool) -> Iterator[None]:
+    """Turn a fault of the operating system into an error of the tree.
+
+    Args:
+        outcome_unknown: Whether what is done within may have been begun when it fails.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FumehoodError):
+            raise
+
+        reason = _FULL.get(error.errno or 0)
+
+        if reason is not None:
+            raise OverloadedError(
+                reason=reason, retry_after_seconds=1, outcome_unknown=outcome_unknown
+            ) from error
+
+        raise SandboxError(
+            f"the host could not go on: {os.strerror(error.errno or 0)}",
+            hint="the sandboxes are still there unless a call says otherwise; see the host's log",
+            outcome_unknown=outcome_unknown,
+        ) from error
