@@ -42,6 +42,7 @@ _SECTIONS = (
     ("exploring", "Exploring"),
     ("judging", "Judging"),
     ("record", "Records"),
+    ("audit", "Audit records"),
     ("notebook", "Replays"),
     ("limits", "Limits and usage"),
     ("network", "Network"),

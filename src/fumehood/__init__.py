@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fumehood.advice.scan import scan
     from fumehood.advice.wrapping import WrappedOutput, output_instructions, wrap_output
     from fumehood.aio import AsyncSandbox
+    from fumehood.audit.entries import AuditEntry, AuditHead, AuditLog, ChainFault
     from fumehood.backends.base import Backend
     from fumehood.changes import ChangedFile, Changes, Transaction, VariableChange
     from fumehood.charts import (
@@ -124,6 +125,9 @@ if TYPE_CHECKING:
     from fumehood.record import Record, RecordedCell
     from fumehood.results import Result
     from fumehood.sandbox import Sandbox
+    from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError, SaveError
+    from fumehood.saved_state import LeftOut, LoadReport, SaveReport
+    from fumehood.saving import read_saved, read_saved_record
     from fumehood.service_errors import (
         BadGatewayError,
         BlobNotFoundError,
@@ -165,6 +169,9 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSignedFiles",
     "AsyncWatch",
+    "AuditEntry",
+    "AuditHead",
+    "AuditLog",
     "Backend",
     "BadGatewayError",
     "Bar",
@@ -178,6 +185,7 @@ __all__ = [
     "CaseResult",
     "CaseRun",
     "CellComparison",
+    "ChainFault",
     "ChangedFile",
     "Changes",
     "Chart",
@@ -227,8 +235,11 @@ __all__ = [
     "IsolationUnavailableError",
     "KeyNotFoundError",
     "Layer",
+    "LeftOut",
     "Limits",
     "LineChart",
+    "LoadError",
+    "LoadReport",
     "LogEntry",
     "Logs",
     "Metrics",
@@ -268,6 +279,10 @@ __all__ = [
     "SandboxNotStartedError",
     "SandboxPausedError",
     "SandboxStartError",
+    "SaveError",
+    "SaveReport",
+    "SavedStateDamagedError",
+    "SavedStateVersionError",
     "ScatterChart",
     "ServerEndingError",
     "ServiceError",
@@ -304,6 +319,8 @@ __all__ = [
     "explore",
     "list_templates",
     "output_instructions",
+    "read_saved",
+    "read_saved_record",
     "remove_template",
     "replay",
     "run_code",
@@ -317,6 +334,7 @@ _HOMES = {
     "advice.scan": "scan",
     "advice.wrapping": "WrappedOutput output_instructions wrap_output",
     "aio": "AsyncSandbox",
+    "audit.entries": "AuditEntry AuditHead AuditLog ChainFault",
     "backends.base": "Backend",
     "changes": "ChangedFile Changes Transaction VariableChange",
     "charts": """
@@ -358,6 +376,9 @@ _HOMES = {
     "record": "Record RecordedCell",
     "results": "Result",
     "sandbox": "Sandbox",
+    "save_errors": "LoadError SaveError SavedStateDamagedError SavedStateVersionError",
+    "saved_state": "LeftOut LoadReport SaveReport",
+    "saving": "read_saved read_saved_record",
     "service_errors": """
         BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
         IdempotencyConflictError KeyNotFoundError NetworkForbiddenError NoHostNameError OverloadedError

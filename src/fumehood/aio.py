@@ -53,6 +53,7 @@ from fumehood.network import EgressRecord, NetworkChoice, read_network
 from fumehood.pty import AsyncPty
 from fumehood.record import Record
 from fumehood.results import Result
+from fumehood.saving import AsyncSaving
 from fumehood.service_errors import NoHostNameError
 from fumehood.templates.template import Template
 from fumehood.time_travel import AsyncTimeTravel
@@ -75,7 +76,7 @@ AsyncCommitCallback: TypeAlias = Callable[[Changes], Awaitable[bool] | bool]
 AsyncInputCallback: TypeAlias = Callable[[InputRequestEvent], Awaitable[str | None] | str | None]
 
 
-class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel):
+class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
     """An isolated machine with files and state; described at `Sandbox`.
 
     It starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by `await

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
+from fumehood.audit.entries import AuditHead
 from fumehood.changes import Changes, Transaction
 from fumehood.limits import Usage
 from fumehood.models import Truncation
@@ -118,6 +119,8 @@ class Execution:
         tool_calls: The calls of tools that it made, in the order in which they ended.
         transaction: What became of it if it was transactional, or None.
         changes: What it changed if that was asked for, or None.
+        audit_head: Where the audit record of its sandbox stood when it ended; whoever keeps it can check the record
+            against it later.
     """
 
     id: str
@@ -134,6 +137,7 @@ class Execution:
     tool_calls: tuple[ToolOutcome, ...] = ()
     transaction: Transaction | None = None
     changes: Changes | None = None
+    audit_head: AuditHead | None = None
 
     @property
     def text(self) -> str | None:

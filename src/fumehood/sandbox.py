@@ -29,6 +29,7 @@ from fumehood.portal import Turn, call
 from fumehood.pty import Pty
 from fumehood.record import Record
 from fumehood.results import Result
+from fumehood.saving import Saving
 from fumehood.templates.template import Template
 from fumehood.time_travel import TimeTravel
 from fumehood.tool_running import AsyncToolCallback, relay_approval, relay_tools
@@ -45,7 +46,7 @@ InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
 ToolCallback: TypeAlias = AsyncToolCallback
 
 
-class Sandbox(Auditing, Forking, TimeTravel):
+class Sandbox(Auditing, Forking, TimeTravel, Saving):
     """An isolated machine with files and state, for code that nobody has read yet.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in

@@ -16,12 +16,15 @@ FLOOR = (
     "changes",
     "checkpoint_errors",
     "fork_errors",
+    "save_errors",
+    "saved_state",
     "text",
     "limits",
     "network",
     "isolation_levels",
     "models",
     "charts",
+    "audit.entries",
     "json_values",
     "results",
     "execution",
@@ -34,6 +37,8 @@ PORT = (
     "backends.requests",
     "backends.checkpoint_requests",
     "backends.fork_requests",
+    "backends.save_requests",
+    "backends.saving",
     "judging",
     "backends.questions",
     "backends.stateless",
@@ -66,6 +71,7 @@ FACADE = (
     "commands",
     "command_handle",
     "time_travel",
+    "auditing",
     "forking",
     "pty",
     "lease",
@@ -87,6 +93,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.service_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.checkpoint_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.fork_errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.save_errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.saved_state": set(),
     "fumehood.changes": set(),
     "fumehood.limits": {"fumehood.errors"},
     # What a policy may say is read by those who will decide by it: the pure parts of the way out.
@@ -113,9 +121,17 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.isolation_levels": {"fumehood.errors"},
     "fumehood.models": {"fumehood.limits", "fumehood.network"},
     "fumehood.charts": set(),
+    # The audit record stands on values alone: it knows no sandbox.
+    "fumehood.audit.entries": {"fumehood.charts"},
+    "fumehood.audit": {
+        "fumehood.audit.entries",
+        "fumehood.charts",
+        "fumehood.errors",
+        "fumehood.limits",
+    },
     "fumehood.json_values": {"fumehood.text"},
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
-    "fumehood.execution": {"fumehood.changes", "fumehood.limits", "fumehood.models", "fumehood.results"},
+    "fumehood.execution": {"fumehood.audit.entries", "fumehood.changes", "fumehood.limits", "fumehood.models", "fumehood.results"},
     "fumehood.events": {"fumehood.changes", "fumehood.charts", "fumehood.execution", "fumehood.results"},
     "fumehood.record": {"fumehood.execution"},
     "fumehood.templates.template": {"fumehood.errors"},
@@ -126,6 +142,10 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.requests": _FLOOR | {"fumehood.backends.tool_requests"},
     "fumehood.backends.checkpoint_requests": {"fumehood.backends.requests"},
     "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.requests"},
+    # What saving is for every backend is told over the port, which has it as a verb, as with stateless runs.
+    "fumehood.backends.saving": {"fumehood.backends.base", "fumehood.backends.save_requests", "fumehood.saved"},
+    "fumehood.saved": _FLOOR | _PORT | {"fumehood.deserialise", "fumehood.serialise", "fumehood.storage"},
     "fumehood.judging": _FLOOR | {"fumehood.backends.requests"},
     "fumehood.backends.streams": set(),
     "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
@@ -159,6 +179,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.host": _FLOOR
     | _PORT
     | {
+        "fumehood.audit",
         "fumehood.egress",
         "fumehood.readiness",
         "fumehood.runtimes.base",
@@ -183,8 +204,12 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
+    "fumehood.auditing": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
+    "fumehood.saving": _FLOOR
+    | _PORT
+    | {"fumehood.aio", "fumehood.lease", "fumehood.portal", "fumehood.saved"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.aio": _FLOOR
     | _PORT
@@ -206,6 +231,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
     "fumehood.assemble": _FLOOR
     | {
+        "fumehood.audit",
         "fumehood.backends.base",
         "fumehood.backends.http",
         "fumehood.backends.local",
@@ -221,6 +247,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.aio",
         "fumehood.advice",
         "fumehood.artifacts",
+        "fumehood.audit",
         "fumehood.cli.chat",
         "fumehood.cli.demo",
         "fumehood.cli.doctor",
@@ -388,7 +415,7 @@ FOREIGN = {
     "fumehood_wire": set(),
     "fumehood_jail": set(),
     # IPython, and what user code brings: looked for, never required.
-    "fumehood_guest": {"IPython", "comm", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
+    "fumehood_guest": {"IPython", "cloudpickle", "comm", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
     "fumehood": set(),
     # The extra `tools`, for schemas that say more than our own check understands.
     "fumehood.tool_schemas": {"jsonschema", "referencing"},

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
+from fumehood.audit.entries import AuditLog
 from fumehood.backends import stateless
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.fork_requests import Forked, ForkRequest
@@ -35,6 +36,7 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
+from fumehood.backends.saving import StateVerbs
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
@@ -57,7 +59,7 @@ from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 
 
-class Backend(ABC):
+class Backend(StateVerbs, ABC):
     """Where sandboxes live."""
 
     @abstractmethod
@@ -122,6 +124,13 @@ class Backend(ABC):
     @abstractmethod
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
         """Tell what a sandbox, paused or not, reached and tried to reach: the last 1000 of each, the oldest first."""
+
+    @abstractmethod
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Tell what happened in and around a sandbox: the newest entries of its record.
+
+        It may be paused, or have ended lately.
+        """
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:

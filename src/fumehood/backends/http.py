@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.fork_requests import Forked, ForkRequest
+from fumehood.backends.http_audit import HttpAudit
 from fumehood.backends.http_checkpoints import call_checkpoints, judge_bodies
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
 from fumehood.backends.http_forks import ask_to_adopt, ask_to_fork
 from fumehood.backends.http_lines import event_of, process_event_of
 from fumehood.backends.http_paths import quoted, sandbox_path
+from fumehood.backends.http_saving import HttpStateVerbs
 from fumehood.backends.http_stateless import (
     answers_of,
     batches_of,
@@ -92,7 +94,7 @@ _LIST_PAGE = 1000
 _MAX_PIECE_BYTES = 1 << 20
 
 
-class HttpBackend(LoopBound, Backend):
+class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
     """The sandboxes of a server.
 
     Args:

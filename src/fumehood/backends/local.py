@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
+from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.fork_requests import Forked, ForkRequest
@@ -33,6 +34,7 @@ from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
+from fumehood.host import audited_verbs
 from fumehood.host.exhaustion import naming_faults
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
@@ -149,11 +151,15 @@ class LocalBackend(LoopBound, Backend):
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         """Change what a sandbox may reach; see the port."""
-        await self._with(sandbox_id, lambda sandbox: sandbox.set_network(network))
+        await self._with(sandbox_id, lambda sandbox: audited_verbs.set_network(sandbox, network))
 
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
         """Tell what a sandbox reached and tried to reach; see the port."""
         return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).egress.records)
+
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Tell what happened in and around a sandbox; see the port."""
+        return await self._do(self._later, self._supervisor.audit_log, sandbox_id)
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""
@@ -183,11 +189,11 @@ class LocalBackend(LoopBound, Backend):
 
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Create, list, restart or remove contexts; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: sandbox.context_call(call))
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_contexts(sandbox, call))
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
         """Run a program for many inputs; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: sandbox.judge(request))
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""
@@ -199,20 +205,20 @@ class LocalBackend(LoopBound, Backend):
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: sandbox.checkpoint_call(call))
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_checkpoints(sandbox, call))
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         """Read a file in pieces; see the port."""
-        return self._stream(sandbox_id, lambda sandbox: sandbox.files.read(request))
+        return self._stream(sandbox_id, lambda sandbox: audited_verbs.read_file(sandbox, request))
 
     async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
         """Write a file; see the port."""
         pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
-        return await self._with(sandbox_id, lambda sandbox: sandbox.files.write(path, pieces))
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces))
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: sandbox.files.call(call))
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_files(sandbox, call))
 
     async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
@@ -221,7 +227,7 @@ class LocalBackend(LoopBound, Backend):
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Start a command; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: sandbox.processes.start(spec))
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.start_process(sandbox, spec))
 
     def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
         """Follow a command; see the port."""

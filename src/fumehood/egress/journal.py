@@ -7,6 +7,7 @@ as it likes.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from heapq import merge
@@ -52,6 +53,8 @@ class Journal:
     """
 
     def __init__(self, sandbox_id: str) -> None:
+        # Told of each decision as it is made.
+        self.on_decision: Callable[[EgressRecord], None] = lambda _: None
         self._sandbox_id = sandbox_id
         self._allowed: deque[Entry] = deque(maxlen=MAX_RECORDS)
         self._denied: deque[Entry] = deque(maxlen=MAX_RECORDS)
@@ -88,4 +91,5 @@ class Journal:
             )
         )
         (self._allowed if is_allowed else self._denied).append(entry)
+        self.on_decision(entry.record)
         return entry

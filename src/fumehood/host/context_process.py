@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.events import Event
 from fumehood.execution import Execution
+from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.measuring import Meter
@@ -56,6 +57,7 @@ class ContextHost(Protocol):
     limits: Limits
     meter: Meter
     recorder: Recorder
+    audit: AuditTrail
     isolation_level: str
 
     @property

@@ -144,6 +144,7 @@ class ContextWork:
         if request.tools:
             reply_to = partial(link.reply_to_tool, running.id)
             running.tools = self._tool_calls = ToolCalls(running.id, request.tools, reply_to, host.clock)
+            self._tool_calls.on_asked = partial(host.audit.note_tool_call, running.id)
 
         wall_seconds = request.wall_seconds or limits.wall_seconds
         stop = Stop(process, limits.grace_seconds, host.clock)

@@ -19,6 +19,7 @@ from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import InvalidArgumentError
 from fumehood.events import Event
 from fumehood.execution import Execution
+from fumehood.host.audited_executions import begin_execution
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.context_life import ContextLife
 from fumehood.host.context_link import ContextLink
@@ -85,15 +86,23 @@ class LiveContext:
                 if failpoints.armed:
                     await failpoints.reach("run.ready", self)
 
+            audited = await begin_execution(self._host.audit, self.info, request)
+
             def run(living: ContextProcess) -> Awaitable[Execution]:
                 return self._work.run(living, request, message, emit)
 
-            if request.transactional:
-                execution = await self._host.transactions.carry_out(self, process, request, run, emit)
-            elif request.tell_changes:
-                execution = await self._host.transactions.observe(self, process, run)
-            else:
-                execution = await run(process)
+            try:
+                if request.transactional:
+                    execution = await self._host.transactions.carry_out(self, process, request, run, emit)
+                elif request.tell_changes:
+                    execution = await self._host.transactions.observe(self, process, run)
+                else:
+                    execution = await run(process)
+            except BaseException as error:
+                audited.failed(error)
+                raise
+
+            execution = audited.ended(execution)
 
             if not request.silent:
                 self.record.note(process, request, execution)

@@ -40,15 +40,23 @@ class LiveEgress:
         sandbox_id: Whose.
         ask: Asks init, without counting as a use of the sandbox.
         broken: Called when init asks for more than it may.
+        on_decision: Told of each decision about a connection.
     """
 
     # Of all sandboxes together: each takes two of the files that this process may open.
     _all_carried: ClassVar[int] = 0
 
-    def __init__(self, sandbox_id: str, ask: Ask, broken: Callable[[ProtocolError], None]) -> None:
+    def __init__(
+        self,
+        sandbox_id: str,
+        ask: Ask,
+        broken: Callable[[ProtocolError], None],
+        on_decision: Callable[[EgressRecord], None],
+    ) -> None:
         self._ask = ask
         self._broken = broken
         self._gateway = Gateway(sandbox_id)
+        self._gateway.journal.on_decision = on_decision
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(_MAX_PASSAGES)
         self._loop = asyncio.get_running_loop()

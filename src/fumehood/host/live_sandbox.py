@@ -37,6 +37,7 @@ from fumehood.errors import (
 )
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
+from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
 from fumehood.host.context_process import ContextStartError, new_link
@@ -132,7 +133,8 @@ class LiveSandbox:
         self.transactions = Transactions(self.checkpoints)
         self._judge = Judge(self, self.checkpoints)
         self.recorder = Recorder()
-        self.egress = LiveEgress(self.id, self._init.ask, self.broken)
+        self.audit = AuditTrail()
+        self.egress = LiveEgress(self.id, self._init.ask, self.broken, self.audit.note_egress)
         self.contexts = LiveContexts(self, self._directory)
         self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
@@ -436,6 +438,7 @@ class LiveSandbox:
         # Backwards, and all of it: what fails to close keeps nobody else from hearing of the end.
         with ExitStack() as closing:
             closing.callback(self._on_end, self)
+            closing.callback(self.audit.end, self.end_reason, str(self._breach or ""))
             closing.callback(self._watches.close)
             closing.callback(self._init.close)
             closing.callback(self.egress.close)

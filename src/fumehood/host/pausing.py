@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fumehood import failpoints
 from fumehood.errors import SandboxError
+from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
 from fumehood.host.init_client import InitError, InitGoneError
 from fumehood.runtimes.base import Guest
@@ -29,6 +30,7 @@ class Pausable(Protocol):
     id: str
     guest: Guest
     clock: SandboxClock
+    audit: AuditTrail
 
     @property
     def alive(self) -> bool:
@@ -89,6 +91,7 @@ class Pausing:
                 raise
 
             self.is_paused = True
+            self._sandbox.audit.note("paused")
             return True
 
     async def _resume(self) -> bool:
@@ -99,6 +102,7 @@ class Pausing:
             await failpoints.reach("resume.begin", self._sandbox)
             await self._thaw()
             self.is_paused = False
+            self._sandbox.audit.note("resumed")
             await failpoints.reach("resume.thawed", self._sandbox)
             return True
 

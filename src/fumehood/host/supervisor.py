@@ -24,7 +24,6 @@ from fumehood.errors import (
     SandboxPausedError,
 )
 from fumehood.fork_errors import ForkError
-from fumehood.audit.entries import AuditLog
 from fumehood.host.admission import Admission, AdmissionRules
 from fumehood.host.audit_records import AuditRecords
 from fumehood.host.floors import Floors

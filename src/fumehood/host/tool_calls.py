@@ -54,6 +54,8 @@ class ToolCalls:
         send: Callable[[Header, bytes], None],
         clock: SandboxClock,
     ) -> None:
+        # Told of each call, whatever becomes of it: the tool, and its arguments as they came.
+        self.on_asked: Callable[[str, bytes], None] = lambda _name, _payload: None
         self._execution_id = execution_id
         self._tools = {tool.name: tool for tool in tools}
         self._send = send
@@ -73,6 +75,7 @@ class ToolCalls:
         arguments = payloads.parse_arguments(payload)
         call = _Call(header["call"], self._tools[header["name"]], self._clock.time(), len(payload))
         name = call.tool.name
+        self.on_asked(name, payload)
 
         if self._left[name] <= 0:
             self._answer(call, f"{name}() may be called {call.tool.max_calls:,} times by one execution")

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 
+from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.fork_requests import Forked, ForkRequest
@@ -180,6 +181,11 @@ class TenantBackend(Backend):
         """Tell what a sandbox reached and tried to reach; see the port."""
         await self._check(sandbox_id)
         return await self._inner.egress_log(sandbox_id)
+
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Tell what happened in and around a sandbox; see the port."""
+        await self._check(sandbox_id)
+        return await self._inner.audit_log(sandbox_id)
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from fumehood.server.routes import (
+    audit,
     checkpoints,
     commands,
     content,
@@ -19,6 +20,7 @@ from fumehood.server.routes import (
     network,
     ports,
     pty,
+    saved,
     sandboxes,
 )
 
@@ -30,6 +32,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     contexts.router,
     checkpoints.router,
     forks.router,
+    saved.router,
     judging.router,
     files.router,
     content.upload_router,
@@ -39,5 +42,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     keys.router,
     ports.router,
     network.router,
+    audit.router,
     meta.router,
 )

@@ -1,0 +1,97 @@
+"""The audit record of one sandbox while it grows: the newest entries in memory, all of them in a file if there is one.
+
+Runs in the host process, on the engine's loop. To add an entry is one small JSON text and one hash, some microseconds.
+The oldest entries leave the memory when a bound is passed; the chain goes on from them, and the log says how many they
+are. What an entry says is bounded where it is made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+
+from fumehood.audit.entries import GENESIS, AuditEntry, AuditHead, AuditLog, digest_of, line_of, unsigned
+from fumehood.audit.files import AuditFile
+from fumehood.charts import JsonValue
+from fumehood.limits import KIB, MIB
+
+MAX_ENTRIES = 4096
+MAX_BYTES = 2 * MIB
+# What the objects take around the text.
+_ENTRY_BYTES = 1 * KIB
+
+
+class AuditChain:
+    """Entries, each chained to the one before.
+
+    Args:
+        sandbox_id: Whose.
+        file: Where every line goes as well, or None.
+        max_entries: How many are kept in memory.
+        max_bytes: What they may take there.
+    """
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        file: AuditFile | None = None,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._sandbox_id = sandbox_id
+        self._file = file
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._kept: deque[tuple[AuditEntry, int]] = deque()
+        self._size_bytes = 0
+        self._next = 0
+        self._last = GENESIS
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether what is added outlives this process."""
+        return self._file is not None
+
+    @property
+    def size_bytes(self) -> int:
+        """What the entries take in memory."""
+        return self._size_bytes
+
+    @property
+    def log(self) -> AuditLog:
+        """What is kept, as it stands."""
+        entries = tuple(entry for entry, _ in self._kept)
+        return AuditLog(sandbox_id=self._sandbox_id, entries=entries, dropped=self._next - len(entries))
+
+    def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
+        """Adds an entry, and returns where the record stands then."""
+        at = datetime.now(UTC)
+        sequence, previous = self._next, self._last
+        text = line_of(unsigned(sequence, at, kind, fields, previous))
+        self._last = digest_of(text)
+        self._next += 1
+        entry = AuditEntry(
+            sequence=sequence, at=at, kind=kind, fields=fields, previous=previous, hash=self._last
+        )
+        self._keep(entry, len(text) + _ENTRY_BYTES)
+
+        if self._file is not None:
+            self._file.add(entry.to_line())
+
+        return AuditHead(sequence=sequence, hash=self._last)
+
+    def close(self) -> None:
+        """Nothing is added any more; what is kept can still be read."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _keep(self, entry: AuditEntry, size_bytes: int) -> None:
+        self._kept.append((entry, size_bytes))
+        self._size_bytes += size_bytes
+
+        while len(self._kept) > self._max_entries or (
+            self._size_bytes > self._max_bytes and len(self._kept) > 1
+        ):
+            self._size_bytes -= self._kept.popleft()[1]

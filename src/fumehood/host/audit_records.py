@@ -1,0 +1,105 @@
+"""The audit records of one host: begun when a sandbox is handed out, and kept for a while after its end.
+
+Runs in the host process, on the engine's loop. Where records are to lie in a folder, no sandbox is handed out whose
+file cannot be made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fumehood.audit.chain import AuditChain
+from fumehood.audit.entries import AuditLog, digest_of, line_of
+from fumehood.audit.files import AuditFile, AuditFolder
+from fumehood.backends.requests import SandboxSpec
+from fumehood.charts import JsonValue
+from fumehood.errors import SandboxStartError
+from fumehood.host.auditing import EndedTrails, Fields, listed, shown, whole
+from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.limits import Limits
+from fumehood.models import Isolation
+from fumehood.network import Network
+
+FORMAT = "fumehood audit 1"
+
+
+class AuditRecords:
+    """The records of one host's sandboxes.
+
+    Args:
+        folder: Where each is written to a file of its own; None: they are in memory alone.
+    """
+
+    def __init__(self, folder: AuditFolder | None = None) -> None:
+        self._folder = folder
+        self._ended = EndedTrails()
+
+    def begin(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> None:
+        """Begins the record of a sandbox that is handed out now.
+
+        Args:
+            sandbox: The sandbox.
+            spec: What its caller has asked for.
+            parent_id: Of a fork: the sandbox that it was forked from.
+
+        Raises:
+            SandboxStartError: Its file cannot be made; the sandbox has ended.
+        """
+        try:
+            file = None if self._folder is None else self._folder.open(sandbox.id)
+        except OSError as error:
+            sandbox.end("killed")
+            raise SandboxStartError(step="open its audit file", reason=error.strerror or str(error)) from None
+
+        self._begin(sandbox, spec, parent_id, file)
+
+    def keep(self, sandbox: LiveSandbox) -> None:
+        """Keeps the record of a sandbox that has ended."""
+        self._ended.add(sandbox.id, sandbox.audit)
+
+    def ended(self, sandbox_id: str) -> AuditLog | None:
+        """Returns the record of a sandbox that has ended, if it is still kept."""
+        trail = self._ended.find(sandbox_id)
+        return None if trail is None else trail.read(sandbox_id)
+
+    def _begin(
+        self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None, file: AuditFile | None
+    ) -> None:
+        sandbox.audit.begin(
+            AuditChain(sandbox.id, file),
+            {
+                "format": FORMAT,
+                "sandbox": sandbox.id,
+                "parent": parent_id,
+                "owner": shown(spec.owner) or None,
+                "template": shown(spec.template_name),
+                "limits": _limits(spec.limits),
+                "isolation": _isolation(sandbox.guest.isolation),
+                "network": describe_network(spec.network),
+                "environment": listed(sorted(spec.envs)) or None,
+            },
+        )
+
+
+def describe_network(network: Network) -> Fields:
+    """Returns what a record says of a network: its level, and a digest of all its rules without the secrets."""
+    rules: Fields = {
+        "allow": list(network.allow),
+        "deny": list(network.deny),
+        "hosts": dict(network.hosts),
+        "internet": network.internet,
+        "presets": list(network.presets),
+        "secrets": [*sorted(network.secrets)],
+    }
+    return {"level": network.level, "rules_sha256": digest_of(line_of(rules))}
+
+
+def _limits(limits: Limits) -> dict[str, JsonValue]:
+    return {field.name: whole(getattr(limits, field.name)) for field in dataclasses.fields(limits)}
+
+
+def _isolation(isolation: Isolation) -> dict[str, JsonValue]:
+    return {
+        "level": isolation.level,
+        "layers": {layer.name: f"{layer.state}: {shown(layer.why)}" for layer in isolation.layers},
+    }

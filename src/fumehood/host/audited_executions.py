@@ -1,0 +1,114 @@
+"""Executions in the audit record: that code runs, and what came of it.
+
+Runs in the host process, on the engine's loop. Of code there is its digest. Where the record is in a file, code is
+written down before it runs, so that it is there whatever it does; in memory one entry at its end is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fumehood.audit.entries import AuditHead
+from fumehood.backends.requests import ExecuteRequest
+from fumehood.execution import Execution
+from fumehood.host.auditing import AuditTrail, Fields, describe_code, microseconds, shown
+from fumehood.models import ContextInfo
+
+# Errors that say that a limit was reached, and the limit.
+_LIMITS = {"time_limit": "wall_seconds", "cpu_limit": "cpu_seconds", "out_of_memory": "memory_bytes"}
+
+
+class AuditedExecution:
+    """One execution, from before its beginning to after its end.
+
+    Args:
+        trail: Where it is written.
+        fields: What is known before it runs.
+    """
+
+    def __init__(self, trail: AuditTrail, fields: Fields) -> None:
+        self._trail = trail
+        self._fields = fields
+
+        if trail.is_in_file:
+            trail.note("executing", fields)
+
+        # Before a sandbox is handed out it runs our own code alone.
+        if trail.is_open:
+            trail.under_way(self, lambda: self._write({"outcome": "sandbox_ended"}))
+
+    def ended(self, execution: Execution) -> Execution:
+        """Writes down what came of it, and returns it with where the record stands."""
+        if self._trail.is_finished(self):
+            return execution
+
+        error = execution.error
+
+        if error is not None and error.kind in _LIMITS:
+            self._trail.note("limit", {"execution": execution.id, "limit": _LIMITS[error.kind]})
+
+        for limit in _cut(execution):
+            self._trail.note("limit", {"execution": execution.id, "limit": limit})
+
+        return replace(execution, audit_head=self._write(_outcome(execution)))
+
+    def failed(self, error: BaseException) -> None:
+        """Writes down that nobody knows what came of it: its caller has gone, or it could not be carried out."""
+        if self._trail.is_finished(self):
+            return
+
+        is_given_up = isinstance(error, asyncio.CancelledError)
+        self._write({"outcome": "given_up" if is_given_up else "failed", "error": type(error).__name__})
+
+    def _write(self, outcome: Fields) -> AuditHead | None:
+        return self._trail.note("executed", {**self._fields, **outcome})
+
+
+async def begin_execution(
+    trail: AuditTrail, context: ContextInfo, request: ExecuteRequest
+) -> AuditedExecution:
+    """Takes note of code that is about to run."""
+    if not trail.is_open:
+        return AuditedExecution(trail, {})
+
+    return AuditedExecution(
+        trail,
+        {
+            "context": context.id,
+            "language": context.language,
+            **await describe_code(request.code),
+            "silent": request.silent or None,
+            "transactional": request.transactional or None,
+            "stdin_bytes": None if request.stdin is None else len(request.stdin),
+        },
+    )
+
+
+def _outcome(execution: Execution) -> Fields:
+    usage, error, transaction = execution.usage, execution.error, execution.transaction
+    return {
+        "execution": execution.id,
+        "outcome": "ok" if error is None else error.kind,
+        "error": None if error is None else shown(error.name),
+        "wall_microseconds": microseconds(usage.wall_seconds),
+        "cpu_microseconds": microseconds(usage.user_cpu_seconds + usage.system_cpu_seconds),
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "bytes_out": usage.bytes_out,
+        "state_lost": execution.state_lost or None,
+        "transaction": None if transaction is None else transaction.outcome,
+    }
+
+
+def _cut(execution: Execution) -> list[str]:
+    truncated = execution.truncated
+
+    if not truncated:
+        return []
+
+    counts = {
+        "stdout_bytes": truncated.stdout_bytes,
+        "stderr_bytes": truncated.stderr_bytes,
+        "result_count": truncated.results,
+    }
+    return [limit for limit, count in counts.items() if count]
