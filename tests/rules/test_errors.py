@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fumehood import checkpoint_errors, errors, fork_errors, service_errors
+from fumehood import checkpoint_errors, errors, fork_errors, save_errors, service_errors
 from fumehood.errors import FumehoodError
 from fumehood.llm import model_errors
 
@@ -55,6 +55,7 @@ VALUES = {
     "key": "k",
     "host": "localhost",
     "checkpoint_id": "cp1",
+    "part": "files/1",
     "generation": 2,
     "provider": "openai",
     "model": "m",
@@ -68,6 +69,7 @@ CLASSES = [
         **vars(errors),
         **vars(checkpoint_errors),
         **vars(fork_errors),
+        **vars(save_errors),
         **vars(service_errors),
         **vars(model_errors),
     }.values()

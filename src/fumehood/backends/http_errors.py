@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from fumehood import checkpoint_errors, errors, fork_errors, service_errors
+from fumehood import checkpoint_errors, errors, fork_errors, save_errors, service_errors
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.service_errors import ServiceError
 
@@ -63,7 +63,7 @@ def _kinds() -> dict[str, type[FumehoodError]]:
 
 
 def _tree() -> Iterator[type[FumehoodError]]:
-    for module in (errors, checkpoint_errors, fork_errors, service_errors):
+    for module in (errors, checkpoint_errors, fork_errors, save_errors, service_errors):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, FumehoodError):
                 yield value

@@ -27,7 +27,7 @@ from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import AppServices, Services
 
 _LOG = logging.getLogger("fumehood.server")
-_UPLOADS = ("/files", "/upload", "/upload/batch", "/content")
+_UPLOADS = ("/files", "/upload", "/upload/batch", "/content", "/sandboxes/load")
 
 
 def create_app(services: Services) -> FastAPI:

@@ -1,0 +1,129 @@
+"""What the keeping code in a guest answers, read: a guest's bytes become values within bounds.
+
+Runs in the host process. Any word of it may be a lie; the worst that a lie does is to make its own saved state wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import ExecuteRequest, ReadFile
+from fumehood.deserialise import DataError, read_value
+from fumehood.errors import FileError
+from fumehood.limits import MIB
+from fumehood.saved_state import SavedFileType, SavedImport
+
+_T = TypeVar("_T")
+_MAX_ANSWER_BYTES = 64 * MIB
+_STEP_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundVariable:
+    """A variable that was pickled."""
+
+    name: str
+    type: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unkept:
+    """What was not, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundState:
+    """What a context holds."""
+
+    python: str
+    cwd: str
+    execution_count: int
+    pickled_by: str
+    environment: dict[str, str] = field(default_factory=dict)
+    variables: tuple[FoundVariable, ...] = ()
+    imports: tuple[SavedImport, ...] = ()
+    left_out: tuple[Unkept, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file, directory or link."""
+
+    path: str
+    type: SavedFileType
+    mode: int
+    modified_ns: int
+    size_bytes: int
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFiles:
+    """What lies in the writable places."""
+
+    files: tuple[FoundFile, ...] = ()
+    left_out: tuple[Unkept, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """What could not be made again."""
+
+    missing: tuple[Unkept, ...] = ()
+
+
+class GuestStepError(Exception):
+    """The guest did not do what it was asked to; the message says what it said."""
+
+
+async def take_step(
+    backend: Backend, sandbox_id: str, context_id: str, step: str, *arguments: object
+) -> None:
+    """Has a context run one function of `fumehood_guest.keeping`.
+
+    Raises:
+        GuestStepError: It failed.
+    """
+    # The names of the user's namespace are left alone: nothing is assigned, and nothing is shown.
+    code = f"__import__('fumehood_guest.keeping').keeping.{step}{(*arguments,)!r}"
+    request = ExecuteRequest(code=code, context_id=context_id, silent=True, wall_seconds=_STEP_SECONDS)
+    error = (await backend.run(sandbox_id, request)).error
+
+    if error is not None:
+        raise GuestStepError(f"the context {context_id!r} says {error.name}: {error.value[:300]}")
+
+
+async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_T]) -> _T:
+    """Reads what a step has left in a file.
+
+    Raises:
+        GuestStepError: It is not what it should be.
+    """
+    content = bytearray()
+    try:
+        async with aclosing(backend.read(sandbox_id, ReadFile(path=path))) as pieces:
+            async for piece in pieces:
+                content += piece
+
+                if len(content) > _MAX_ANSWER_BYTES:
+                    raise GuestStepError(f"it says more than {_MAX_ANSWER_BYTES:,} bytes of itself")
+
+        return read_value(kind, json.loads(content))
+    except (ValueError, DataError, RecursionError) as error:
+        raise GuestStepError(f"what it says does not fit: {error}") from None
+    except FileError as error:
+        raise GuestStepError(error.message) from None
+
+
+async def as_pieces(value: Any) -> AsyncGenerator[bytes, None]:
+    """Yields a value as JSON, for a file."""
+    yield json.dumps(value).encode("ascii")

@@ -1,0 +1,155 @@
+"""The manifest of a saved state, read and checked: from bytes that anybody may have written to values that hold.
+
+Runs in the host process. A manifest that passes here names only parts that are there, paths that lie in the writable
+places of a sandbox, and sizes within bounds; what is behind a name, its digest says.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from fumehood.backends.requests import check_envs, check_language, check_path, check_text
+from fumehood.deserialise import DataError, read_value
+from fumehood.errors import InvalidArgumentError
+from fumehood.limits import GIB, MIB
+from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
+from fumehood.saved.archive import MANIFEST, PART_NAME
+from fumehood.saved_state import Manifest, SavedContext, SavedFile, SavedPart
+from fumehood.serialise import as_data
+
+FORMAT = "fumehood-state"
+VERSION = 1
+WRITABLE = ("/home/user", "/mnt/data", "/dev/shm", "/tmp", "/var/tmp")  # noqa: S108 - of a sandbox
+MAX_FILES = 100_000
+MAX_CONTEXTS = 64
+MAX_STATE_BYTES = 16 * GIB
+MAX_RECORD_BYTES = 64 * MIB
+_MAX_VARIABLES = 100_000
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MODES = 0o7777
+_MAX_NS = 2**62
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Returns a manifest as it is written."""
+    return json.dumps(as_data(manifest), indent=1).encode("ascii")
+
+
+def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
+    """Returns the manifest that these bytes are.
+
+    Args:
+        content: The bytes.
+        names: The parts that there are.
+
+    Raises:
+        SavedStateDamagedError: They are none.
+        SavedStateVersionError: It is of another version.
+        LoadError: It says that the state is kept in a way that cannot be loaded here.
+    """
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        raise SavedStateDamagedError(part=MANIFEST, reason="it is no JSON") from None
+
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise SavedStateDamagedError(part=MANIFEST, reason=f"its format is not {FORMAT}")
+
+    version = data.get("version")
+
+    if type(version) is not int or version != VERSION:
+        raise SavedStateVersionError(found=f"the version {version!r}", known=f"version {VERSION}")
+
+    if data.get("memory") is not None:
+        raise LoadError(
+            reason="it holds the image of a whole memory, and no runtime here can make a sandbox of one",
+            hint="load it where it was saved",
+        )
+
+    try:
+        manifest = read_value(Manifest, data)
+        _check(manifest, names)
+    except (DataError, InvalidArgumentError, RecursionError) as error:
+        raise SavedStateDamagedError(part=MANIFEST, reason=str(error)) from None
+
+    return manifest
+
+
+def _check(manifest: Manifest, names: frozenset[str]) -> None:
+    check_envs(manifest.envs)
+    check_text("template", manifest.template, max_bytes=255)
+    _expect(0 < len(manifest.contexts) <= MAX_CONTEXTS, "contexts", len(manifest.contexts))
+    _expect(manifest.contexts[0].language == "python", "contexts", manifest.contexts[0].language)
+    _expect(len({one.id for one in manifest.contexts}) == len(manifest.contexts), "contexts", "a name twice")
+    _expect(len(manifest.files) <= MAX_FILES, "files", len(manifest.files))
+
+    for context in manifest.contexts:
+        _check_context(context)
+
+    _check_files(manifest.files)
+    parts = [*_parts(manifest)]
+    used = {part.name for part in parts}
+    _expect(len(used) == len(parts), "parts", "one twice")
+    _expect(sum(part.size_bytes for part in parts) <= MAX_STATE_BYTES, "parts", "too large")
+
+    for part in parts:
+        _expect(bool(PART_NAME.fullmatch(part.name)), "part", part.name)
+        _expect(bool(_DIGEST.fullmatch(part.sha256)), "sha256", part.sha256)
+        _expect(part.size_bytes >= 0, "size_bytes", part.size_bytes)
+        _expect(part.name in names, "part that is missing", part.name)
+
+    for name in names - used:
+        _expect(False, "part that nobody names", name)
+
+
+def _check_context(context: SavedContext) -> None:
+    check_text("context", context.id, max_bytes=255)
+    check_language(context.language)
+    check_path("cwd", context.cwd)
+    check_envs(context.environment)
+    _expect(0 <= context.execution_count <= 2**31, "execution_count", context.execution_count)
+    _expect(len(context.variables) + len(context.imports) <= _MAX_VARIABLES, "variables", "too many")
+    sizes = [variable.size_bytes for variable in context.variables]
+    stored = context.pickle.size_bytes if context.pickle else 0
+    _expect(all(size >= 0 for size in sizes) and sum(sizes) == stored, "variables", "sizes that do not fit")
+
+
+def _check_files(files: Iterable[SavedFile]) -> None:
+    seen: set[str] = set()
+
+    for file in files:
+        path = file.path
+        check_path("path", path)
+        _expect(path == posixpath.normpath(path) and is_writable_place(path), "path", path)
+        _expect(path not in seen, "path twice", path)
+        _expect(0 <= file.mode <= _MODES and abs(file.modified_ns) <= _MAX_NS, "mode or time of", path)
+        _expect((file.type == "file") == (file.content is not None), "content of", path)
+
+        if file.type == "symlink":
+            check_path("target", file.target)
+        elif file.type == "hardlink":
+            _expect(file.target in seen, "target", file.target)
+
+        seen.add(path)
+
+
+def is_writable_place(path: str) -> bool:
+    """Whether a path of a sandbox lies below one of its writable places."""
+    return any(path.startswith(f"{place}/") for place in WRITABLE)
+
+
+def _parts(manifest: Manifest) -> Iterator[SavedPart]:
+    for file in manifest.files:
+        if file.content is not None:
+            yield file.content
+
+    for context in manifest.contexts:
+        yield from (part for part in (context.pickle, context.record) if part is not None)
+
+
+def _expect(holds: bool, what: str, value: object) -> None:
+    if not holds:
+        raise DataError(f"{what}: {str(value)[:200]!r} does not fit")

@@ -1,0 +1,153 @@
+"""A saved state becomes a sandbox: checked, then made, and filled from streams whose digests are held against it.
+
+Runs in the host process, over the port. The sandbox is nobody's until all is in it: whatever fails, and whoever gives
+up, it is killed. What does not go into variables again (a package that is not there any more) is no failure, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import CreateContext, RemoveFile
+from fumehood.backends.save_requests import Loaded, LoadRequest
+from fumehood.errors import FileError, SandboxClosedError
+from fumehood.save_errors import LoadError
+from fumehood.saved.archive import ArchiveReader
+from fumehood.saved.guest_answers import GuestStepError, Undone, as_pieces, read_answer, take_step
+from fumehood.saved.manifest import read_manifest
+from fumehood.saved_state import LeftOut, LoadReport, Manifest, SavedContext, SavedFile
+from fumehood.serialise import as_data
+
+_HOME = "/home/user"
+
+
+async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[str]) -> Loaded:
+    """Makes a sandbox of a saved state; see the port."""
+    with await asyncio.to_thread(ArchiveReader, path) as archive:
+        manifest = read_manifest(await archive.manifest(), archive.names)
+        spec = replace(request.spec, envs={**manifest.envs, **request.spec.envs})
+
+        if request.keep_template:
+            spec = replace(spec, template=manifest.template)
+
+        info = await backend.create(spec)
+        unpacking = _Unpacking(backend, info.id, archive, manifest)
+        try:
+            report = await unpacking.carry_out(frozenset(spec.envs))
+        except BaseException as error:
+            await asyncio.shield(backend.kill(info.id))
+
+            if isinstance(error, (GuestStepError, FileError, SandboxClosedError)):
+                raise LoadError(reason=str(error)) from None
+
+            raise
+
+    return Loaded(sandbox=info, report=report)
+
+
+class _Unpacking:
+    """Fills one sandbox."""
+
+    def __init__(self, backend: Backend, sandbox_id: str, archive: ArchiveReader, manifest: Manifest) -> None:
+        self._backend = backend
+        self._sandbox_id = sandbox_id
+        self._archive = archive
+        self._manifest = manifest
+        self._folder = f"/tmp/.fumehood-state-{secrets.token_hex(8)}"  # noqa: S108 - of the sandbox
+        self._missing: list[LeftOut] = []
+
+    async def carry_out(self, envs: frozenset[str]) -> LoadReport:
+        """Fills it; `envs` are variables that it was made with, which stay as they are."""
+        default = self._manifest.contexts[0]
+        contexts: dict[str, str] = {}
+        await self._files()
+
+        for context in self._manifest.contexts:
+            contexts[context.id] = name = await self._context(context, is_default=context is default)
+
+            if context.language == "python":
+                await self._variables(context, name, envs)
+
+        # Last: what is written into a directory changes its time.
+        await self._step("finish_files", self._entries(), kind="file")
+        await self._backend.file_call(self._sandbox_id, RemoveFile(path=self._folder))
+        return LoadReport(
+            contexts=contexts,
+            missing=tuple(self._missing),
+            left_out=self._manifest.left_out,
+            template=self._manifest.template,
+            python=self._manifest.python,
+            sandbox_id=self._manifest.sandbox_id,
+        )
+
+    async def _files(self) -> None:
+        await self._step("prepare_places", self._entries())
+
+        for file in self._manifest.files:
+            if file.content is not None:
+                pieces = self._archive.pieces(file.content)
+                await self._backend.write(self._sandbox_id, file.path, pieces)
+
+    def _entries(self) -> dict[str, Any]:
+        return {"files": [_entry(file) for file in self._manifest.files]}
+
+    async def _context(self, context: SavedContext, *, is_default: bool) -> str:
+        if is_default:
+            return "default"
+
+        # A directory that is not among the files is one of the template's, which may be another one.
+        is_there = any(file.path == context.cwd and file.type == "dir" for file in self._manifest.files)
+        call = CreateContext(language=context.language, cwd=context.cwd if is_there else _HOME)
+        return (await self._backend.context_call(self._sandbox_id, call))[0].id
+
+    async def _variables(self, context: SavedContext, name: str, envs: frozenset[str]) -> None:
+        if context.pickle is not None:
+            pieces = self._archive.pieces(context.pickle)
+            await self._backend.write(self._sandbox_id, f"{self._folder}/variables", pieces)
+
+        order = {
+            "cwd": context.cwd,
+            "environment": {key: text for key, text in context.environment.items() if key not in envs},
+            "execution_count": context.execution_count,
+            "imports": as_data(context.imports),
+            "variables": as_data(context.variables),
+        }
+        await self._step("read_state", order, context_id=name, saved_as=context.id)
+
+    async def _step(
+        self,
+        step: str,
+        order: dict[str, Any],
+        *,
+        context_id: str = "default",
+        saved_as: str | None = None,
+        kind: str = "variable",
+    ) -> None:
+        await self._backend.write(self._sandbox_id, f"{self._folder}/order.json", as_pieces(order))
+        await take_step(self._backend, self._sandbox_id, context_id, step, self._folder)
+
+        if step == "prepare_places":
+            return
+
+        undone = await read_answer(self._backend, self._sandbox_id, f"{self._folder}/result.json", Undone)
+
+        for one in undone.missing:
+            # The kinds are ours, the texts a guest's.
+            self._missing.append(
+                LeftOut(kind=kind, name=one.name[:4096], reason=one.reason[:500], context_id=saved_as)  # type: ignore[arg-type]
+            )
+
+
+def _entry(file: SavedFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "type": file.type,
+        "mode": file.mode,
+        "modified_ns": file.modified_ns,
+        "target": file.target,
+    }

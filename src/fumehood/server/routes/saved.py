@@ -1,0 +1,181 @@
+"""Saved states: a sandbox as one file to keep, and a sandbox made of such a file.
+
+Runs in the server process. Translation, and no more than a piece of a state in memory: what is uploaded lies in a
+temporary file while it is loaded, since it is read from its end.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+from fastapi import Request
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fumehood.backends.save_requests import LoadRequest
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.auth import CallersBackend
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.schemas.problem import problems
+from fumehood.server.schemas.saved import LoadedAnswer, LoadOptions
+from fumehood.server.streaming import send_bytes, unless_gone
+from fumehood.server.uploads import FormPart, parts_of
+
+router = guarded_router("saved", "/v1/sandboxes")
+_MAX_OPTIONS_BYTES = 2 << 20
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FORM = {
+    "multipart/form-data": {
+        "schema": {
+            "type": "object",
+            "properties": {
+                "options": {"type": "string", "description": "What it should be, as JSON; may be left out."},
+                "state": _BINARY["schema"],
+            },
+            "required": ["state"],
+        }
+    }
+}
+
+
+@router.post(
+    "/{sandbox_id}/save",
+    summary="Save a sandbox",
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS
+    | {200: {"description": "The saved state.", "content": {"application/octet-stream": _BINARY}}},
+)
+async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Gives what of a sandbox lasts, as one file: files, environment, records, and the variables that serialise.
+
+    Its member `manifest.json` says what is in it, and what was left out and why. The sandbox goes on. An answer that
+    breaks off is of no use.
+    """
+    pieces = backend.save(sandbox_id)
+    try:
+        # Raised here, an error is an answer with its own status.
+        first = await anext(pieces, b"")
+    except BaseException:
+        await pieces.aclose()
+        raise
+
+    return _State(first, pieces)
+
+
+@router.post(
+    "/load",
+    summary="Load a saved sandbox",
+    status_code=201,
+    response_model=LoadedAnswer,
+    responses=problems(400, 401, 403, 408, 409, 413, 422, 429, 503),
+    openapi_extra={"requestBody": {"content": _FORM, "required": True}},
+)
+async def load_sandbox(backend: CallersBackend, request: Request) -> Response:
+    """Makes a sandbox of a saved state, sent as the part `state` of a form; a part `options` comes before it.
+
+    Whatever fails, no sandbox is left.
+    """
+    try:
+        async with _received(request) as (wish, path):
+            loaded = await unless_gone(request, backend.load(wish, path))
+    except ClientDisconnect:
+        return Response(status_code=GONE)
+
+    return Response(status_code=GONE) if loaded is None else answer(loaded, 201)
+
+
+@asynccontextmanager
+async def _received(request: Request) -> AsyncIterator[tuple[LoadRequest, str]]:
+    """Gives what is wished for, and where the state lies until it is loaded."""
+    wish = LoadRequest()
+
+    with tempfile.TemporaryDirectory(prefix="fumehood-") as folder:
+        path = os.path.join(folder, "state")
+        is_there = False
+
+        async with aclosing(parts_of(request)) as parts:
+            async for part in parts:
+                if part.filename is None and part.field == "options":
+                    wish = _options(await _content(part))
+                elif part.filename is not None and not is_there:
+                    is_there = True
+                    await _write(part, path)
+                else:
+                    raise _refused(part.filename or part.field)
+
+        if not is_there:
+            raise _refused("no state")
+
+        yield wish, path
+
+
+async def _content(part: FormPart) -> bytes:
+    content = bytearray()
+
+    async for piece in part.pieces:
+        content += piece
+
+        if len(content) > _MAX_OPTIONS_BYTES:
+            raise _refused("options that are too long")
+
+    return bytes(content)
+
+
+async def _write(part: FormPart, path: str) -> None:
+    with open(path, "xb") as file:
+        async for piece in part.pieces:
+            file.write(piece)
+
+
+def _options(content: bytes) -> LoadRequest:
+    try:
+        return LoadOptions.model_validate_json(content).request()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "options"
+        raise InvalidArgumentError(
+            field=f"options.{where}"[:200], value=first.get("input"), allowed=first["msg"]
+        ) from None
+
+
+def _refused(value: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        field="body",
+        value=value,
+        allowed="a form with the part `state`, and before it, if need be, `options`",
+    )
+
+
+class _State(Response):
+    """A saved state that is written while it is sent."""
+
+    def __init__(self, first: bytes, pieces: AsyncGenerator[bytes, None]) -> None:
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": 'attachment; filename="sandbox.fumehood"',
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._first = first
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._pieces):
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await send_bytes(self._first, send)
+
+            async for piece in self._pieces:
+                await send_bytes(piece, send)
+
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

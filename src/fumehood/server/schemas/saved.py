@@ -1,0 +1,26 @@
+"""What the routes of saved states take and give.
+
+Runs in the server process. It bounds and describes; what a body asks for becomes a request of the port.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fumehood.backends.save_requests import Loaded, LoadRequest
+from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.sandboxes import NewSandbox
+
+LoadedAnswer = model_of(Loaded)
+
+
+class LoadOptions(NewSandbox):
+    """What the sandbox of a saved state should be."""
+
+    keep_template: bool = Field(
+        True, description="Start from the template that it was saved with; false: from `template`."
+    )
+
+    def request(self) -> LoadRequest:
+        """Returns the request of the port."""
+        return LoadRequest(spec=self.spec(), keep_template=self.keep_template)
