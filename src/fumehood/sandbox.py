@@ -81,6 +81,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
     """
 
     _twin: AsyncSandbox
+    _twin_kind = AsyncSandbox
 
     def __init__(
         self,

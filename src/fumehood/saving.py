@@ -95,6 +95,8 @@ class Saving:
     """What `Sandbox` does to last."""
 
     _twin: Any
+    # The asynchronous face.
+    _twin_kind: Any
 
     @property
     def load_report(self) -> LoadReport | None:
@@ -104,8 +106,9 @@ class Saving:
     def save(self, place: StatePlace) -> SaveReport:
         """Write what lasts of the sandbox to a file, from which `load` makes one like it, today or in a year.
 
-        Kept are the files of the writable places, the environment, the record of what ran, and of each context of Python
-        the working directory, the imported modules and those variables that serialise; what they share stays shared.
+        Kept are the files of the writable places, the environment, the record of what ran, and of each context of
+        Python the working directory, the imported modules and those variables that serialise; what they share stays
+        shared.
         Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that the sandbox
         knew, secrets in its environment too, and is for its owner alone.
 
@@ -119,7 +122,7 @@ class Saving:
         Raises:
             SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
         """
-        return call(self._twin.save, place)
+        return cast(SaveReport, call(self._twin.save, place))
 
     @classmethod
     def load(
@@ -166,12 +169,9 @@ class Saving:
             LoadError: It cannot be loaded; no sandbox is left.
             SandboxStartError: It did not start.
         """
-        # By name and late: the two faces stand in files that import this one.
-        from fumehood.aio import AsyncSandbox
-
         sandbox = cls.__new__(cls)
-        twin = call(
-            AsyncSandbox.load,
+        twin: Any = call(
+            cls._twin_kind.load,
             place,
             template=template,
             limits=limits,

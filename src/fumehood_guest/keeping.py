@@ -223,6 +223,12 @@ def _walk(left_out: List[Dict[str, str]]) -> Iterator[Tuple[str, os.stat_result]
                 waiting.append(entry.path)
 
 
+def _is_in(path: str, folder: str) -> bool:
+    # /tmp is a link.
+    place = os.path.realpath(folder)
+    return path == place or path.startswith(place + "/")
+
+
 def _describe(path: str, status: os.stat_result, seen: Dict[Tuple[int, int], str]) -> Any:
     entry: Dict[str, Any] = {
         "path": path,

@@ -33,7 +33,7 @@ from typing import (
 )
 
 try:
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 except ImportError:
     cloudpickle = None
 
@@ -68,7 +68,7 @@ class Bounds(NamedTuple):
     all_seconds: float
 
 
-class _TooMuch(Exception):
+class _TooMuchError(Exception):
     """A bound is reached; the message says which."""
 
 
@@ -84,7 +84,7 @@ def reason_of(error: BaseException) -> str:
     except Exception:
         text = ""
 
-    name = "" if isinstance(error, _TooMuch) else type(error).__name__
+    name = "" if isinstance(error, _TooMuchError) else type(error).__name__
     return ": ".join(part for part in (name, text) if part)[:_MAX_REASON_CHARACTERS]
 
 
@@ -158,7 +158,7 @@ class _Attempt:
         self._file.truncate()
         counted = _Counted(self._file, self._bounds)
         pickler = _pickler(counted)
-        segments = []
+        segments: List[Segment] = []
 
         for name in names:
             if not self._dump(pickler, counted, name):
@@ -219,10 +219,12 @@ class _Counted:
         self._all_bytes += size_bytes
 
         if self.segment_bytes > self._bounds.each_bytes:
-            raise _TooMuch(f"it takes more than the {self._bounds.each_bytes:,} bytes that one variable may")
+            raise _TooMuchError(
+                f"it takes more than the {self._bounds.each_bytes:,} bytes that one variable may"
+            )
 
         if self._all_bytes > self._bounds.all_bytes:
-            raise _TooMuch(f"all variables together may take {self._bounds.all_bytes:,} bytes")
+            raise _TooMuchError(f"all variables together may take {self._bounds.all_bytes:,} bytes")
 
         self._file.write(data)
         return size_bytes
@@ -233,7 +235,7 @@ def _alarm(seconds: float) -> Iterator[None]:
     """Ends what takes longer; code of the user's that runs meanwhile may wait for ever."""
 
     def ring(_number: int, _frame: Any) -> None:
-        raise _TooMuch(f"it took longer than {seconds:.3g} s")
+        raise _TooMuchError(f"it took longer than {seconds:.3g} s")
 
     before = signal.signal(signal.SIGALRM, ring)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -265,8 +267,8 @@ class _StatePickler(_Pickler):  # type: ignore[misc]
         if kind is CellType:
             return CellType, ()
 
-        if kind is ModuleType and sys.modules.get(value.__name__) is value:
-            return importlib.import_module, (value.__name__,)
+        if kind is ModuleType and sys.modules.get(vars(value).get("__name__")) is value:
+            return importlib.import_module, (vars(value)["__name__"],)
 
         if cloudpickle is not None:
             return super().reducer_override(value)

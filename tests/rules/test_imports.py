@@ -71,6 +71,7 @@ FACADE = (
     "commands",
     "command_handle",
     "time_travel",
+    "saving",
     "auditing",
     "forking",
     "pty",
@@ -209,7 +210,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.saving": _FLOOR
     | _PORT
-    | {"fumehood.aio", "fumehood.lease", "fumehood.portal", "fumehood.saved"},
+    | {"fumehood.lease", "fumehood.portal", "fumehood.saved"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.aio": _FLOOR
     | _PORT

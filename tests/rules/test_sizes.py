@@ -30,6 +30,8 @@ WIDE = {
     "fumehood.oneshot:arun_code",
     "fumehood.oneshot:run_code",
     "fumehood.sandbox:Sandbox.__init__",
+    "fumehood.saving:AsyncSaving.load",
+    "fumehood.saving:Saving.load",
     "fumehood.sandbox:Sandbox.create",
     "fumehood.sandbox:Sandbox.from_notebook",
     "fumehood.sandbox:Sandbox.run_code",

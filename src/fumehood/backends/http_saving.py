@@ -6,9 +6,9 @@ Runs in the process that asks one. The saved state itself passes through in piec
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 from fumehood.backends.http_connection import HttpConnection
 from fumehood.backends.http_paths import sandbox_path
@@ -24,9 +24,6 @@ class HttpStateVerbs:
     """`StateVerbs`, one request each, for `HttpBackend`."""
 
     _connection: HttpConnection
-    _items: Callable[..., AsyncGenerator[bytes, None]]
-    _ask: Callable[..., Awaitable[Any]]
-    _read: Callable[..., Any]
 
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Give what of a sandbox lasts; see the port."""
@@ -39,7 +36,9 @@ class HttpStateVerbs:
         async def begin() -> AsyncGenerator[bytes, None]:
             return pieces()
 
-        return self._items(begin)
+        # What both are to a backend is said in its own class.
+        backend = cast(Any, self)
+        return cast("AsyncGenerator[bytes, None]", backend._items(begin))
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
         """Make a sandbox of a saved state; see the port."""
@@ -62,9 +61,7 @@ class HttpStateVerbs:
             raise LoadError(reason=f"{archive}: {error.strerror}") from None
 
         with file:
-            form = {"data": {"options": json.dumps(wish)}, "files": {"state": ("state", file)}}
-            return self._loaded(await self._ask("POST", "/v1/sandboxes/load", **form))
-
-    def _loaded(self, answer: object) -> Loaded:
-        loaded: Loaded = self._read(Loaded, answer)
-        return loaded
+            form: dict[str, Any] = {"data": {"options": json.dumps(wish)}, "files": {"state": ("state", file)}}
+            backend = cast(Any, self)
+            answer = await backend._ask("POST", "/v1/sandboxes/load", **form)
+            return cast(Loaded, backend._read(Loaded, answer))

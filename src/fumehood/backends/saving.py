@@ -20,10 +20,9 @@ class StateVerbs:
     """Saving and loading, for `Backend`."""
 
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give what of a sandbox lasts, as one file, in pieces: files, environment, records, and the variables that
-        serialise.
+        """Give what of a sandbox lasts, as one file, in pieces.
 
-        It waits for each context as executions do. Each file is as it was when it was read. Closing the iterator early
+        That is its files, its environment, its records, and those variables that serialise. It waits for each context as executions do. Each file is as it was when it was read. Closing the iterator early
         leaves nothing behind.
 
         Raises:

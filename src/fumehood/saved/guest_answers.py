@@ -9,14 +9,16 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fumehood.backends.base import Backend
 from fumehood.backends.requests import ExecuteRequest, ReadFile
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import FileError
 from fumehood.limits import MIB
 from fumehood.saved_state import SavedFileType, SavedImport
+
+if TYPE_CHECKING:
+    from fumehood.backends.base import Backend
 
 _T = TypeVar("_T")
 _MAX_ANSWER_BYTES = 64 * MIB

@@ -17,8 +17,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-from fumehood.backends.base import Backend
 from fumehood.backends.requests import (
     ListContexts,
     ProcessExited,
@@ -54,6 +54,9 @@ from fumehood.saved.manifest import (
 from fumehood.saved_state import LeftOut, Manifest, SavedContext, SavedFile, SavedPart, SavedVariable
 from fumehood.serialise import as_data
 
+if TYPE_CHECKING:
+    from fumehood.backends.base import Backend
+
 _EACH_BYTES = 1 * GIB
 _ALL_BYTES = 4 * GIB
 _EACH_SECONDS = 10.0
@@ -61,9 +64,34 @@ _ALL_SECONDS = 60.0
 _MAX_ENVIRONMENT_BYTES = 2 * MIB
 # What everything in every sandbox starts with, whoever made it.
 _OWN_VARIABLES = frozenset(
-    "HOME USER LOGNAME SHELL LANG TZ PATH SSL_CERT_FILE PIP_USER PIP_BREAK_SYSTEM_PACKAGES PIP_NO_CACHE_DIR"
-    " PIP_DISABLE_PIP_VERSION_CHECK NODE_USE_ENV_PROXY LD_LIBRARY_PATH PWD OLDPWD SHLVL _"
-    " http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY".split()
+    {
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "TZ",
+        "PATH",
+        "SSL_CERT_FILE",
+        "PIP_USER",
+        "PIP_BREAK_SYSTEM_PACKAGES",
+        "PIP_NO_CACHE_DIR",
+        "PIP_DISABLE_PIP_VERSION_CHECK",
+        "NODE_USE_ENV_PROXY",
+        "LD_LIBRARY_PATH",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+    }
 )
 
 

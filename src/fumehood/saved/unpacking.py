@@ -10,9 +10,8 @@ import asyncio
 import secrets
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fumehood.backends.base import Backend
 from fumehood.backends.requests import CreateContext, RemoveFile
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.errors import FileError, SandboxClosedError
@@ -22,6 +21,9 @@ from fumehood.saved.guest_answers import GuestStepError, Undone, as_pieces, read
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved_state import LeftOut, LoadReport, Manifest, SavedContext, SavedFile
 from fumehood.serialise import as_data
+
+if TYPE_CHECKING:
+    from fumehood.backends.base import Backend
 
 _HOME = "/home/user"
 

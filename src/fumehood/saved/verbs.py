@@ -11,8 +11,8 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from fumehood.backends.base import Backend
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import ContextNotFoundError
@@ -22,6 +22,9 @@ from fumehood.saved.archive import ArchiveReader
 from fumehood.saved.manifest import MAX_RECORD_BYTES, read_manifest
 from fumehood.saved.places import StatePlace, check_readable, held, local_path, open_object, store
 from fumehood.saved_state import Manifest, SaveReport
+
+if TYPE_CHECKING:
+    from fumehood.backends.base import Backend
 
 
 async def save_to(backend: Backend, sandbox_id: str, place: StatePlace) -> SaveReport:
@@ -59,17 +62,21 @@ async def record_in(place: StatePlace, context_id: str) -> Record:
     async with _at_hand(place) as path:
         with await asyncio.to_thread(ArchiveReader, path) as archive:
             manifest = read_manifest(await archive.manifest(), archive.names)
-            part = next((one.record for one in manifest.contexts if one.id == context_id), None)
 
-            if part is None:
-                raise ContextNotFoundError(sandbox_id=manifest.sandbox_id, context_id=context_id)
+            for context in manifest.contexts:
+                if context.id == context_id and context.record is not None:
+                    return _record(
+                        await archive.content(context.record, MAX_RECORD_BYTES), context.record.name
+                    )
 
-            content = await archive.content(part, MAX_RECORD_BYTES)
+    raise ContextNotFoundError(context_id=context_id)
 
+
+def _record(content: bytes, name: str) -> Record:
     try:
         return read_value(Record, json.loads(content))
     except (ValueError, DataError, RecursionError) as error:
-        raise SavedStateDamagedError(part=part.name, reason=str(error)) from None
+        raise SavedStateDamagedError(part=name, reason=str(error)) from None
 
 
 def report_of(manifest: Manifest, location: str, size_bytes: int) -> SaveReport:
@@ -79,7 +86,7 @@ def report_of(manifest: Manifest, location: str, size_bytes: int) -> SaveReport:
         location=location,
         size_bytes=size_bytes,
         variables={
-            context.id: tuple(one.name for one in (*context.variables, *context.imports))
+            context.id: (*(one.name for one in context.variables), *(one.name for one in context.imports))
             for context in manifest.contexts
         },
         left_out=manifest.left_out,

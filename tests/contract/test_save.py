@@ -1,0 +1,239 @@
+"""Saving and loading: what lasts of a sandbox is there again in another one, and what does not is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zipfile
+
+import pytest
+
+from fumehood import (
+    ContextNotFoundError,
+    LoadError,
+    SavedStateDamagedError,
+    SavedStateVersionError,
+    SaveError,
+    read_saved,
+    read_saved_record,
+)
+from fumehood.saved.manifest import VERSION
+
+CELL = """
+import os, threading, numpy as np
+import json as j
+a = [1, 2]; b = a; c = {"a": a}
+array = np.arange(1000)
+lock = threading.Lock()
+waiting = (n for n in range(3))
+_private = 7
+factor = 10
+
+class Point:
+    def __init__(self, x): self.x = x
+    def scaled(self): return self.x * factor
+    def own_name(self): return __class__.__name__
+
+point = Point(5)
+
+def factorial(n): return 1 if n < 2 else n * factorial(n - 1)
+
+def counter():
+    n = 0
+    def more():
+        nonlocal n
+        n += 1
+        return n
+    return more, lambda: n
+
+more, count = counter(); more()
+os.makedirs("work/deep")
+open("work/deep/f.txt", "w").write("hello")
+open("work/empty", "w").close()
+os.chmod("work/deep/f.txt", 0o750); os.utime("work/deep/f.txt", (1_000_000, 1_000_000))
+os.symlink("f.txt", "work/deep/link"); os.link("work/deep/f.txt", "work/hard")
+os.mkfifo("fifo")
+os.chdir("work"); os.environ["FROM_CELL"] = "yes"
+print("printed")
+"""
+LOOK = """
+factor = 100
+seen = [a is b, c["a"] is a, int(array.sum()), point.scaled(), point.own_name(), type(point) is Point, factorial(5),
+ more(), count(), _private, j.dumps(1), os.getcwd(), os.environ["FROM_CELL"], os.environ["GIVEN"],
+ open("deep/link").read(), os.stat("hard").st_nlink, oct(os.stat("hard").st_mode), int(os.stat("hard").st_mtime),
+ os.path.getsize("empty"), "lock" in globals(), os.path.exists("/home/user/fifo")]
+"""
+SEEN = [
+    *(True, True, 499500, 500, "Point", True, 120, 2, 2, 7, "1", "/home/user/work", "yes", "1 2\n3"),
+    *("hello", 2, "0o100750", 1_000_000, 0, False, False),
+]
+
+
+def run(sandbox, code, **options):
+    execution = sandbox.run_code(code, **options)
+    assert execution.error is None, execution.error
+    return execution
+
+
+@pytest.fixture
+def load(face):
+    def load(*args, **options):
+        sandbox = face._class("load")(*args, **options)
+        face._opened.append(sandbox)
+        return sandbox
+
+    return load
+
+
+def report_of(sandbox):
+    return (sandbox if hasattr(sandbox, "_twin") else sandbox.twin).load_report
+
+
+def test_what_lasts_is_there_again(face, load, tmp_path):
+    """Variables with what they share, functions, classes, files, links, modes, environment, contexts and the record."""
+    place = tmp_path / "state"
+    sandbox = face.open(envs={"GIVEN": "1 2\n3"}, timeout=100)
+    run(sandbox, CELL)
+    second = sandbox.create_code_context(cwd="/mnt/data")
+    run(sandbox, "alone = 3", context=second)
+    shell = sandbox.create_code_context(language="bash")
+
+    report = sandbox.save(place)
+    assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
+    assert report.size_bytes == place.stat().st_size
+    assert {"a", "array", "Point", "point", "more", "j"} <= set(report.variables["default"])
+    assert report.variables[second.id] == ("alone",)
+    left_out = {(one.kind, one.name): one.reason for one in report.left_out}
+    assert "generator" in left_out.pop(("variable", "waiting"))
+    assert "lock" in left_out.pop(("variable", "lock"))
+    assert "bash" in left_out.pop(("context", shell.id))
+    assert "neither" in left_out.pop(("file", "/home/user/fifo"))
+    assert left_out == {}
+    assert (report.files, report.files_bytes) == (2, 5)
+    assert report.manifest.envs == {"GIVEN": "1 2\n3"}
+    # It goes on, and nothing of ours is left in it.
+    assert (
+        run(sandbox, "os.listdir('/tmp'), a is b, 'fumehood_guest' in globals()").text == "([], True, False)"
+    )
+
+    loaded = load(place)
+    assert loaded.id != sandbox.id
+    assert json.loads(run(loaded, f"{LOOK}\nprint(j.dumps(seen))").logs.stdout[0]) == SEEN
+    told = report_of(loaded)
+    assert told.missing == ()
+    assert told.left_out == report.left_out
+    assert (
+        run(loaded, "__import__('os').getcwd(), alone", context=told.contexts[second.id]).text
+        == "('/mnt/data', 3)"
+    )
+    assert read_saved(place).variables == report.variables
+    assert read_saved_record(place).cells[0].execution.logs.stdout == ["printed\n"]
+    assert read_saved_record(place, second.id).cells[0].code == "alone = 3"
+
+    with pytest.raises(ContextNotFoundError):
+        read_saved_record(place, "nobody")
+
+
+def test_what_cannot_be_made_again_is_told(face, load, tmp_path):
+    """One variable that does not come back takes along what needs it, and nothing else; files removed stay removed."""
+    sandbox = face.open()
+    run(
+        sandbox,
+        "class Bad:\n"
+        "    def __reduce__(self): return (int, ('no number',))\n"
+        "shared = [0]\nfirst = 1\nbad = [shared, Bad()]\nuses = [shared]\nlast = 2\n"
+        "class Worse:\n"
+        "    def __reduce__(self): raise SystemExit\n"
+        "worse = Worse()\n"
+        "import os; os.rmdir('/home/user/.local/bin')",
+    )
+    report = sandbox.save(tmp_path / "state")
+    assert [(one.name, one.reason) for one in report.left_out] == [("worse", "SystemExit")]
+    loaded = load(tmp_path / "state", envs={"NEW": "1"})
+    missing = {one.name: one.reason for one in report_of(loaded).missing}
+    assert set(missing) == {"bad"}
+    assert "invalid literal" in missing["bad"]
+    told = run(
+        loaded,
+        "import os; shared == uses[0], shared is uses[0], last, os.path.exists('/home/user/.local/bin')",
+    )
+    assert told.text == "(True, True, 2, False)"
+    assert run(loaded, "os.environ['NEW']").text == "'1'"
+
+
+def test_damaged_and_future_states_are_refused(face, tmp_path):
+    """The error names what is wrong, and no sandbox is left."""
+    place = tmp_path / "state"
+    sandbox = face.open()
+    run(sandbox, "x = 'y' * 1000; open('f.txt', 'w').write('content ' * 100)")
+    sandbox.save(place)
+    before = {info.id for info in face.list()}
+    load = face._class("load")
+
+    def refused(kind, *words):
+        with pytest.raises(kind) as caught:
+            load(tmp_path / "changed")
+
+        assert all(word in str(caught.value) for word in words), caught.value
+        return caught.value
+
+    with pytest.raises(LoadError):
+        load(tmp_path / "nothing")
+
+    (tmp_path / "changed").write_bytes(place.read_bytes()[:-30])
+    refused(SavedStateDamagedError, "end is missing")
+
+    change(place, tmp_path / "changed", in_parts(b"content", b"CONTENT"))
+    error = refused(SavedStateDamagedError, "digest")
+    assert error.part.startswith("files/")
+
+    change(place, tmp_path / "changed", in_parts(b"yyyyy", b"zzzzz"))
+    assert refused(SavedStateDamagedError, "digest").part.startswith("variables/")
+
+    def of_tomorrow(name, data):
+        return data.replace(b'"version": 1', b'"version": 7') if name == "manifest.json" else data
+
+    change(place, tmp_path / "changed", of_tomorrow)
+    refused(SavedStateVersionError, "version 7", f"version {VERSION}")
+
+    def with_memory(name, data):
+        if name != "manifest.json":
+            return data
+
+        return json.dumps(
+            json.loads(data) | {"memory": {"name": "memory", "size_bytes": 1, "sha256": ""}}
+        ).encode()
+
+    change(place, tmp_path / "changed", with_memory)
+    refused(LoadError, "whole memory")
+    assert {info.id for info in face.list()} == before
+
+
+def test_a_place_that_cannot_be_written_is_an_error(face, tmp_path):
+    """Nothing is left behind, and the sandbox goes on."""
+    sandbox = face.open()
+
+    with pytest.raises(SaveError, match="No such file"):
+        sandbox.save(tmp_path / "no" / "folder")
+
+    run(sandbox, "import os; os.listdir = None")
+    (tmp_path / "state").write_text("old")
+    run(sandbox, "import sys; sys.modules['fumehood_guest.keeping'] = None")
+
+    with pytest.raises(SaveError):
+        sandbox.save(tmp_path / "state")
+
+    assert (tmp_path / "state").read_text() == "old"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def in_parts(old, new):
+    return lambda name, data: data.replace(old, new) if name != "manifest.json" else data
+
+
+def change(source, target, edit):
+    """Writes the archive again, each part as `edit` says."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, edit(name, old.read(name)))
