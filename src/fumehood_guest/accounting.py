@@ -35,11 +35,44 @@ def has_forks() -> bool:
     return _Beneath.are_forks
 
 
+class _Among:
+    """Where /proc shows others too, as without namespaces: init, from whom those of the sandbox descend, and the folder."""
+
+    root = 0
+    place = "/tmp"  # noqa: S108 - the one writable filesystem
+
+
+def live_among_others(place: str) -> None:
+    """From now on only what descends from the caller counts, and what lies in its folder."""
+    _Among.root = os.getpid()
+    _Among.place = place
+
+
 def processes() -> Iterator[int]:
     """Yields the pids of this sandbox, without init."""
+    if _Among.root:
+        yield from _descendants(_Among.root)
+        return
+
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != _INIT_PID and not (_Beneath.are_forks and _is_beneath(name)):
             yield int(name)
+
+
+def _descendants(root: int) -> Iterator[int]:
+    children: Dict[int, List[int]] = {}
+
+    for name in os.listdir("/proc"):
+        fields = stat_fields(int(name)) if name.isdigit() else []
+
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(name))
+
+    found = list(children.get(root, ()))
+
+    for pid in found:
+        yield pid
+        found.extend(children.get(pid, ()))
 
 
 def _is_beneath(name: str) -> bool:
@@ -107,7 +140,7 @@ def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]], spare:
 
 def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> Dict[str, Any]:
     """Returns memory, CPU time, processes and threads, and disk use of the whole sandbox."""
-    pids = (_INIT_PID, *processes())
+    pids = (os.getpid(), *processes())
     cpu_ticks = 0
     count = 0
 
@@ -118,7 +151,7 @@ def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> 
             count += int(fields[17])
             cpu_ticks += sum(int(part) for part in fields[11:15])
 
-    disk = os.statvfs("/tmp")  # noqa: S108 - the one writable filesystem
+    disk = os.statvfs(_Among.place)
     return {
         "memory_bytes": sum(weigh(pids).values()),
         "cpu_seconds": cpu_ticks / _TICKS_PER_SECOND,

@@ -28,6 +28,8 @@ PART_PREFIX = ".fumehood-part-"
 
 Reply = Tuple[Any, bytes]
 
+_places: Dict[str, str] = {}
+
 
 class Files:
     """Open handles and the verbs on paths."""
@@ -225,7 +227,18 @@ def rename(source: str, destination: str) -> Reply:
 
 def absolute(path: str) -> str:
     """Resolves a path as the user means it: relative ones begin in the home."""
-    return os.path.normpath(os.path.join(HOME, path))
+    full = os.path.normpath(os.path.join(HOME, path))
+
+    for name, place in _places.items():
+        if full == name or full.startswith(f"{name}/"):
+            return place + full[len(name) :]
+
+    return full
+
+
+def settle(places: Dict[str, str]) -> None:
+    """Tells this module where folders really lie: a sandbox without a root of its own has them under other names."""
+    _places.update(places)
 
 
 def entry(path: str) -> Dict[str, Any]:

@@ -20,6 +20,11 @@ from fumehood_jail import launch, mounts, namespaces, syscalls
 from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
 
 
+# What is done outside of the founder has to be done by then.
+_WITHIN_SECONDS = 30
+_NUMBER_BYTES = 16
+
+
 class Founder:
     """Clones inits until the host is gone.
 
@@ -83,10 +88,10 @@ class Founder:
     def _spawn_within(self, request: Dict[str, Any], fds: List[int]) -> None:
         """Has the init of a forked sandbox made, in namespaces beneath those that the first one's lie in.
 
-        Two forks of this process go there, since a PID namespace is entered by being born in it. None of them is
-        waited for: whatever becomes of them, the host hears it from the socket of the new init.
+        A fork of this process goes there. It is not waited for: whatever becomes of it, the host hears it from the
+        socket of the new init.
         """
-        sock, gate, *lineage = fds
+        sock, gate, pids, *users = fds
         try:
             is_mover = os.fork() == 0
         except OSError as error:
@@ -95,12 +100,12 @@ class Founder:
 
         if is_mover:
             self._service.leave()
+            # Guest code of that sandbox may get in the way of what is born there.
+            signal.alarm(_WITHIN_SECONDS)
             try:
-                namespaces.enter_lineage(lineage)
-                close_all(lineage)
-
-                if os.fork() == 0:
-                    self._be_parent_within(sock, gate, request)
+                namespaces.enter_lineage(users, pids)
+                close_all([pids, *users])
+                self._be_above(sock, gate, request)
             except BaseException as error:
                 init.report_failure(sock, error)
 
@@ -108,24 +113,43 @@ class Founder:
 
         close_all(fds)
 
-    def _be_parent_within(self, sock: int, gate: int, request: Dict[str, Any]) -> None:
-        """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
-        launch.become_guest_within()
-        passage = namespaces.Gate()
-        pid = syscalls.clone(namespaces.JAIL_FLAGS)
+    def _be_above(self, sock: int, gate: int, request: Dict[str, Any]) -> None:
+        """With every capability in the sandbox that is forked, and the base jail's user: writes the map of the new init.
 
-        if pid == 0:
+        What is forked here is born in the PID namespace of that sandbox, and so can make another one beneath it.
+        """
+        passage = namespaces.Gate()
+        read_end, write_end = os.pipe()
+
+        if os.fork() == 0:
             try:
-                passage.wait()
-                init.main([sock, gate], request["options"], self._program)
+                self._be_parent_within(sock, gate, request, passage, write_end)
             except BaseException as error:
                 init.report_failure(sock, error)
 
-            os._exit(1)
+            os._exit(0)
 
-        outside = namespaces.number_outside(pid)
-        namespaces.write_map(outside, GUEST_UID, request["slot"], request["spare"])
-        passage.open()
+        os.close(write_end)
+        number = os.read(read_end, _NUMBER_BYTES)
+
+        if number:
+            namespaces.write_map(int(number), GUEST_UID, request["slot"], request["spare"])
+            passage.open()
+
+    def _be_parent_within(
+        self, sock: int, gate: int, request: Dict[str, Any], passage: namespaces.Gate, write_end: int
+    ) -> None:
+        """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
+        signal.alarm(_WITHIN_SECONDS)
+        launch.become_guest_within()
+        pid = syscalls.clone(namespaces.JAIL_FLAGS)
+
+        if pid == 0:
+            os.close(write_end)
+            passage.wait()
+            init.main([sock, gate], request["options"], self._program)
+
+        os.write(write_end, str(namespaces.number_outside(pid)).encode("ascii"))
 
     def _kill_held(self, fds: List[int]) -> None:
         """Kills processes that the host holds and may not signal itself."""

@@ -12,8 +12,8 @@ import socket
 from typing import Any, Dict, List, Tuple
 
 _MAX_PACKET_BYTES = 1 << 18
-# The most that one request carries: see `init.main` and `Zygote`.
-_MAX_FDS = 16
+# The most that one request carries: see `init.main`, `Zygote` and `Founder`.
+_MAX_FDS = 48
 
 
 class Packets:

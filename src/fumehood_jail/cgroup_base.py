@@ -58,6 +58,10 @@ class Cgroup(ABC):
     def oom_kills(self) -> int:
         """Returns how many processes were killed for exceeding the memory limit."""
 
+    @abstractmethod
+    def give_memory_back(self) -> str:
+        """Has the kernel take back what can be had again from files; returns the name of the file that asks for it."""
+
     @property
     @abstractmethod
     def can_freeze(self) -> bool:

@@ -80,6 +80,11 @@ class CgroupV1(Cgroup):
         """Returns how many processes were killed for exceeding the memory limit (Linux 4.13)."""
         return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
 
+    def give_memory_back(self) -> str:
+        """Has the kernel take back what it can; what lives in the cgroup keeps what it needs."""
+        write_file(self._path("memory", "memory.force_empty"), "0")
+        return "memory.force_empty"
+
     @property
     def can_freeze(self) -> bool:
         """Whether the freezer's hierarchy is there."""

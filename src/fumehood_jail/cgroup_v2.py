@@ -6,6 +6,7 @@ enabling them would mean moving processes that are not ours.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from fumehood_jail.cgroup_base import (
@@ -16,6 +17,9 @@ from fumehood_jail.cgroup_base import (
     read_field,
     write_file,
 )
+
+_RECLAIM_BYTES = 64 << 20
+_MOST_RECLAIMS = 256
 
 
 class CgroupV2(Cgroup):
@@ -69,6 +73,22 @@ class CgroupV2(Cgroup):
     def oom_kills(self) -> int:
         """Returns how many processes were killed for exceeding the memory limit."""
         return read_field(self._read(f"{self._folder}/memory.events"), b"oom_kill")
+
+    def give_memory_back(self) -> str:
+        """Has the kernel take back what it can, a piece at a time (Linux 5.19)."""
+        for _ in range(_MOST_RECLAIMS):
+            before = self.memory_bytes()
+            try:
+                write_file(f"{self._folder}/memory.reclaim", str(_RECLAIM_BYTES))
+            except OSError as error:
+                # Not as much as was asked for: there is no more.
+                if error.errno != errno.EAGAIN:
+                    raise
+
+            if self.memory_bytes() > before - _RECLAIM_BYTES // 2:
+                break
+
+        return "memory.reclaim"
 
     @property
     def can_freeze(self) -> bool:

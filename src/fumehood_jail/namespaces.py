@@ -107,20 +107,22 @@ def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, in
             os.close(fd)
 
 
-def enter_lineage(pidfds: Sequence[int]) -> None:
+def enter_lineage(users: Sequence[int], pids: int) -> None:
     """Enters the user namespace of a sandbox by way of those that it was forked from; makes room for another in each.
 
-    Before: CAP_SYS_ADMIN and CAP_SYS_PTRACE over the oldest. After: every capability in the youngest, and the next
+    Before: CAP_SYS_ADMIN over the oldest. After: every capability in the youngest, and the next
     child is born in its PID namespace.
 
     Args:
-        pidfds: Their inits, the oldest first.
+        users: Their user namespaces, the oldest first. By a pidfd, only the first could be entered: whoever has left
+            the base jail may not trace the others.
+        pids: The PID namespace of the youngest.
     """
-    for pidfd in pidfds:
-        syscalls.setns(pidfd, syscalls.CLONE_NEWUSER)
+    for fd in users:
+        syscalls.setns(fd, syscalls.CLONE_NEWUSER)
         counts.allow_another()
 
-    syscalls.setns(pidfds[-1], syscalls.CLONE_NEWPID)
+    syscalls.setns(pids, syscalls.CLONE_NEWPID)
 
 
 def number_outside(pid: int) -> int:

@@ -28,11 +28,17 @@ class RevivedContext(GuestContext):
         kill: Kills the process with a number inside.
     """
 
-    def __init__(self, pid: int, link: ContextLink, kill: Callable[[int], Any]) -> None:
+    def __init__(self, pid: int, link: ContextLink, kill: Callable[[int], Any], origin: GuestContext) -> None:
         self.exited = asyncio.get_running_loop().create_future()
         self.pid = pid
+        self._origin = origin
         self._link = link
         self._kill = kill
+
+    @property
+    def origin(self) -> GuestContext:
+        """See the port."""
+        return self._origin
 
     def kill(self) -> None:
         """Ends the process; see the port."""
@@ -59,9 +65,16 @@ class CheckpointLine:
     Args:
         on_broken: Called when it breaks the wire.
         kill: Kills the process with a number inside.
+        origin: Of the context that it is a checkpoint of.
     """
 
-    def __init__(self, on_broken: Callable[[ProtocolError], None], kill: Callable[[int], Any]) -> None:
+    def __init__(
+        self,
+        on_broken: Callable[[ProtocolError], None],
+        kill: Callable[[int], Any],
+        origin: GuestContext,
+    ) -> None:
+        self.origin = origin
         loop = asyncio.get_running_loop()
         host_end, self._guest_end = open_pair()
         self._on_broken = on_broken
@@ -98,6 +111,15 @@ class CheckpointLine:
         self._asked[number] = (link, made)
         self._channel.send({"type": "revive", "number": number}, fds=link.guest_fds())
         return await made
+
+    def branch(self, fd: int, *, reseed: bool) -> None:
+        """Has a process forked that moves into a forked sandbox; what becomes of it is said over the socket `fd`.
+
+        Args:
+            fd: The guest's end of it.
+            reseed: Whether its randomness is to be another than that of the checkpoint.
+        """
+        self._channel.send({"type": "branch", "reseed": reseed}, fds=[fd])
 
     def close(self) -> None:
         """Ends the checkpoint; contexts that were made from it live on."""
@@ -136,7 +158,7 @@ class CheckpointLine:
         context = None
 
         if header["type"] == "revived":
-            context = self._contexts[number] = RevivedContext(header["pid"], link, self._kill)
+            context = self._contexts[number] = RevivedContext(header["pid"], link, self._kill, self.origin)
 
         if not made.done():
             made.set_result(context)

@@ -53,6 +53,11 @@ class ContextLife:
             link = self.process.link
             self._counts[link.name] = max(link.count, self._counts.get(link.name, 0))
 
+    def count_of(self, name: str) -> int:
+        """How many executions there have been under the name of a conversation."""
+        self._note_count()
+        return self._counts.get(name, 0)
+
     async def settled(self) -> None:
         """Returns when no process of it is about to start."""
         if self._starting is not None:

@@ -50,6 +50,16 @@ class Transactor(Protocol):
         """Runs code, and tells which files were changed meanwhile."""
 
 
+class Watcher(Protocol):
+    """Takes note of what is worth looking at."""
+
+    def note_limit(self, execution_id: str, limit: str) -> None:
+        """An execution has reached a limit."""
+
+    def note_ran(self, seconds: float) -> None:
+        """Something has run for so long."""
+
+
 class ContextHost(Protocol):
     """What a context needs of its sandbox."""
 
@@ -58,6 +68,7 @@ class ContextHost(Protocol):
     meter: Meter
     recorder: Recorder
     audit: AuditTrail
+    security: Watcher
     isolation_level: str
 
     @property
@@ -123,6 +134,11 @@ class ContextProcess:
         link.close_guest_fds()
         link.gone.add_done_callback(lambda _: loop.call_soon(self._channel_closed))
         guest.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
+
+    @property
+    def origin(self) -> GuestContext:
+        """What the runtime has started, of which this may be a fork."""
+        return self._guest.origin
 
     @property
     def lives(self) -> bool:

@@ -25,11 +25,17 @@ class Lifetime:
         sandbox: The sandbox.
         spec: What it should be.
         pause: Pauses it.
+        parent_id: The sandbox that it was forked from.
     """
 
     def __init__(
-        self, sandbox: LiveSandbox, spec: SandboxSpec, pause: Callable[[], Awaitable[object]]
+        self,
+        sandbox: LiveSandbox,
+        spec: SandboxSpec,
+        pause: Callable[[], Awaitable[object]],
+        parent_id: str | None = None,
     ) -> None:
+        self.parent_id = parent_id
         self.sandbox = sandbox
         self.spec = spec
         self._pause = pause
@@ -60,6 +66,9 @@ class Lifetime:
             on_timeout=spec.on_timeout,
             auto_resume=spec.auto_resume,
             network=sandbox.egress.network,
+            pause=sandbox.pausing.report,
+            parent_id=self.parent_id,
+            generation=sandbox.guest.generation,
         )
 
     def set_timeout(self, timeout_seconds: float | None) -> None:

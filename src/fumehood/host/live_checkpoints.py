@@ -9,8 +9,8 @@ the oldest goes first; their memory and their files count as the sandbox's own.
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -141,7 +141,7 @@ class LiveCheckpoints:
     ) -> Kept:
         """Does what `take` does for who holds the context's turn, and lists it nowhere."""
         _check_language(context)
-        line = CheckpointLine(self._sandbox.broken, self._sandbox.kill_context)
+        line = CheckpointLine(self._sandbox.broken, self._sandbox.kill_context, process.origin)
         self._passing.add(line)
         try:
             await failpoints.reach("checkpoint.turn", self._sandbox)
@@ -200,12 +200,33 @@ class LiveCheckpoints:
                 hint="go back to it again; without that, the next code runs in a fresh context",
             ) from None
         finally:
-            self._in_use.remove(kept)
-
-            if kept.info.id not in self._kept and kept not in self._in_use:
-                keep(self._forget_quietly(kept))
+            self._stop_using(kept)
 
         return kept.info
+
+    @asynccontextmanager
+    async def lent(self, checkpoint_id: str) -> AsyncIterator[Kept]:
+        """Gives a checkpoint to who makes forks from it; it stays, whatever happens to its entry meanwhile.
+
+        Raises:
+            CheckpointLostError: It has ended.
+        """
+        kept = self._find(checkpoint_id)
+
+        if not kept.line.lives:
+            raise self._lost(kept)
+
+        self._in_use.append(kept)
+        try:
+            yield kept
+        finally:
+            self._stop_using(kept)
+
+    def _stop_using(self, kept: Kept) -> None:
+        self._in_use.remove(kept)
+
+        if kept.info.id not in self._kept and kept not in self._in_use:
+            keep(self._forget_quietly(kept))
 
     async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
         """Goes back, for who holds the context's turn.

@@ -50,6 +50,15 @@ class LiveContext:
         """True while something runs or waits to run."""
         return self._turn.locked() or self._work.is_given_up
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has a process."""
+        return self._life.process_lives
+
+    def count_of(self, name: str) -> int:
+        """How many executions there have been under the name of a conversation."""
+        return self._life.count_of(name)
+
     def adopt(self, link: ContextLink, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
         self._life.adopt(link, guest)
@@ -86,7 +95,7 @@ class LiveContext:
                 if failpoints.armed:
                     await failpoints.reach("run.ready", self)
 
-            audited = await begin_execution(self._host.audit, self.info, request)
+            audited = await begin_execution(self._host, self.info, request)
 
             def run(living: ContextProcess) -> Awaitable[Execution]:
                 return self._work.run(living, request, message, emit)

@@ -68,6 +68,11 @@ class LiveProcesses:
         self._early_exits: dict[int, int] = {}
         self._starting = 0
 
+    @property
+    def running(self) -> tuple[ProcessInfo, ...]:
+        """Describes those that run."""
+        return tuple(process.info for process in self._all.values() if process.running)
+
     def add_envs(self, envs: Mapping[str, str]) -> None:
         """Adds to the environment of those that are started from now on."""
         self._envs.update(envs)
@@ -125,7 +130,7 @@ class LiveProcesses:
         """Lists, feeds, signals or resizes."""
         match call:
             case ListProcesses():
-                return tuple(process.info for process in self._all.values() if process.running)
+                return self.running
             case SendStdin():
                 await self._living(call.pid).feed(call.data)
             case CloseStdin():

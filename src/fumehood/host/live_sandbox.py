@@ -40,7 +40,8 @@ from fumehood.execution import Execution
 from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
 from fumehood.host.context_link import ContextLink
-from fumehood.host.context_process import ContextStartError, new_link
+from fumehood.host.context_process import ContextStartError, keep, new_link
+from fumehood.host.hollowing import hollow_out
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
 from fumehood.host.judge import Judge
 from fumehood.host.live_checkpoints import LiveCheckpoints
@@ -53,6 +54,7 @@ from fumehood.host.live_watches import LiveWatches
 from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
+from fumehood.host.security_desk import SecurityDesk
 from fumehood.host.transactions import Transactions
 from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.limits import Limits
@@ -114,16 +116,17 @@ class LiveSandbox:
         self.isolation_level = guest.isolation.level
         self.end_reason: EndReason | None = None
         self.started = time.monotonic()
-        self._envs = envs
+        self.envs = envs
         self._on_end = on_end
         self._breach: ProtocolError | None = None
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
         self.clock = SandboxClock()
         self.last_used = self.clock.time()
-        self._init = InitClient(guest.socket, self._event, self._init_closed)
-        self.pausing = Pausing(self, self._init.ask)
+        self.init = InitClient(guest.socket, self._event, self._init_closed)
+        self.pausing = Pausing(self, self.init.ask)
         self._last_figures: dict[str, Any] = {}
+        self._hollowing: asyncio.Task[None] | None = None
         self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
         self._watches = LiveWatches(self.ask, self._check_alive)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
@@ -134,7 +137,8 @@ class LiveSandbox:
         self._judge = Judge(self, self.checkpoints)
         self.recorder = Recorder()
         self.audit = AuditTrail()
-        self.egress = LiveEgress(self.id, self._init.ask, self.broken, self.audit.note_egress)
+        self.security = SecurityDesk(self, self.audit, self.pausing.pause, self.init.ask)
+        self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
         self.contexts = LiveContexts(self, self._directory)
         self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
@@ -180,8 +184,8 @@ class LiveSandbox:
         self.started = time.monotonic()
         self.touch()
 
-        if envs != self._envs:
-            self._envs = envs
+        if envs != self.envs:
+            self.envs = envs
             await self._guarded(self.contexts.default.replace())
 
     async def use_route(self, route: Route) -> None:
@@ -198,7 +202,7 @@ class LiveSandbox:
         route = await prepare_route(network, self.egress.route)
         await self.use_route(route)
         # What is started from now on knows of it; what runs keeps its environment.
-        self._envs = {**self._envs, **route.envs}
+        self.envs = {**self.envs, **route.envs}
         self.processes.add_envs(route.envs)
 
     def end(self, reason: EndReason) -> None:
@@ -206,8 +210,15 @@ class LiveSandbox:
         if self.end_reason is None:
             self.end_reason = reason
 
+        if self._hollowing is not None:
+            return
+
+        if self.guest.carries_forks:
+            self._hollowing = keep(hollow_out(self.guest, self.init))
+            return
+
         self.guest.kill()
-        self._init.close()
+        self.init.close()
 
     # -- verbs
 
@@ -328,10 +339,12 @@ class LiveSandbox:
             inodes_used=value["inodes_used"],
             processes=value["processes"],
             uptime_seconds=time.monotonic() - self.started,
+            security_events=self.security.counts,
         )
 
     async def _figures(self) -> dict[str, Any]:
         figures, _ = await self.ask("metrics")
+        self.security.note_figures(figures)
         return dict(figures)
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
@@ -339,7 +352,7 @@ class LiveSandbox:
         self._check_alive()
         self.touch()
         try:
-            return await self._init.ask(verb, payload, **arguments)
+            return await self.init.ask(verb, payload, **arguments)
         except InitGoneError:
             self._check_alive(outcome_unknown=True)
             raise
@@ -348,25 +361,25 @@ class LiveSandbox:
 
     def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
         """Has a context forked; see `ContextHost`."""
-        return self.guest.start_context(ContextBirth(fds=link.guest_fds(), info=info, envs=self._envs))
+        return self.guest.start_context(ContextBirth(fds=link.guest_fds(), info=info, envs=self.envs))
 
     async def signal_context(self, pid: int, number: int) -> None:
         """Signals a context; see `ContextHost`."""
         try:
-            await self._init.ask("signal_context", pid=pid, signal=int(number))
+            await self.init.ask("signal_context", pid=pid, signal=int(number))
         except (InitError, InitGoneError):
             return
 
     async def kill_context(self, pid: int) -> None:
         """Kills a context; see `ContextHost`."""
         try:
-            await self._init.ask("kill_context", pid=pid, spare=self.checkpoints.pids())
+            await self.init.ask("kill_context", pid=pid, spare=self.checkpoints.pids())
         except (InitError, InitGoneError):
             return
 
     def was_out_of_memory(self, pid: int | None) -> bool:
         """Whether the kernel, or the watcher inside, killed for want of memory; see `ContextHost`."""
-        self._init.catch_up()
+        self.init.catch_up()
         kills = self.guest.oom_kills()
         happened = kills > self._oom_kills or pid in self._memory_killed
         self._oom_kills = kills
@@ -422,7 +435,7 @@ class LiveSandbox:
                 self._watches.note(header)
 
     async def _asked_cpu_seconds(self) -> float:
-        value, _ = await self._init.ask("metrics")
+        value, _ = await self.init.ask("metrics")
         return float(value["cpu_seconds"])
 
     def _init_closed(self, error: ProtocolError | None) -> None:
@@ -438,9 +451,9 @@ class LiveSandbox:
         # Backwards, and all of it: what fails to close keeps nobody else from hearing of the end.
         with ExitStack() as closing:
             closing.callback(self._on_end, self)
-            closing.callback(self.audit.end, self.end_reason, str(self._breach or ""))
+            closing.callback(self.security.end, self.end_reason, str(self._breach or ""))
             closing.callback(self._watches.close)
-            closing.callback(self._init.close)
+            closing.callback(self.init.close)
             closing.callback(self.egress.close)
             closing.callback(self.checkpoints.close)
             closing.callback(self.ports.close, self.epitaph(outcome_unknown=True))
@@ -453,7 +466,7 @@ class LiveSandbox:
 
     def _check_now(self) -> None:
         """Raises when it has ended, although init may have had no chance to say so yet."""
-        self._init.catch_up()
+        self.init.catch_up()
         self._check_alive(outcome_unknown=True)
 
     def _check_alive(self, *, outcome_unknown: bool = False) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from importlib import metadata
 
 from fumehood import failpoints
@@ -18,15 +19,16 @@ from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.requests import SandboxSpec
 from fumehood.errors import (
     FumehoodError,
+    InvalidArgumentError,
     IsolationUnavailableError,
     SandboxClosedError,
     SandboxNotFoundError,
     SandboxPausedError,
 )
-from fumehood.fork_errors import ForkError
 from fumehood.host.admission import Admission, AdmissionRules
 from fumehood.host.audit_records import AuditRecords
 from fumehood.host.floors import Floors
+from fumehood.host.forking import Forking
 from fumehood.host.lifetime import Lifetime
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.names import make_name, make_part, parse_name
@@ -75,9 +77,12 @@ class Supervisor:
         finally:
             self._coming -= 1
 
-        self._records.begin(sandbox, spec)
+        return self._hand_out(sandbox, spec)
+
+    def _hand_out(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> SandboxInfo:
+        self._records.begin(sandbox, spec, parent_id)
         self._level = sandbox.guest.isolation.level
-        lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause)
+        lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause, parent_id)
         self._lifetimes[sandbox.id] = lifetime
         return lifetime.info
 
@@ -177,19 +182,52 @@ class Supervisor:
         Raises:
             ForkError: They cannot be made; the sandbox is as it was.
         """
-        self._lifetime(sandbox_id)
-        raise ForkError(step="fork", reason=f"this host cannot make {request.count} forks")
+        lifetime = self._lifetime(sandbox_id)
+        self._admission.check(len(self._lifetimes) + self._coming + request.count - 1)
+        self._coming += request.count
+        lifetime.sandbox.touch()
+        forking = Forking(lifetime.sandbox, request.reseed, self._note_end)
+        try:
+            ids = [self._new_id() for _ in range(request.count)]
+            forks = await forking.carry_out(ids, request.checkpoint_id)
+        finally:
+            self._coming -= request.count
+
+        spec = _spec_of_fork(lifetime.spec, request)
+        return Forked(
+            items=tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks),
+            left_behind=forking.left_behind,
+        )
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Lets a fork take the place and the id of the sandbox that it was forked from.
+        """Lets a fork take the place and the id of the sandbox that it was forked from, which ends.
 
         Raises:
             InvalidArgumentError: It is no fork of it.
-            ForkError: It cannot be done; both are as they were.
         """
-        self._lifetime(sandbox_id)
-        self._lifetime(child_id)
-        raise ForkError(step="adopt", reason="this host cannot let a fork take a place")
+        place, heir = self._lifetime(sandbox_id), self._lifetime(child_id)
+
+        if heir.parent_id != sandbox_id:
+            raise InvalidArgumentError(
+                field="child", value=child_id, allowed=f"a sandbox that was forked from {sandbox_id!r}"
+            )
+
+        place.sandbox.end("killed")
+        await asyncio.shield(place.sandbox.guest.ended)
+        # It may have ended meanwhile.
+        heir = self._lifetime(child_id)
+        del self._lifetimes[child_id]
+        self._remember_end(child_id, partial(SandboxClosedError, sandbox_id=child_id, reason="adopted"))
+        self._ended.pop(sandbox_id, None)
+        heir.sandbox.id = sandbox_id
+        heir.parent_id = place.parent_id
+        self._lifetimes[sandbox_id] = heir
+
+        for lifetime in self._lifetimes.values():
+            if lifetime.parent_id == child_id:
+                lifetime.parent_id = sandbox_id
+
+        return heir.info
 
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Lets a sandbox live for so long from now on."""
@@ -240,7 +278,10 @@ class Supervisor:
 
         lifetime.close()
         self._records.keep(sandbox)
-        self._ended[sandbox.id] = sandbox.epitaph()
+        self._remember_end(sandbox.id, sandbox.epitaph())
+
+    def _remember_end(self, sandbox_id: str, epitaph: Callable[[], FumehoodError]) -> None:
+        self._ended[sandbox_id] = epitaph
 
         while len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
@@ -249,6 +290,16 @@ class Supervisor:
 @cache
 def _version() -> str:
     return metadata.version("fumehood")
+
+
+def _spec_of_fork(spec: SandboxSpec, request: ForkRequest) -> SandboxSpec:
+    return replace(
+        spec,
+        timeout_seconds=spec.timeout_seconds
+        if request.timeout_seconds == "inherit"
+        else request.timeout_seconds,
+        metadata=spec.metadata if request.metadata is None else request.metadata,
+    )
 
 
 async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:

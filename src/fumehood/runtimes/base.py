@@ -8,11 +8,13 @@ layers it applied.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from fumehood.fork_errors import ForkError
 from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Isolation
@@ -77,6 +79,11 @@ class GuestContext(ABC):
 
     exited: asyncio.Future[int | None]
 
+    @property
+    def origin(self) -> GuestContext:
+        """The context that the runtime itself has started, of which this is a fork; one that is none: itself."""
+        return self
+
     @abstractmethod
     def kill(self) -> None:
         """Ends the process, but nothing that it has started; killing twice is no error."""
@@ -114,9 +121,57 @@ class Guest(ABC):
     def thaw(self) -> None:
         """Lets all processes go on; one that runs is left alone."""
 
+    def give_memory_back(self) -> str:
+        """Has the kernel take back what it can of the memory of what stands still; it may take long.
+
+        Returns:
+            By what means.
+
+        Raises:
+            OSError: It cannot be asked.
+        """
+        raise OSError(errno.ENOTSUP, "its memory is not counted by a control group")
+
     @abstractmethod
     def start_context(self, birth: ContextBirth) -> GuestContext:
         """Starts another context; that it is ready, it says itself on its channel."""
+
+    @property
+    def generation(self) -> int:
+        """How many forks lie between this guest and one that is none."""
+        return 0
+
+    @property
+    def carries_forks(self) -> bool:
+        """Whether forked guests live that would end with this one."""
+        return False
+
+    async def fork(self, sandbox_id: str, limits: Limits) -> Guest:
+        """Makes another guest beneath this one, ready to be spoken to, empty, without a context.
+
+        Raises:
+            ForkError: It cannot be made; nothing of it remains.
+        """
+        raise ForkError(step="make the fork", reason=f"{sandbox_id!r} is of a runtime that has no forks")
+
+    async def move_in(
+        self, origin: GuestContext, send: Callable[[int], None], fds: tuple[int, int, int]
+    ) -> GuestContext:
+        """Lets a process forked from a checkpoint of the guest above become the first context of this one.
+
+        Args:
+            origin: Of the context that the checkpoint was made of.
+            send: Hands a socket to the checkpoint, which forks the process that speaks over it.
+            fds: The guest's ends of its channel, its standard output and its standard error.
+
+        Raises:
+            ForkError: It did not come.
+        """
+        raise ForkError(step="move a process into the fork", reason="this runtime has no forks")
+
+    def retire(self) -> None:
+        """Nothing lives in it but its init: it counts as ended, and really ends when it carries no forks any more."""
+        raise NotImplementedError
 
     @abstractmethod
     def apply(self, limits: Limits) -> None:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from fumehood import failpoints
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.fork_errors import ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
+from fumehood.runtimes.linux_moves import MovedContext, move_in
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -56,12 +58,32 @@ class LinuxContext(GuestContext):
 
 
 class LinuxGuest(Guest):
-    """One sandbox made by a founder."""
+    """One sandbox made by a founder.
+
+    Args:
+        spawner: Asks the founder.
+        number: The founder's name for it.
+        slot: Its user id in the base jail.
+        limits: What it may use.
+        lineage: Those that it is forked from, the oldest first.
+    """
 
     first_context: LinuxContext
 
-    def __init__(self, spawner: LinuxSpawner, number: int, slot: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        spawner: LinuxSpawner,
+        number: int,
+        slot: int,
+        limits: Limits,
+        lineage: tuple[LinuxGuest, ...] = (),
+    ) -> None:
         self.slot = slot
+        # Those that it is forked from, the oldest first, and those that are forked from it.
+        self.lineage = lineage
+        self._heirs: set[LinuxGuest] = set()
+        self._is_retired = False
+        self._is_watched = False
         self.ended = asyncio.get_running_loop().create_future()
         self.isolation = Isolation(level="none")
         self._spawner = spawner
@@ -69,6 +91,7 @@ class LinuxGuest(Guest):
         self._limits = limits
         self._cgroup: cgroups.Cgroup | None = None
         self._pidfd = -1
+        self._pid = -1
         self._uploaded_bytes = 0
         self._last_oom_kills = 0
         self._failure: SandboxStartError | None = None
@@ -108,12 +131,14 @@ class LinuxGuest(Guest):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
 
         if not self._heard.startswith(_BORN):
-            await self._give_up()
+            # What failed is in the greeting, if there is one.
+            await self.greeted()
 
         self._heard = self._heard.removeprefix(_BORN)
         # It cannot have been replaced by another process of this number: it waits for us to read on, or has
         # failed, and then its socket has ended.
         self._pidfd = os.pidfd_open(pid)
+        self._pid = pid
 
     async def greeted(self) -> None:
         """Waits for init's greeting: the sandbox is furnished and init is confined."""
@@ -160,13 +185,91 @@ class LinuxGuest(Guest):
         """Takes note of why the founder could not make this guest."""
         self._failure = SandboxStartError(step=step, reason=reason)
 
+    # -- forks
+
+    @property
+    def generation(self) -> int:
+        """How many it is forked from; see the port."""
+        return len(self.lineage)
+
+    @property
+    def carries_forks(self) -> bool:
+        """Whether any lie beneath it; see the port."""
+        return bool(self._heirs)
+
+    @contextmanager
+    def lineage_fds(self) -> Iterator[list[int]]:
+        """Opens its PID namespace, and the user namespaces of what it is forked from, the oldest first, and its own."""
+        fds: list[int] = []
+        try:
+            for pid, name in [(self._pid, "pid"), *((one._pid, "user") for one in (*self.lineage, self))]:
+                fds.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+
+            yield fds
+        finally:
+            _close_all(fds)
+
+    @property
+    def pidfd(self) -> int:
+        """Holds its init."""
+        return self._pidfd
+
+    async def fork(self, sandbox_id: str, limits: Limits) -> LinuxGuest:
+        """Has the founder make one beneath it; see the port."""
+        return await self._spawner.fork(self, sandbox_id, limits)
+
+    async def move_in(
+        self, origin: GuestContext, send: Callable[[int], None], fds: tuple[int, int, int]
+    ) -> GuestContext:
+        """Lets a fork of a checkpoint enter its namespaces; see the port."""
+        if not isinstance(origin, LinuxContext) or not origin.refused_calls.listens:
+            raise ForkError(
+                step="move a process into the fork",
+                reason="the kernel gave no listener for the system call filter of the context",
+                hint="fumehood runs under somebody else's listener, as some containers have one: run it elsewhere",
+            )
+
+        doors = self._doors()
+        try:
+            pidfd = await move_in(self._pid, origin.refused_calls, send, [*fds, *doors])
+        finally:
+            _close_all(doors)
+
+        return MovedContext(pidfd, origin, self._spawner.ask_to_kill_held)
+
+    def expect(self, heir: LinuxGuest) -> None:
+        """Takes note of one that is being forked from it."""
+        self._heirs.add(heir)
+
+    def watch(self) -> None:
+        """Takes note of its end by itself: of a fork the founder does not tell."""
+        self._is_watched = True
+        asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
+
+    def retire(self) -> None:
+        """Stays for those forked from it; see the port."""
+        self._is_retired = True
+
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+        if not self._heirs:
+            self._kill_init()
+
+    def _forget(self, heir: LinuxGuest) -> None:
+        self._heirs.discard(heir)
+
+        if self._is_retired and not self._heirs:
+            self._kill_init()
+
     # -- life
 
     def kill(self) -> None:
-        """Ends every process of the sandbox; see the port."""
-        if self.ended.done():
-            return
+        """Ends every process of the sandbox, and those forked from it; see the port."""
+        if not self.ended.done():
+            self._kill_init()
 
+    def _kill_init(self) -> None:
         # The end of a PID namespace's first process ends all others in it; no list of pids to race against.
         if self._pidfd < 0:
             self._spawner.ask_to_kill(self._number)
@@ -177,7 +280,7 @@ class LinuxGuest(Guest):
         except ProcessLookupError:
             return
         except PermissionError:
-            self._spawner.ask_to_kill(self._number)
+            self._spawner.ask_to_kill_held(self._pidfd)
 
         if self._cgroup is not None:
             self._cgroup.kill_frozen()
@@ -195,6 +298,10 @@ class LinuxGuest(Guest):
         """Thaws its control group; see the port."""
         if self._cgroup is not None and self._cgroup.is_frozen:
             self._cgroup.thaw()
+
+    def give_memory_back(self) -> str:
+        """Has the kernel empty its control group; see the port."""
+        return super().give_memory_back() if self._cgroup is None else self._cgroup.give_memory_back()
 
     def abandon(self) -> None:
         """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
@@ -248,6 +355,9 @@ class LinuxGuest(Guest):
 
     def note_end(self) -> None:
         """Nothing of the sandbox lives any more: gives back what the host held for it."""
+        if self._is_watched:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
@@ -267,6 +377,9 @@ class LinuxGuest(Guest):
             # Whatever the host could not read or remove: everybody who waits for the end hears of it.
             if not self.ended.done():
                 self.ended.set_result(None)
+
+            for ancestor in self.lineage[-1:]:
+                ancestor._forget(self)
 
     # -- inside
 

@@ -53,7 +53,7 @@ class RefusedCalls:
         return self._fd >= 0
 
     def expect(self) -> int:
-        """Makes a socket over which the context hands the listener over; returns the guest's end, the caller's to close."""
+        """Makes a socket over which the context hands the listener over; the caller closes the guest's end, returned."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._sock = ours

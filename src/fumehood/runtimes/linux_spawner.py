@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood import failpoints
-from fumehood.errors import CapacityError, SandboxStartError
+from fumehood.errors import CapacityError, IsolationUnavailableError, SandboxStartError
+from fumehood.fork_errors import ForkDepthError, ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
@@ -30,6 +31,7 @@ from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups, users
+from fumehood_jail.launch import GUEST_UID
 
 _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
@@ -37,6 +39,8 @@ _REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
 # Where the ids for forked sandboxes begin in a sandbox's namespace.
 _SPARE_IDS = 100_000
+# Each fork lies in namespaces beneath those of its parent, of which the kernel allows 32 levels.
+MAX_GENERATION = 24
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 CGROUP_PREFIX = "fumehood"
 
@@ -151,6 +155,53 @@ class LinuxSpawner(Spawner):
 
         return guest
 
+    async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
+        """Makes one guest beneath another; see `Guest.fork`."""
+        lineage = (*parent.lineage, parent)
+
+        if len(lineage) > MAX_GENERATION:
+            raise ForkDepthError(generation=parent.generation, maximum=MAX_GENERATION)
+
+        if self.ended.done() or parent.ended.done():
+            raise ForkError(step="ask the founder", reason="what it would lie beneath has ended")
+
+        slot = self._take_slot()
+        number = next(self._numbers)
+        guest = LinuxGuest(self, number, slot, limits, lineage)
+        self._guests[number] = guest
+        parent.expect(guest)
+        try:
+            with guest.guest_fds() as fds:
+                order = {"type": "spawn_within", "slot": self._slot_within(slot)}
+                spare = self._spare_ids([slot, *(one.slot for one in lineage)], is_within=True)
+                options = self._options(limits, is_fork=True)
+
+                with parent.lineage_fds() as held:
+                    self._founder.send({**order, "spare": spare, "options": options}, [*fds, *held])
+
+            guest.admit(self._make_cgroup(sandbox_id, limits))
+
+            async with asyncio.timeout(_GREETING_SECONDS):
+                await guest.born()
+                guest.watch()
+                await guest.greeted()
+        except BaseException as error:
+            guest.abandon()
+
+            # Whoever does not exist will not be seen to end.
+            if guest.pidfd < 0:
+                self.note_end(number)
+
+            if isinstance(error, (OSError, SandboxStartError, IsolationUnavailableError)):
+                raise ForkError(step="make the fork", reason=str(error).partition("\n")[0]) from None
+
+            raise
+
+        return guest
+
+    def _slot_within(self, slot: int) -> int:
+        return GUEST_UID if self._ids.count == 1 else _SPARE_IDS + slot
+
     async def aclose(self) -> None:
         """Ends the base jail; the kernel ends everything in it."""
         # The founder leaves when its socket closes. As the first process of its namespace it ends only after
@@ -189,6 +240,14 @@ class LinuxSpawner(Spawner):
     def ask_to_kill(self, number: int) -> None:
         """Lets the founder kill a guest whose processes belong to another user than we do."""
         self._founder.send({"type": "kill", "sandbox": number})
+
+    def ask_to_kill_held(self, pidfd: int) -> None:
+        """Lets the founder kill a process that belongs to another user than we do, and that the host holds."""
+        self._founder.send({"type": "kill_held"}, [pidfd])
+
+    def note_end(self, number: int) -> None:
+        """Takes note of the end of a guest."""
+        self._guest_ended(number)
 
     def start_context(
         self, birth: ContextBirth, limits: Limits, fds: list[int], doors: list[int]

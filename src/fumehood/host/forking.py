@@ -1,0 +1,170 @@
+"""Forking: new sandboxes that go on from where one is, or was at a checkpoint.
+
+Runs in the host process, on the engine's loop. A fork is a guest of its own beneath the namespaces of its parent: an
+init without files, to which the parent's init sends what a snapshot holds, and into which a fork of a checkpoint's
+process moves and becomes the default context. All of one call are made, or none; whatever fails, the parent is as it
+was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from fumehood.fork_errors import ForkError
+from fumehood.host.context_process import ContextStartError, new_link
+from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.live_checkpoints import Kept
+from fumehood.host.live_context import LiveContext
+from fumehood.host.live_sandbox import Birth, LiveSandbox
+from fumehood.runtimes.base import Guest
+
+_FILES_SECONDS = 60.0
+
+
+class Forking:
+    """Forks one sandbox once.
+
+    Args:
+        parent: The sandbox.
+        reseed: Whether the forks draw random numbers of their own.
+        on_end: Called when nothing of a fork lives any more.
+    """
+
+    def __init__(self, parent: LiveSandbox, reseed: bool, on_end: Callable[[LiveSandbox], None]) -> None:
+        self._parent = parent
+        self._reseed = reseed
+        self._on_end = on_end
+        self._made: list[LiveSandbox] = []
+        # What did not come along, in words.
+        self.left_behind: tuple[str, ...] = ()
+
+    async def carry_out(self, ids: list[str], checkpoint_id: str | None) -> list[LiveSandbox]:
+        """Makes a fork for each id.
+
+        Args:
+            ids: Their names.
+            checkpoint_id: Where they go on; None: where the parent is now.
+
+        Raises:
+            ForkError: One of them cannot be made; none is left.
+            CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
+        """
+        making = [asyncio.ensure_future(self._parent.guest.fork(id_, self._parent.limits)) for id_ in ids]
+        try:
+            async with self._state(checkpoint_id) as kept:
+                self.left_behind = (*kept.info.left_behind, *_not_kept(self._parent))
+                await asyncio.gather(
+                    *(self._go_on(id_, guest, kept) for id_, guest in zip(ids, making, strict=True))
+                )
+        except BaseException:
+            await self._undo(making)
+            raise
+
+        return self._made
+
+    @asynccontextmanager
+    async def _state(self, checkpoint_id: str | None) -> AsyncIterator[Kept]:
+        checkpoints = self._parent.checkpoints
+
+        if checkpoint_id is not None:
+            async with checkpoints.lent(checkpoint_id) as kept:
+                yield kept
+
+            return
+
+        context = self._parent.contexts.named(None)
+
+        async with context.turn() as process:
+            kept = await checkpoints.take_within_turn(context, process, strict=False)
+
+        try:
+            yield kept
+        finally:
+            await checkpoints.forget(kept)
+
+    async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: Kept) -> None:
+        guest = await making
+        context = self._parent.contexts.existing(kept.info.context_id)
+        birth = Birth(id_, self._parent.limits, self._parent.envs)
+        birth.link = new_link(
+            self._parent.limits,
+            lambda error: birth.on_broken(error),
+            kept.conversation,
+            context.count_of(kept.conversation),
+        )
+        try:
+            guest.first_context = await guest.move_in(
+                kept.line.origin,
+                lambda fd: kept.line.branch(fd, reseed=self._reseed),
+                birth.link.guest_fds(),
+            )
+        except BaseException:
+            birth.abandon()
+            raise
+
+        fork = LiveSandbox(birth, guest, self._on_end)
+        self._made.append(fork)
+        await self._send_files(fork, kept)
+        birth.link.proceed()
+        try:
+            await fork.contexts.default.start()
+        except ContextStartError as error:
+            raise ForkError(step="go on", reason=str(error)) from None
+
+        fork.egress.use(self._parent.egress.route)
+        _remember(self._parent, fork, context, kept)
+
+    async def _send_files(self, fork: LiveSandbox, kept: Kept) -> None:
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        near, far = ends
+        try:
+            async with asyncio.timeout(_FILES_SECONDS):
+                sending = self._parent.init.ask("send_snapshot", fds=[near.fileno()], snapshot=kept.snapshot)
+                taking = fork.init.ask("receive_files", fds=[far.fileno()])
+                asked = asyncio.gather(sending, taking)
+                # Sent with the first step of each.
+                await asyncio.sleep(0)
+
+                for end in ends:
+                    end.close()
+
+                await asked
+        except (InitError, InitGoneError, TimeoutError) as error:
+            reason = str(error) or "it took too long, or one of the two ended"
+            raise ForkError(step="copy the files", reason=reason) from None
+        finally:
+            for end in ends:
+                end.close()
+
+    async def _undo(self, making: Sequence[asyncio.Future[Guest]]) -> None:
+        for task in making:
+            task.cancel()
+
+        for guest in await asyncio.gather(*making, return_exceptions=True):
+            if isinstance(guest, Guest):
+                guest.kill()
+
+        for fork in self._made:
+            fork.end("killed")
+
+
+def _not_kept(parent: LiveSandbox) -> list[str]:
+    contexts = [
+        f"context {one.info.id!r}"
+        for one in parent.contexts
+        if one.is_begun and one is not parent.contexts.default
+    ]
+    return contexts + [f"command {info.argv[0]!r}, process {info.pid}" for info in parent.processes.running]
+
+
+def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept: Kept) -> None:
+    """The fork's record begins with the parent's, up to where they part."""
+    record = parent.recorder.read(parent.id, context.info)
+
+    for cell in record.cells[: max(0, kept.mark - record.dropped_cells)]:
+        fork.recorder.note(fork.contexts.default.info.id, cell)
+
+    fork.contexts.default.record.go_back(kept.mark)
