@@ -7,7 +7,6 @@ of them is passed on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
@@ -16,6 +15,7 @@ from typing import Any
 
 from fumehood.backends.requests import ProcessEvent, ProcessOutput, ProcessSpec, SendStdin
 from fumehood.compat.librechat import guest_programs
+from fumehood.compat.librechat.broker_lines import read_line
 from fumehood.compat.librechat.executing import OUT_OF_TIME, RUN_ENVS
 from fumehood.compat.librechat.shelf import Shelf, new_session_id
 from fumehood.compat.librechat.tool_bodies import ToolRunCall
@@ -30,6 +30,7 @@ _RUN_SECONDS = 15.0
 _MAX_ROUNDS = 100
 _LINE_BYTES = 15 * MIB
 _MAX_CALLS = 500
+_CODES = 256
 _NO_RESULT = {"result": None, "is_error": True, "error_message": "no result was sent for this call"}
 _BROKEN = "Execution failed or timed out"
 
@@ -174,12 +175,7 @@ class ToolRun:
 
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-
-        with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(line)
-            return said if isinstance(said, dict) else None
-
-        return None
+        return read_line(line)
 
     def _read_calls(self, said: Mapping[str, Any]) -> Calls | None:
         calls = said.get("calls")
@@ -191,11 +187,12 @@ class ToolRun:
         read: list[Mapping[str, Any]] = []
 
         for call in calls:
-            if (
-                not isinstance(call, dict)
-                or call.get("name") not in names
-                or not isinstance(call.get("id"), str)
+            if not isinstance(call, dict) or not all(
+                isinstance(call.get(key), str) for key in ("id", "name")
             ):
+                return None
+
+            if call["name"] not in names:
                 return None
 
             given = call.get("input")
@@ -205,7 +202,7 @@ class ToolRun:
         return Calls(tuple(read))
 
     async def _ended(self, said: Mapping[str, Any]) -> Ended:
-        code = said["exit"] if isinstance(said["exit"], int) else 1
+        code = said["exit"] if type(said["exit"]) is int and -_CODES < said["exit"] < _CODES else 1
         stdout, stderr = str(said.get("stdout", "")), str(said.get("stderr", ""))
         self._bench.is_failed = code != 0
         outcome = Outcome() if code else await self._workspace.take_out(self._bench)

@@ -1,0 +1,48 @@
+"""What the broker of a run has said, read: a line of JSON, from whoever has the rights of the user's code.
+
+Pure, used in the server process. Whatever a line holds, what is returned can be written into an answer: numbers that
+are none are null, halves of characters are replaced, and what is too deep or of too many values is no line at all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.json_bodies import check_values
+
+_MAX_DEPTH = 100
+_MOST_DIGITS = 10**100
+
+
+def read_line(line: bytes) -> Mapping[str, Any] | None:
+    """Returns the object of a line, or None if it holds none that an answer could."""
+    try:
+        check_values(line)
+        said = _repeatable(json.loads(line.decode()), 0)
+    except (ValueError, RecursionError, InvalidArgumentError):
+        return None
+
+    return said if isinstance(said, dict) else None
+
+
+def _repeatable(value: Any, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError("too deep")
+
+    match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        case float():
+            return value if math.isfinite(value) else None
+        case bool() | None:
+            return value
+        case int():
+            return value if -_MOST_DIGITS < value < _MOST_DIGITS else None
+        case list():
+            return [_repeatable(item, depth + 1) for item in value]
+        case _:
+            return {_repeatable(name, depth): _repeatable(item, depth + 1) for name, item in value.items()}
