@@ -7,6 +7,7 @@ walk can know: which header a client brings its token in, and how the things are
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import re
 import struct
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import httpx2
+
+from fumehood.mcp.toolbox import TOOLS
 
 CANARY = "canary-5d2c7f"
 Ids = Mapping[str, str]
@@ -407,15 +410,8 @@ class Mcp(Dialect):
 
     def by_other_means(self, ids: Ids, own: Ids) -> list[Call]:
         uri = f"sandbox://{ids['sandbox_id']}/home/user/secret.html"
-        rollback = {"sandbox_id": ids["sandbox_id"], "checkpoint_id": ids["checkpoint_id"]}
-        return [
-            self.rpc("resources/read", {"uri": uri}),
-            self.tool("rollback", rollback),
-            *(
-                self.tool(name, {"sandbox_id": ids["sandbox_id"], **given})
-                for name, given in MCP_TOOLS.items()
-            ),
-        ]
+        tools = tools_of_one(ids).items()
+        return [self.rpc("resources/read", {"uri": uri}), *(self.tool(name, given) for name, given in tools)]
 
     def never_made(self, ids: Ids) -> dict[str, str]:
         return {"sandbox_id": _other(ids["sandbox_id"]), "checkpoint_id": ids["checkpoint_id"]}
@@ -424,18 +420,28 @@ class Mcp(Dialect):
         ask(self.tool("kill_sandbox", {"sandbox_id": ids["sandbox_id"]}))
 
 
-# All tools that name a sandbox, but the one of checkpoints: `test_w09_every_tool_is_asked` sees that none is missing.
-MCP_TOOLS: dict[str, dict[str, Any]] = {
-    "run_code": {"code": "print(open('secret.html').read())"},
-    "run_command": {"command": "cat secret.html"},
-    "read_file": {"path": "secret.html"},
-    "write_file": {"path": "secret.html", "content": ""},
-    "list_files": {},
-    "checkpoint": {},
-    "install_packages": {"packages": ["bouquet"]},
-    "to_notebook": {},
-    "kill_sandbox": {},
+_ARGUMENTS: dict[str, Any] = {
+    "code": "print(open('secret.html').read())",
+    "command": "cat secret.html",
+    "path": "secret.html",
+    "content": "",
+    "packages": ["bouquet"],
 }
+
+
+def tools_of_one(ids: Ids) -> dict[str, dict[str, Any]]:
+    """Every tool that names a sandbox, with what it must be given; taken from the tools themselves."""
+    found = {}
+
+    for tool in TOOLS:
+        parameters = inspect.signature(tool.function).parameters
+        needed = [name for name, one in parameters.items() if one.default is one.empty and name != "context"]
+
+        if "sandbox_id" in parameters:
+            given = {name: ids.get(name, _ARGUMENTS.get(name, "1")) for name in needed}
+            found[tool.name] = {**given, "sandbox_id": ids["sandbox_id"]}
+
+    return found
 
 
 def result_of(answer: httpx2.Response) -> Any:

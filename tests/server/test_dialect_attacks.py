@@ -23,7 +23,7 @@ import fumehood.compat
 from fumehood.server.settings import DIALECTS
 
 from .dialect_scenes import WITHOUT_PATH, NewCaller, Scene, asked_of, body_of, new_key, path_of, status_of
-from .dialects import ALL, CANARY, MCP_TOOLS, Call, Dialect, Mcp, message_of
+from .dialects import ALL, CANARY, Call, Dialect, Mcp, message_of, tools_of_one
 from .walking import REFUSED, dialect_of, status_of_upgrade
 
 HOST_OF_ANOTHER = (
@@ -377,7 +377,8 @@ def test_w09_every_tool_is_asked(scene: Scene, server: Any, dialect: Dialect) ->
 
     listed = message_of(scene.owner(dialect.rpc("tools/list", {})))["result"]["tools"]
     of_one = {tool["name"] for tool in listed if "sandbox_id" in tool["inputSchema"]["properties"]}
-    assert of_one == {*MCP_TOOLS, "rollback"}
+    assert of_one == set(tools_of_one(scene.ids))
+    assert len(of_one) > 8
     file = scene.owner(
         dialect.tool("read_file", {"sandbox_id": scene.ids["sandbox_id"], "path": "secret.html"})
     )

@@ -6,6 +6,7 @@ a stack, a path of the host or a secret.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Mapping
@@ -143,6 +144,14 @@ def fault_answer(request_id: str, error: Exception) -> Response:
     """Answers a fault of ours, without a word about the inside."""
     _LOG.error("request %s failed", request_id, exc_info=error)
     return plain_answer(500, "the server failed; its log says more", {"Should-Retry": "false"})
+
+
+class GuestJSON(JSONResponse):
+    """An answer with names of a guest's files: what is no text in them is escaped, which every client can read."""
+
+    def render(self, content: Any) -> bytes:
+        """Writes the body in ASCII."""
+        return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
 def plain_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fumehood.compat.e2b import connect
+from fumehood.compat.e2b.answers import GuestJSON
 from fumehood.compat.e2b.bodies import json_body
 from fumehood.compat.e2b.connect import DeadlineError
 from fumehood.compat.e2b.fields import Fields
@@ -78,7 +79,7 @@ class Call:
         fields = await json_body(self._request)
 
         async with self._deadline():
-            return JSONResponse(await self._unary[name](fields))
+            return GuestJSON(await self._unary[name](fields))
 
     async def stream(self, name: str) -> Response:
         """Answers a call with a stream in either direction."""

@@ -17,6 +17,8 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import check_values
 
 _CAPITAL = re.compile(r"[A-Z]")
+# JSON has infinity, by 1e999, and whole numbers of a thousand digits, which are no fractions any more.
+_MOST = 1 << 64
 
 
 def read_object(data: bytes) -> Fields:
@@ -81,7 +83,7 @@ class Fields:
         if value is None:
             return None
 
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST < value < _MOST:
             raise self._wrong(name, value, "a number")
 
         return value
@@ -101,7 +103,12 @@ class Fields:
         ):
             return int(value)
 
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not -_MOST < value < _MOST
+            or value != value // 1
+        ):
             raise self._wrong(name, value, "a whole number")
 
         return int(value)

@@ -14,11 +14,12 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import ReadFile, StatFile, check_path
 from fumehood.compat.e2b import file_words
+from fumehood.compat.e2b.answers import GuestJSON
 from fumehood.compat.e2b.bodies import body_pieces, packed
 from fumehood.compat.e2b.multipart import file_parts
 from fumehood.compat.e2b.paths import check_user, inside, user_of
@@ -116,7 +117,7 @@ class Transfers:
                     allowed="multipart/form-data or application/octet-stream",
                 )
 
-        return JSONResponse([file_words.written_data(info) for info in written])
+        return GuestJSON([file_words.written_data(info) for info in written])
 
     async def _write_parts(
         self, request: Request, content_type: str, body: AsyncGenerator[bytes, None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,8 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import check_values
 
 _MAX_SECONDS = 86_400.0
+# More is none, such as infinity, or no fraction any more.
+_MOST = 1e15
 _MAX_FILES = 1000
 _MAX_CELLS = 1000
 _IGNORED = "IGNORE_THIS_FILE"
@@ -135,7 +136,7 @@ def _texts(body: Mapping[str, Any], name: str, maximum: int) -> tuple[str, ...]:
 def _number(body: Mapping[str, Any], name: str, default: float) -> float:
     value = body.get(name, default)
 
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST <= value <= _MOST:
         raise _refused(name, value, "a number")
 
     return float(value)

@@ -5,7 +5,6 @@ Pure functions, used in the server process. What has another form is refused wit
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from fumehood.errors import InvalidArgumentError
 MAX_FILES = 500
 _MAX_NAME = 1024
 _MAX_SECONDS = 300.0
+# More is none, such as infinity, or no fraction any more.
+_MOST = 1e15
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _LANGUAGES: Mapping[str, str] = {
     "py": "python",
@@ -100,12 +101,7 @@ def read_seconds(body: Mapping[str, Any]) -> float | None:
     if value is None:
         return None
 
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value <= 0
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
         raise refused("timeout", value, "milliseconds, more than 0")
 
     return min(value / 1000, _MAX_SECONDS)
@@ -129,6 +125,11 @@ def is_safe_name(name: str) -> bool:
         and name.isprintable()
         and all(part not in ("", ".", "..") and len(part.encode("utf-8", "replace")) < 256 for part in parts)
     )
+
+
+def _is_repeatable(value: object) -> bool:
+    """Whether a value may stand in an answer: half a character has no place in any."""
+    return value.isprintable() if isinstance(value, str) else isinstance(value, int)
 
 
 def refused(field: str, value: object, allowed: str) -> InvalidArgumentError:
@@ -183,9 +184,7 @@ def _file(item: object) -> FileRef:
     if file_id is None:
         raise refused("files.id", None, "an id that this server gave")
 
-    echoed = {
-        key: item[key] for key in ("resource_id", "kind", "version") if isinstance(item.get(key), (str, int))
-    }
+    echoed = {key: item[key] for key in ("resource_id", "kind", "version") if _is_repeatable(item.get(key))}
     return FileRef(
         id=file_id,
         session_id=_id(item, "storage_session_id") or _id(item, "session_id"),

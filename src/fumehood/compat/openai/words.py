@@ -46,7 +46,7 @@ def read_container(body: Mapping[str, Any]) -> SandboxSpec:
 
     memory = body.get("memory_limit") or "1g"
 
-    if memory not in _MEMORY_LIMITS:
+    if not isinstance(memory, str) or memory not in _MEMORY_LIMITS:
         raise refused("memory_limit", memory, ", ".join(_MEMORY_LIMITS))
 
     _refuse_what_is_not_here(body)
