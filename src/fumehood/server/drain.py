@@ -11,7 +11,20 @@ from contextlib import contextmanager
 
 # What began earlier may go on for its sake: the answer to a question, an interrupt, the end of a sandbox.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-_FOR_WHAT_RUNS = ("/input", "/interrupt", "/signal", "/stdin", "/stdin/close")
+_FOR_WHAT_RUNS = (
+    "/input",
+    "/interrupt",
+    "/signal",
+    "/stdin",
+    "/stdin/close",
+    # The same in dialects: E2B's commands, and the results that code of LibreChat waits for, whose handler begins
+    # nothing new either.
+    "/SendInput",
+    "/SendSignal",
+    "/CloseStdin",
+    "/exec/programmatic",
+    "/exec/programmatic/cancel",
+)
 _LOOK_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 

@@ -19,10 +19,11 @@ from fumehood.compat.librechat.answers import NotThereError, caller_of, read_obj
 from fumehood.compat.librechat.tool_bodies import Continuation, ToolRunCall, read_programmatic
 from fumehood.compat.librechat.tool_run import WAIT_SECONDS, Calls, Ended, ToolRun
 from fumehood.errors import FumehoodError
+from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.principal import Principal
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
-from fumehood.service_errors import OverloadedError
+from fumehood.service_errors import OverloadedError, ServerEndingError
 
 _MAX_WAITING = 256
 _MAX_WAITING_OF_KEY = 32
@@ -55,6 +56,11 @@ class ToolRuns:
         """Answers `POST /exec/programmatic`."""
         principal = await caller_of(self._services, request)
         call = read_programmatic(read_object(await request.body()))
+
+        if isinstance(call, ToolRunCall) and self._services.drain.begun:
+            # A server that ends lets what waits for tools go on, and begins nothing.
+            raise ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=False)
+
         task = asyncio.ensure_future(self._advance(principal, call))
         name = (principal.key_id, request.headers.get(_REQUEST_ID_HEADER, ""))
 
@@ -69,7 +75,9 @@ class ToolRuns:
 
             raise
         finally:
-            self._under_way.pop(name, None)
+            # Another request may have been given the same id meanwhile.
+            if self._under_way.get(name) is task:
+                del self._under_way[name]
 
     async def cancel(self, request: Request) -> Response:
         """Answers `POST /exec/programmatic/cancel`: ends the request of that id, if this key has it under way."""
