@@ -56,6 +56,25 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReport:
+    """What a pause has given back of a sandbox's memory, as the kernel counts it.
+
+    Attributes:
+        memory_before_bytes: Memory in use when everything stood still; None where nobody counts from outside.
+        memory_after_bytes: Memory in use after the kernel was asked to take back what it can; None: not known.
+        reclaimed_bytes: How much was given back.
+        means: How it was asked, such as `memory.reclaim`; empty when it was not.
+        why: Why no more came back.
+    """
+
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+    reclaimed_bytes: int = 0
+    means: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxInfo:
     """One living sandbox.
 
@@ -76,6 +95,7 @@ class SandboxInfo:
         network: What it may reach; secrets in it have no values.
         parent_id: The sandbox that it was forked from, or None; that may have ended.
         generation: How many forks lie between it and a sandbox that is none; 0: it is none.
+        pause: Of a paused one: what came back of its memory.
     """
 
     id: str
@@ -93,6 +113,7 @@ class SandboxInfo:
     network: Network = field(default_factory=Network)
     parent_id: str | None = None
     generation: int = 0
+    pause: PauseReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +159,7 @@ class Metrics:
         inodes_used: Files and directories in its writable mounts.
         processes: Living processes and threads.
         uptime_seconds: Time since its start.
+        security_events: How many security events of each kind there have been.
     """
 
     cpu_seconds: float
@@ -148,6 +170,7 @@ class Metrics:
     inodes_used: int
     processes: int
     uptime_seconds: float
+    security_events: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

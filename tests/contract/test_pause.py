@@ -271,3 +271,25 @@ def test_only_what_is_there_is_paused(face):
 
     with pytest.raises(SandboxNotFoundError):
         face.connect("never")
+
+
+def test_memory_is_given_back_while_it_is_paused(sandbox):
+    """Files that were read need no memory while nothing runs; how much came back is what the kernel counts."""
+    sandbox.run_code("held = bytearray(b'x' * (8 << 20))")
+    assert sandbox.get_info().pause is None
+    sandbox.pause()
+    told = sandbox.get_info().pause
+    assert told.why
+
+    if told.means:
+        assert (
+            told.memory_before_bytes - told.memory_after_bytes
+            <= told.reclaimed_bytes
+            <= told.memory_before_bytes
+        )
+        # What lies in no file stays.
+        assert told.memory_after_bytes >= 8 << 20
+
+    sandbox.resume()
+    assert sandbox.get_info().pause is None
+    assert sandbox.run_code("len(held), set(held) == {120}").text == "(8388608, True)"

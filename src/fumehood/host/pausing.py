@@ -16,12 +16,15 @@ from fumehood.errors import SandboxError
 from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
 from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.models import PauseReport
 from fumehood.runtimes.base import Guest
 from fumehood.text import visible_line
 
 _FREEZE_SECONDS = 5.0
 _FIRST_LOOK_SECONDS = 0.001
 _LONGEST_LOOK_SECONDS = 0.05
+_OFFER_SECONDS = 1.0
+_KEPT = "what is left lies in no file, and found no swap to go to"
 
 
 class Pausable(Protocol):
@@ -53,6 +56,7 @@ class Pausing:
 
     def __init__(self, sandbox: Pausable, ask_init: Callable[[str], Awaitable[tuple[Any, bytes]]]) -> None:
         self.is_paused = False
+        self.report: PauseReport | None = None
         self._sandbox = sandbox
         self._ask_init = ask_init
         self._turn = asyncio.Lock()
@@ -92,6 +96,7 @@ class Pausing:
 
             self.is_paused = True
             self._sandbox.audit.note("paused")
+            await self._give_memory_back()
             return True
 
     async def _resume(self) -> bool:
@@ -102,6 +107,7 @@ class Pausing:
             await failpoints.reach("resume.begin", self._sandbox)
             await self._thaw()
             self.is_paused = False
+            self.report = None
             self._sandbox.audit.note("resumed")
             await failpoints.reach("resume.thawed", self._sandbox)
             return True
@@ -127,6 +133,30 @@ class Pausing:
 
         raise self._sandbox.closed_error()
 
+    async def _give_memory_back(self) -> None:
+        """Lets the kernel have what it can take back; a pause does not fail for that, nor wait long."""
+        guest = self._sandbox.guest
+        before = _counted(guest)
+        self.report = PauseReport(memory_before_bytes=before, why=f"it takes more than {_OFFER_SECONDS:g} s")
+        offer = asyncio.ensure_future(asyncio.to_thread(guest.give_memory_back))
+        await asyncio.wait([offer], timeout=_OFFER_SECONDS)
+
+        if not offer.done():
+            # The end of it is of no interest, but it may not be an error that nobody has looked at.
+            offer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return
+
+        error = offer.exception()
+        means = "" if error is not None else offer.result()
+        after = _counted(guest)
+        self.report = PauseReport(
+            memory_before_bytes=before,
+            memory_after_bytes=after,
+            reclaimed_bytes=max(0, (before or 0) - (after or 0)) if means else 0,
+            means=means,
+            why=_KEPT if error is None else visible_line(str(error)),
+        )
+
     async def _is_still(self) -> bool:
         if self._sandbox.guest.can_freeze:
             return self._sandbox.guest.freeze()
@@ -151,3 +181,11 @@ class Pausing:
             await self._ask_init("continue_all")
         except (InitError, InitGoneError):
             return
+
+
+def _counted(guest: Guest) -> int | None:
+    try:
+        return guest.memory_bytes()
+    except OSError:
+        # It has ended meanwhile.
+        return None
