@@ -1,6 +1,7 @@
 """`fumehood doctor`: every layer of isolation on this machine, there or missing, why, and how to get it.
 
-Runs in the user's terminal. It only prints what the runtime found; nothing is changed.
+Runs in the user's terminal. It only prints what the runtime found; nothing is changed. With `--attack` it hands
+over to the scorecard.
 """
 
 from __future__ import annotations
@@ -25,11 +26,22 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "The exit code is 0 when sandboxes can start here, 1 when a required layer is missing.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
+    parser.add_argument(
+        "--attack",
+        action="store_true",
+        help="try harmless attacks on sandboxes of this machine, and print the scorecard; half a minute",
+    )
     parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Examine this machine and return the exit code."""
+    if options.attack:
+        # Late: attacks are a part of their own, which nothing else needs.
+        from fumehood.cli.attacks import attack
+
+        return attack(as_json=options.json)
+
     # Late: it asks the kernel, which no other command needs.
     from fumehood.runtimes.linux import doctor
 

@@ -1,0 +1,43 @@
+"""Runs probes by name and says what they found as a line of JSON.
+
+A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. A probe that cannot run
+is told as such: it has neither failed nor succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import amounts, kernel, surroundings, view, workloads
+
+_PARTS = (kernel, view, surroundings, amounts, workloads)
+
+
+def report(name: str, *arguments: Any) -> str:
+    """Run one probe and return what it found."""
+    return json.dumps(batch(*arguments) if name == "batch" else _probe(name)(*arguments))
+
+
+def batch(path: str) -> dict[str, Any]:
+    """Run the probes of a file: by key, a name and arguments; what cannot run says why under "broken"."""
+    with open(path, encoding="utf-8") as file:
+        plan = json.load(file)
+
+    found: dict[str, Any] = {}
+
+    for key, (name, arguments) in plan.items():
+        try:
+            found[key] = {"found": _probe(name)(*arguments)}
+        except Exception as error:  # noqa: BLE001 - whatever keeps a probe from running is told
+            found[key] = {"broken": f"{type(error).__name__}: {error}"[:300]}
+
+    return found
+
+
+def _probe(name: str) -> Any:
+    for part in _PARTS:
+        if hasattr(part, name):
+            return getattr(part, name)
+
+    raise LookupError(f"there is no probe {name!r}")

@@ -1,0 +1,189 @@
+"""Makes a scorecard on this machine: every harmless attack, in every kind of process, and beside it without a sandbox.
+
+Runs in the user's process, over the public sandbox. Nothing that is tried harms the machine where it succeeds. A row is
+a PASS only where the same attempt succeeds unsandboxed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fumehood.scorecard.card import COLUMNS, CONTROL, Card, Verdict
+from fumehood.scorecard.host_checks import HOST_CHECKS, PROVES_ITSELF, NotApplicableError, describe
+from fumehood.scorecard.judging import first
+from fumehood.scorecard.machine import describe_machine
+from fumehood.scorecard.places import Place, SandboxPlace, run_batch
+from fumehood.scorecard.probes import PROBES, Probe
+from fumehood.scorecard.rows import ROWS
+from fumehood.scorecard.scene import Column, Stage
+
+Progress = Callable[[str], None]
+# What takes amounts counts them for the whole sandbox, so one kind of process is enough.
+_TIGHT_KIND = "command"
+_NOT_INSTALLED = "bubblewrap is not installed"
+
+
+class Attempts:
+    """What the attempts at one row have come to, in one column.
+
+    Args:
+        row: The id of the row.
+    """
+
+    def __init__(self, row: str) -> None:
+        self.row = row
+        self.got: list[str] = []
+        self.tried = 0
+        self.reasons: list[str] = []
+
+    def verdict(self, control: Attempts) -> Verdict:
+        """Judge them by those of the control."""
+        if self.got:
+            return Verdict("FAIL", first(self.got))
+
+        if not self.tried or self.reasons:
+            return Verdict("N/A", first(self.reasons, 2) or "not tried")
+
+        if control.got or self.row in PROVES_ITSELF:
+            return Verdict("PASS")
+
+        return Verdict(
+            "N/A", first(control.reasons, 1) or "without a sandbox this does not succeed here either"
+        )
+
+
+def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> Card:
+    """Try every harmless row on this machine.
+
+    Args:
+        secret: What stands in the environment of this process since its start, and nowhere else.
+        envs: That environment.
+        progress: Is told what is being tried.
+
+    Raises:
+        SandboxStartError: No sandbox can be made here.
+    """
+    started = time.monotonic()
+    progress("starting sandboxes")
+
+    with Stage(secret, envs) as stage:
+        attempts: dict[str, dict[str, Attempts]] = {}
+        work: dict[str, dict[str, str]] = {}
+
+        for name, column in stage.columns.items():
+            attempts[name] = {row.id: Attempts(row.id) for row in ROWS if row.harmless}
+            _run_probes(column, attempts[name], progress)
+            _run_host_checks(stage, column, attempts[name], progress)
+            progress(f"{name}: ordinary work")
+            work[name] = _do_work(column.place)
+
+        place = stage.columns["fumehood"].place
+        assert isinstance(place, SandboxPlace)
+        machine = describe_machine(place.sandbox.get_info().isolation)
+
+        for tried in (one for rows in attempts.values() for one in rows.values()):
+            tried.got = [stage.without_names(got) for got in tried.got]
+
+    control = attempts[CONTROL]
+    verdicts = {
+        name: {row: tried.verdict(control[row]) for row, tried in attempts[name].items()}
+        for name in COLUMNS
+        if name in attempts
+    }
+    absent = {name: _NOT_INSTALLED for name in COLUMNS if name not in attempts}
+    return Card(machine, verdicts, work, absent, time.monotonic() - started)
+
+
+def _run_probes(column: Column, attempts: Mapping[str, Attempts], progress: Progress) -> None:
+    for is_tight in (False, True):
+        place = column.tight if is_tight else column.place
+        kinds = (_TIGHT_KIND,) if is_tight and _TIGHT_KIND in place.kinds else place.kinds
+        chosen = {str(number): probe for number, probe in enumerate(PROBES) if probe.tight == is_tight}
+        layers = _layers(place)
+
+        for number, probe in list(chosen.items()):
+            reason = _why_not_tried(probe, place, layers)
+
+            if reason:
+                attempts[probe.row].reasons.append(reason)
+                del chosen[number]
+
+        for kind in kinds:
+            progress(f"{place.name}: {kind}{' with tight limits' if is_tight else ''}")
+            _judge(place, kind, chosen, attempts, column)
+
+
+def _why_not_tried(probe: Probe, place: Place, layers: Mapping[str, str]) -> str:
+    if not isinstance(place, SandboxPlace):
+        return "it declares no set of system calls" if probe.ours and place.name != CONTROL else ""
+
+    if probe.needs and layers.get(probe.needs) != "on":
+        return f"the layer {probe.needs!r} is not on, and this would hit the machine"
+
+    return ""
+
+
+def _layers(place: Place) -> dict[str, str]:
+    if not isinstance(place, SandboxPlace):
+        return {}
+
+    return {layer.name: layer.state for layer in place.sandbox.get_info().isolation.layers}
+
+
+def _judge(
+    place: Place, kind: str, chosen: Mapping[str, Probe], attempts: Mapping[str, Attempts], column: Column
+) -> None:
+    plan = {number: (probe.name, list(probe.arguments(column.scene))) for number, probe in chosen.items()}
+    try:
+        answers = run_batch(place, kind, plan)
+    except Exception as error:  # noqa: BLE001 - a place where nothing can be run is told in every row
+        answers = {number: {"broken": describe(error)} for number in chosen}
+
+    for number, probe in chosen.items():
+        tried = attempts[probe.row]
+        answer: Any = answers.get(number, {"broken": "it said nothing"})
+
+        if "found" not in answer:
+            tried.reasons.append(f"{kind}: {probe.name} could not run: {answer['broken']}")
+            continue
+
+        tried.tried += 1
+        tried.got += [
+            f"{kind}: {got}" if len(place.kinds) > 1 else got for got in probe.judge(answer["found"])
+        ]
+
+
+def _run_host_checks(
+    stage: Stage, column: Column, attempts: Mapping[str, Attempts], progress: Progress
+) -> None:
+    for row, checks in HOST_CHECKS.items():
+        for check in checks:
+            progress(f"{column.place.name}: {row}")
+            try:
+                attempts[row].got += check(stage, column)
+            except NotApplicableError as reason:
+                attempts[row].reasons.append(str(reason))
+                continue
+            except Exception as error:  # noqa: BLE001 - what could not be tried is told, and nothing else stops
+                attempts[row].reasons.append(f"could not be tried: {describe(error)}")
+                continue
+
+            attempts[row].tried += 1
+
+
+def _do_work(place: Place) -> dict[str, str]:
+    done: dict[str, str] = {}
+
+    for kind in place.kinds:
+        try:
+            found = place.probe(kind, "workloads")
+        except Exception as error:  # noqa: BLE001 - a place where nothing can be run is told
+            found = {"all": describe(error)}
+
+        for name, answer in found.items():
+            if done.get(name, "ok") == "ok":
+                done[name] = answer if answer == "ok" or len(place.kinds) == 1 else f"{kind}: {answer}"
+
+    return done

@@ -1,0 +1,186 @@
+"""What the host prepares for the attacks, and clears away: places to run in, sockets that listen, a file worth reading.
+
+Runs in the user's process. Everything lies in one temporary folder and on the loopback, and ends with the scene.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from fumehood.assemble import local_backend
+from fumehood.limits import MIB, Limits
+from fumehood.sandbox import Sandbox
+from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace, bubblewrap
+from fumehood.scorecard.probes import Scene
+from fumehood_jail import seccomp
+
+# Small enough that every attempt at more meets them, large enough for a Python.
+TIGHT = Limits(
+    memory_bytes=128 * MIB, disk_bytes=8 * MIB, inodes=1000, processes=40, open_files=256, grace_seconds=0.2
+)
+POLICY = os.path.join(seccomp.POLICIES, "sandbox.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the card.
+
+    Attributes:
+        place: Where the program runs.
+        tight: The same with tight limits, where there are any to set.
+        scene: What it is given to look for.
+    """
+
+    place: Place
+    tight: Place
+    scene: Scene
+
+
+class Listener:
+    """A TCP and a UDP socket on the host's loopback that count who comes."""
+
+    def __init__(self) -> None:
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.tcp.getsockname()[1]
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", self.port))
+        self.udp.setblocking(False)
+        self.tcp.setblocking(False)
+
+    def visits(self) -> int:
+        """Return how many connections and datagrams have come since it was asked last."""
+        count = 0
+
+        while True:
+            try:
+                self.tcp.accept()[0].close()
+            except BlockingIOError:
+                break
+
+            count += 1
+
+        while True:
+            try:
+                self.udp.recvfrom(4096)
+            except BlockingIOError:
+                return count
+
+            count += 1
+
+    def close(self) -> None:
+        """Close both."""
+        self.tcp.close()
+        self.udp.close()
+
+
+class Stage:
+    """All that the attacks need, for one card.
+
+    Args:
+        secret: What stands in the environment of this process, and nowhere else.
+        envs: That environment, for the programs of the host.
+    """
+
+    def __init__(self, secret: str, envs: Mapping[str, str] | None = None) -> None:
+        self.secret = secret
+        self.envs = envs
+        self.canary = f"canary-{secrets.token_hex(16)}"
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="fumehood-scorecard-"))
+        self.treasure = os.path.join(self.folder, "treasure")
+        self.columns: dict[str, Column] = {}
+        self._made: list[Sandbox] = []
+
+    def __enter__(self) -> Stage:
+        with open(self.treasure, "w", encoding="ascii") as file:
+            file.write(self.canary)
+
+        # Like a server's that has forgotten a flag: whoever inherits it can read the host's file.
+        self.leak = os.open(self.treasure, os.O_RDONLY)
+        os.set_inheritable(self.leak, True)
+        self.listener = Listener()
+        self._unix = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+        self._addresses = (f"\0{self.canary}", os.path.join(self.folder, "host.sock"))
+
+        for sock, address in zip(self._unix, self._addresses, strict=True):
+            sock.bind(address)
+            sock.listen()
+
+        try:
+            self._add_columns()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sandbox in self._made:
+            sandbox.kill(wait=False)
+
+        os.close(self.leak)
+        self.listener.close()
+
+        for sock in self._unix:
+            sock.close()
+
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def make(self, limits: Limits | None = None) -> SandboxPlace:
+        """Make a sandbox in this process, which ends with the stage."""
+        sandbox = Sandbox(limits=limits, backend=local_backend())
+        self._made.append(sandbox)
+        return SandboxPlace(sandbox)
+
+    def without_names(self, text: str) -> str:
+        """Return a text in which what this run has made up is named by what it is."""
+        names = {self.folder: "FOLDER", self.secret: "the secret", self.canary: "canary", "\0": "@"}
+
+        for name, meaning in names.items():
+            text = text.replace(name, meaning)
+
+        return text
+
+    def _add_columns(self) -> None:
+        main, tight = self.make(), self.make(TIGHT)
+        prefix = main.sandbox.run_code("import os; os.path.dirname(os.__file__)").text or ""
+        library = prefix.strip("'")
+        self.columns["fumehood"] = Column(main, tight, self._scene(1, ("/etc", "/usr/bin", library), "/tmp"))  # noqa: S108
+        wrapped = bubblewrap(self._scratch("bubblewrap"))
+        own_library = os.path.dirname(os.__file__)
+
+        if wrapped is not None:
+            scene = self._scene(1, ("/usr/bin", own_library), "/tmp")  # noqa: S108
+            self.columns["bubblewrap"] = Column(wrapped, wrapped, scene)
+
+        folder = self._scratch("subprocess")
+        plain = ProgramPlace("subprocess", folder, envs=self.envs)
+        stand_in = os.path.join(folder, "attack")
+        system = ("/etc", "/usr/bin", own_library, os.path.dirname(sys.executable), stand_in)
+        self.columns["subprocess"] = Column(plain, plain, self._scene(os.getpid(), system, folder))
+
+    def _scratch(self, name: str) -> str:
+        path = os.path.join(self.folder, name)
+        os.mkdir(path)
+        return path
+
+    def _scene(self, other_pid: int, system: tuple[str, ...], scratch: str) -> Scene:
+        policy = seccomp.named_calls(seccomp.read_policy(POLICY))
+        return Scene(
+            host_pid=os.getpid(),
+            other_pid=other_pid,
+            secret=self.secret,
+            sockets=(*self._addresses, "/var/run/docker.sock", "/run/dbus/system_bus_socket"),
+            system=system,
+            scratch=scratch,
+            refused={name: said for name, said in policy.items() if said not in ("allow", "check")},
+        )
