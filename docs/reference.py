@@ -43,6 +43,7 @@ _SECTIONS = (
     ("judging", "Judging"),
     ("record", "Records"),
     ("audit", "Audit records"),
+    ("security", "Security events"),
     ("notebook", "Replays"),
     ("limits", "Limits and usage"),
     ("network", "Network"),

@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError, SaveError
     from fumehood.saved_state import LeftOut, LoadReport, SaveReport
     from fumehood.saving import read_saved, read_saved_record
+    from fumehood.security import SecurityEvent, SecurityRule
     from fumehood.service_errors import (
         BadGatewayError,
         BlobNotFoundError,
@@ -284,6 +285,8 @@ __all__ = [
     "SavedStateDamagedError",
     "SavedStateVersionError",
     "ScatterChart",
+    "SecurityEvent",
+    "SecurityRule",
     "ServerEndingError",
     "ServiceError",
     "SignedFiles",
@@ -379,6 +382,7 @@ _HOMES = {
     "save_errors": "LoadError SaveError SavedStateDamagedError SavedStateVersionError",
     "saved_state": "LeftOut LoadReport SaveReport",
     "saving": "read_saved read_saved_record",
+    "security": "SecurityEvent SecurityRule",
     "service_errors": """
         BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
         IdempotencyConflictError KeyNotFoundError NetworkForbiddenError NoHostNameError OverloadedError

@@ -11,12 +11,12 @@ import asyncio
 import os
 import sys
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fumehood.auditing import AsyncAuditing
+from fumehood.auditing import AsyncAuditing, AsyncSecurityCallback, follow_security_events
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CommitAnswer
 from fumehood.backends.requests import (
@@ -54,6 +54,7 @@ from fumehood.pty import AsyncPty
 from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.saving import AsyncSaving
+from fumehood.security import SecurityRule, SecuritySettings
 from fumehood.service_errors import NoHostNameError
 from fumehood.templates.template import Template
 from fumehood.time_travel import AsyncTimeTravel
@@ -97,6 +98,9 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         strict: bool = False,
         isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
+        security_policy: Sequence[SecurityRule] = (),
+        on_security_event: AsyncSecurityCallback | None = None,
+        telemetry: bool = False,
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -113,7 +117,9 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
             strict=strict,
             isolation=isolation,
             network=read_network(network),
+            security=SecuritySettings(rules=security_policy, telemetry=telemetry),
         )
+        self._on_security_event = on_security_event
         self._lease = Lease(backend or named_backend(url, api_key))
         self._is_open = False
         self.files = AsyncFilesystem(self._lease)
@@ -135,6 +141,9 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         strict: bool = False,
         isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
+        security_policy: Sequence[SecurityRule] = (),
+        on_security_event: AsyncSecurityCallback | None = None,
+        telemetry: bool = False,
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -152,6 +161,9 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
             strict=strict,
             isolation=isolation,
             network=network,
+            security_policy=security_policy,
+            on_security_event=on_security_event,
+            telemetry=telemetry,
             url=url,
             api_key=api_key,
             backend=backend,
@@ -212,6 +224,9 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         if not self._lease.is_granted:
             self._lease.grant(await self._lease.backend.create(self._spec))
             self._is_open = True
+
+            if self._on_security_event is not None:
+                follow_security_events(self._lease.backend, self.id, self._on_security_event)
 
         return self
 

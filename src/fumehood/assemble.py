@@ -10,6 +10,7 @@ import asyncio
 import os
 import resource
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -25,7 +26,9 @@ from fumehood.host.supervisor import Supervisor
 from fumehood.isolation_levels import DEFAULT_FLOOR, IsolationLevel, check_isolation
 from fumehood.limits import TIB
 from fumehood.portal import Portal, shared_portal
+from fumehood.runtimes.landlock import LandlockRuntime
 from fumehood.runtimes.linux import LinuxRuntime
+from fumehood.security import SecurityEvent
 from fumehood.templates.store import TemplateStore
 
 _Default = TypeVar("_Default", int, None)
@@ -94,13 +97,24 @@ def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
     return backend
 
 
-def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> LocalBackend:
-    """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it."""
+def backend_on_loop(
+    settings: Settings,
+    loop: asyncio.AbstractEventLoop,
+    on_security_event: Callable[[SecurityEvent], None] = lambda _: None,
+) -> LocalBackend:
+    """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it.
+
+    Args:
+        settings: What it is told.
+        loop: The loop.
+        on_security_event: Told of the security events of all its sandboxes, on that loop.
+    """
     allow_open_files()
     means = Means(
         runtime=LinuxRuntime(),
         pool_size=settings.pool_size,
         store=template_store(),
+        weaker=(LandlockRuntime(),),
         floor=cast("IsolationLevel", settings.isolation),
     )
     rules = AdmissionRules(
@@ -109,6 +123,7 @@ def backend_on_loop(settings: Settings, loop: asyncio.AbstractEventLoop) -> Loca
         max_cpu_pressure=settings.max_cpu_pressure,
     )
     records = AuditRecords(AuditFolder(settings.audit_folder) if settings.audit_folder else None)
+    records.on_security_event = on_security_event
     return LocalBackend(Supervisor(means, rules, settings.host_id or make_part(), records), loop)
 
 

@@ -1,9 +1,8 @@
 """Everything that fumehood raises: one tree, drawn here.
 
-Used by all host code and by callers. User code that fails is never one of these: it is `Execution.error`.
-Each class writes its own message from typed fields (what failed, with the value) and gives a hint (the way
-out), so no call site composes prose. `code` is stable and may cross a process border. Guest text enters a
-message only through `visible_line`.
+Used by all host code and by callers. User code that fails is never one of these: it is `Execution.error`. Each class
+writes its own message from typed fields (what failed, with the value) and gives a hint (the way out), so no call site
+composes prose. `code` is stable and may cross a process border. Guest text enters a message only through `visible_line`.
 
     FumehoodError
     ├── InvalidArgumentError (ValueError)             refused before anything was done
@@ -45,7 +44,7 @@ from typing import ClassVar, Literal
 
 from fumehood.text import visible, visible_line
 
-EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted"]
+EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted", "policy"]
 
 
 class FumehoodError(Exception):
@@ -206,6 +205,7 @@ _ENDED: dict[EndReason, tuple[str, str]] = {
     "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
     "host_closed": ("the engine that kept it was closed", "create a new one"),
     "lost": ("the engine that kept it is no more, and another has taken its place", "create a new one"),
+    "policy": ("its security policy ended it", "`audit_log()` tells what it did, and which rule it was"),
     "adopted": ("it has taken the place of the sandbox it was forked from", "use that one's id"),
 }
 
@@ -214,7 +214,7 @@ class SandboxClosedError(SandboxError, RuntimeError):
     """The sandbox lived here and has ended.
 
     Attributes:
-        reason: killed, expired, idle, died, host_closed, lost or adopted.
+        reason: killed, expired, idle, died, host_closed, lost, adopted or policy.
     """
 
     code = "sandbox_closed"

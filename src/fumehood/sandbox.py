@@ -8,12 +8,12 @@ in this file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fumehood.aio import AsyncSandbox, Context, ContextInfos, EgressRecords, Language, SandboxInfos
-from fumehood.auditing import Auditing
+from fumehood.auditing import Auditing, SecurityCallback, called_apart
 from fumehood.backends.base import Backend
 from fumehood.changes import Changes
 from fumehood.commands import Commands
@@ -30,6 +30,7 @@ from fumehood.pty import Pty
 from fumehood.record import Record
 from fumehood.results import Result
 from fumehood.saving import Saving
+from fumehood.security import SecurityRule
 from fumehood.templates.template import Template
 from fumehood.time_travel import TimeTravel
 from fumehood.tool_running import AsyncToolCallback, relay_approval, relay_tools
@@ -71,6 +72,9 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
             cannot be had it does not start. None: what the settings say, `namespaces` unless they say otherwise.
         network: What it may reach: `none`, `internet` for everything public, or a `Network(allow=[...])`.
+        security_policy: What is done about security events: `SecurityRule(kind=..., action=..., count=...)`.
+        on_security_event: Called with each security event, in a thread of its own, one after the other.
+        telemetry: Whether its interpreters tell what code does in them, as events that are advice.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: What opens that server; None: FUMEHOOD_API_KEY.
         backend: Where it lives, in place of both.
@@ -97,6 +101,9 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         strict: bool = False,
         isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
+        security_policy: Sequence[SecurityRule] = (),
+        on_security_event: SecurityCallback | None = None,
+        telemetry: bool = False,
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -113,6 +120,9 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
             strict=strict,
             isolation=isolation,
             network=network,
+            security_policy=security_policy,
+            on_security_event=called_apart(on_security_event),
+            telemetry=telemetry,
             url=url,
             api_key=api_key,
             backend=backend,
@@ -140,6 +150,9 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         strict: bool = False,
         isolation: IsolationLevel | None = None,
         network: NetworkChoice = "none",
+        security_policy: Sequence[SecurityRule] = (),
+        on_security_event: SecurityCallback | None = None,
+        telemetry: bool = False,
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -157,6 +170,9 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
             strict=strict,
             isolation=isolation,
             network=network,
+            security_policy=security_policy,
+            on_security_event=on_security_event,
+            telemetry=telemetry,
             url=url,
             api_key=api_key,
             backend=backend,

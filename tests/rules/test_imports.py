@@ -21,6 +21,7 @@ FLOOR = (
     "text",
     "limits",
     "network",
+    "security",
     "isolation_levels",
     "models",
     "charts",
@@ -120,6 +121,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.text",
     },
     "fumehood.isolation_levels": {"fumehood.errors"},
+    "fumehood.security": {"fumehood.errors"},
     "fumehood.models": {"fumehood.limits", "fumehood.network"},
     "fumehood.charts": set(),
     # The audit record stands on values alone: it knows no sandbox.
@@ -205,7 +207,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
     "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
-    "fumehood.auditing": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
+    "fumehood.auditing": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
     "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.saving": _FLOOR
@@ -283,7 +285,23 @@ CONTRACT: dict[str, set[str]] = {
     },
     "fumehood.cli.demo": {"fumehood.cli", "fumehood.demos"},
     "fumehood.demos": {"fumehood.errors", "fumehood.sandbox", "fumehood.text"},
-    "fumehood.cli.doctor": {"fumehood.cli", "fumehood.text", "fumehood.runtimes.linux"},
+    "fumehood.cli.doctor": {
+        "fumehood.cli",
+        "fumehood.cli.attacks",
+        "fumehood.text",
+        "fumehood.runtimes.linux",
+    },
+    "fumehood.cli.attacks": {
+        "fumehood.cli",
+        "fumehood.scorecard.card",
+        "fumehood.scorecard.rows",
+        "fumehood.scorecard.running",
+        "fumehood.text",
+    },
+    # What attacks the walls must know them: it is judged by their policy, and takes one of them away.
+    "fumehood.scorecard": _FLOOR | {"fumehood.assemble", "fumehood.sandbox", "fumehood_jail"},
+    # The attacker's program runs in guests and is copied there: it knows nobody.
+    "fumehood.scorecard.attack": set(),
     # What a server remembers stands on values alone: it knows neither the server nor a sandbox that lives.
     "fumehood.storage": {
         "fumehood.errors",

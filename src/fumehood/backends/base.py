@@ -57,6 +57,7 @@ from fumehood.models import (
 )
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
+from fumehood.security import SecurityEvent
 
 
 class Backend(StateVerbs, ABC):
@@ -131,6 +132,10 @@ class Backend(StateVerbs, ABC):
 
         It may be paused, or have ended lately.
         """
+
+    @abstractmethod
+    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        """Give the security events of a sandbox, paused or not: the last 1000, then each as it comes, up to its end."""
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:

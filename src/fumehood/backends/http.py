@@ -17,6 +17,7 @@ from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.http_audit import HttpAudit
 from fumehood.backends.http_checkpoints import call_checkpoints, judge_bodies
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
+from fumehood.backends.http_errors import GONE
 from fumehood.backends.http_forks import ask_to_adopt, ask_to_fork
 from fumehood.backends.http_lines import event_of, process_event_of
 from fumehood.backends.http_paths import quoted, sandbox_path
@@ -69,7 +70,7 @@ from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.deserialise import DataError, read_value
-from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError, TemplateError
+from fumehood.errors import FumehoodError, TemplateError
 from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.judging import CaseRun, JudgeRequest
@@ -154,7 +155,7 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
             await self._ask(
                 "DELETE", sandbox_path(sandbox_id), params=query_of(wait=None if wait else "false")
             )
-        except (SandboxNotFoundError, SandboxClosedError):
+        except GONE:
             return False
 
         return True

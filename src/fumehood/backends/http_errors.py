@@ -12,9 +12,17 @@ from functools import cache
 from typing import Any
 
 from fumehood import checkpoint_errors, errors, fork_errors, save_errors, service_errors
-from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.errors import (
+    FumehoodError,
+    InvalidArgumentError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+)
 from fumehood.service_errors import ServiceError
 
+# What a server says of a sandbox that does not live.
+GONE = (SandboxNotFoundError, SandboxClosedError, ProtocolViolationError)
 _MAX_TEXT = 10_000
 # What Python's own classes beside ours have, which does not travel.
 _ERRNO: Mapping[str, int] = {

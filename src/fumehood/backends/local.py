@@ -52,6 +52,7 @@ from fumehood.models import (
 )
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
+from fumehood.security import SecurityEvent
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -160,6 +161,10 @@ class LocalBackend(LoopBound, Backend):
     async def audit_log(self, sandbox_id: str) -> AuditLog:
         """Tell what happened in and around a sandbox; see the port."""
         return await self._do(self._later, self._supervisor.audit_log, sandbox_id)
+
+    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        """Give the security events of a sandbox; see the port."""
+        return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).security.follow()))
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""

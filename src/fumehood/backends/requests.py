@@ -17,6 +17,7 @@ from fumehood.isolation_levels import IsolationLevel, check_isolation
 from fumehood.limits import MIB, Limits, check_seconds
 from fumehood.models import PtySize, TimeoutAction, Truncation
 from fumehood.network import Network
+from fumehood.security import SecuritySettings
 from fumehood.templates.template import MAX_TEMPLATE_NAME_BYTES, Template
 
 # PATH_MAX of Linux, limits.h.
@@ -47,6 +48,7 @@ class SandboxSpec:
         auto_resume: Whether a call to it while it is paused resumes it.
         network: What it may reach.
         isolation: The weakest level of isolation that will do; None: what the settings of the host say.
+        security: How it is watched.
     """
 
     template: str | Template = "default"
@@ -61,6 +63,7 @@ class SandboxSpec:
     auto_resume: bool = False
     network: Network = field(default_factory=Network)
     isolation: IsolationLevel | None = None
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
         if not isinstance(self.template, Template):

@@ -50,7 +50,8 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
         isolation=settings.isolation,
         audit_folder=settings.audit_folder,
     )
-    backend = backend_on_loop(engine, asyncio.get_running_loop())
+    metrics = ServerMetrics()
+    backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 
     try:
         yield HostServices(
@@ -60,7 +61,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
             authenticator=PeerAuthenticator(),
             # The server in front has a queue; the engine refuses what there is no room for.
             queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
-            metrics=ServerMetrics(),
+            metrics=metrics,
         )
     finally:
         await backend.aclose()

@@ -7,6 +7,7 @@ file cannot be made.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from fumehood.audit.chain import AuditChain
 from fumehood.audit.entries import AuditLog, digest_of, line_of
@@ -19,6 +20,7 @@ from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.network import Network
+from fumehood.security import SecurityEvent, SecuritySettings
 
 FORMAT = "fumehood audit 1"
 
@@ -31,6 +33,8 @@ class AuditRecords:
     """
 
     def __init__(self, folder: AuditFolder | None = None) -> None:
+        # Told of the security events of all sandboxes.
+        self.on_security_event: Callable[[SecurityEvent], None] = lambda _: None
         self._folder = folder
         self._ended = EndedTrails()
 
@@ -77,8 +81,10 @@ class AuditRecords:
                 "isolation": _isolation(sandbox.guest.isolation),
                 "network": describe_network(spec.network),
                 "environment": listed(sorted(spec.envs)) or None,
+                "security": _rules(spec.security),
             },
         )
+        sandbox.security.begin(spec.security, lambda event: self.on_security_event(event))
 
 
 def describe_network(network: Network) -> Fields:
@@ -96,6 +102,14 @@ def describe_network(network: Network) -> Fields:
 
 def _limits(limits: Limits) -> dict[str, JsonValue]:
     return {field.name: whole(getattr(limits, field.name)) for field in dataclasses.fields(limits)}
+
+
+def _rules(security: SecuritySettings) -> Fields | None:
+    if not security.rules and not security.telemetry:
+        return None
+
+    rules: list[JsonValue] = [f"{rule.kind} {rule.count} {rule.action}" for rule in security.rules]
+    return {"rules": rules, "telemetry": security.telemetry}
 
 
 def _isolation(isolation: Isolation) -> dict[str, JsonValue]:

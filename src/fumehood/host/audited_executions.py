@@ -12,7 +12,8 @@ from dataclasses import replace
 from fumehood.audit.entries import AuditHead
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.execution import Execution
-from fumehood.host.auditing import AuditTrail, Fields, describe_code, microseconds, shown
+from fumehood.host.auditing import Fields, describe_code, microseconds, shown
+from fumehood.host.context_process import ContextHost
 from fumehood.models import ContextInfo
 
 # Errors that say that a limit was reached, and the limit.
@@ -23,12 +24,13 @@ class AuditedExecution:
     """One execution, from before its beginning to after its end.
 
     Args:
-        trail: Where it is written.
+        host: The sandbox.
         fields: What is known before it runs.
     """
 
-    def __init__(self, trail: AuditTrail, fields: Fields) -> None:
-        self._trail = trail
+    def __init__(self, host: ContextHost, fields: Fields) -> None:
+        self._security = host.security
+        self._trail = trail = host.audit
         self._fields = fields
 
         if trail.is_in_file:
@@ -46,11 +48,12 @@ class AuditedExecution:
         error = execution.error
 
         if error is not None and error.kind in _LIMITS:
-            self._trail.note("limit", {"execution": execution.id, "limit": _LIMITS[error.kind]})
+            self._security.note_limit(execution.id, _LIMITS[error.kind])
 
         for limit in _cut(execution):
-            self._trail.note("limit", {"execution": execution.id, "limit": limit})
+            self._security.note_limit(execution.id, limit)
 
+        self._security.note_ran(execution.usage.wall_seconds)
         return replace(execution, audit_head=self._write(_outcome(execution)))
 
     def failed(self, error: BaseException) -> None:
@@ -66,14 +69,14 @@ class AuditedExecution:
 
 
 async def begin_execution(
-    trail: AuditTrail, context: ContextInfo, request: ExecuteRequest
+    host: ContextHost, context: ContextInfo, request: ExecuteRequest
 ) -> AuditedExecution:
     """Takes note of code that is about to run."""
-    if not trail.is_open:
-        return AuditedExecution(trail, {})
+    if not host.audit.is_open:
+        return AuditedExecution(host, {})
 
     return AuditedExecution(
-        trail,
+        host,
         {
             "context": context.id,
             "language": context.language,

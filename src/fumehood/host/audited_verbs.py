@@ -47,10 +47,13 @@ async def start_process(sandbox: LiveSandbox, spec: ProcessSpec) -> ProcessInfo:
         },
     )
     try:
-        return await sandbox.processes.start(spec)
+        info = await sandbox.processes.start(spec)
     except FumehoodError as error:
         sandbox.audit.note("failed", {"kind": kind, "error": error.code})
         raise
+
+    sandbox.security.note_program(spec.argv, info.pid)
+    return info
 
 
 async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[bytes, None]:

@@ -74,7 +74,7 @@ class AuditTrail:
     def __init__(self) -> None:
         self._chain: AuditChain | None = None
         self._has_ended = False
-        self._paces: dict[str, _Pace] = {}
+        self._paces: dict[str, Pace] = {}
         self._left_out: Counter[str] = Counter()
         # What is to be written before the last entry: of executions that are under way when the sandbox ends.
         self._unfinished: dict[object, Callable[[], object]] = {}
@@ -112,7 +112,7 @@ class AuditTrail:
         if not self.is_open:
             return
 
-        if not self._paces.setdefault(kind, _Pace()).admits():
+        if not self._paces.setdefault(kind, Pace()).admits():
             self._left_out[kind] += 1
             return
 
@@ -202,7 +202,7 @@ class EndedTrails:
         return self._trails.get(sandbox_id)
 
 
-class _Pace:
+class Pace:
     """How often something may be: so many at once, and so many a second in the long run."""
 
     def __init__(self) -> None:
@@ -210,6 +210,7 @@ class _Pace:
         self._looked_at = time.monotonic()
 
     def admits(self) -> bool:
+        """Tells whether it may be once more, and counts it then."""
         now = time.monotonic()
         self._left = min(float(_AT_ONCE), self._left + (now - self._looked_at) * _PER_SECOND)
         self._looked_at = now

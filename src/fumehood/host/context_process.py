@@ -68,8 +68,11 @@ class ContextHost(Protocol):
     meter: Meter
     recorder: Recorder
     audit: AuditTrail
-    security: Watcher
     isolation_level: str
+
+    @property
+    def security(self) -> Watcher:
+        """Takes note of what is worth looking at."""
 
     @property
     def transactions(self) -> Transactor:

@@ -144,8 +144,13 @@ class Supervisor:
 
     def audit_log(self, sandbox_id: str) -> AuditLog:
         """Tells what was written down of a sandbox, also of one that has ended lately."""
+        lifetime = self._lifetimes.get(sandbox_id)
         ended = self._records.ended(sandbox_id)
-        return self._lifetime(sandbox_id).sandbox.audit.read(sandbox_id) if ended is None else ended
+
+        if lifetime is None and ended is not None:
+            return ended
+
+        return (lifetime or self._lifetime(sandbox_id)).sandbox.audit.read(sandbox_id)
 
     async def pause(self, sandbox_id: str) -> bool:
         """Freezes a sandbox; false if it is paused already."""

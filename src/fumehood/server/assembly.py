@@ -57,7 +57,8 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         stack.push_async_callback(keys.close)
         blobs = open_blobs(settings.blobs_url or str(state / "blobs"))
         await blobs.check()
-        backend = await _open_backend(settings, state)
+        metrics = ServerMetrics()
+        backend = await _open_backend(settings, state, metrics)
         stack.push_async_callback(backend.aclose)
         stored_files = StoredFiles(database)
         await stack.enter_async_context(housekeeping(stored_files, blobs, ledger))
@@ -74,11 +75,11 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             stored_files=stored_files,
             blobs=blobs,
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),
-            metrics=ServerMetrics(),
+            metrics=metrics,
         )
 
 
-async def _open_backend(settings: ServerSettings, state: Path) -> Backend:
+async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMetrics) -> Backend:
     if settings.host_socket:
         return await _reach_host(settings.host_socket)
 
@@ -89,7 +90,7 @@ async def _open_backend(settings: ServerSettings, state: Path) -> Backend:
         isolation=settings.isolation,
         audit_folder=settings.audit_folder,
     )
-    return backend_on_loop(engine, asyncio.get_running_loop())
+    return backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 
 
 async def _reach_host(socket_path: str) -> Backend:

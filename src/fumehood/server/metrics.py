@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from fumehood.security import SecurityEvent
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -41,6 +43,12 @@ class ServerMetrics:
             "fumehood_sandboxes_started_total", "Sandboxes handed out.", registry=self.registry
         )
         self.sandboxes = Gauge("fumehood_sandboxes", "Sandboxes that live.", registry=self.registry)
+        self.security_events = Counter(
+            "fumehood_security_events_total",
+            "Security events of sandboxes.",
+            ("kind", "action"),
+            registry=self.registry,
+        )
         self.tasks = Gauge("fumehood_tasks", "Tasks of the server's loop.", registry=self.registry)
         self.queue_waiting = Gauge(
             "fumehood_queue_waiting", "Stateless runs that wait.", registry=self.registry
@@ -54,6 +62,10 @@ class ServerMetrics:
             method if method.isalpha() and len(method) < 8 else "other", route, status
         ).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def note_security_event(self, event: SecurityEvent) -> None:
+        """Something happened in a sandbox."""
+        self.security_events.labels(event.kind, event.action).inc()
 
     def text(self) -> bytes:
         """Returns everything in Prometheus' text format."""

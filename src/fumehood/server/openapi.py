@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, RootModel
 from pydantic.json_schema import models_json_schema
 
+from fumehood.server.schemas.audit import SECURITY_LINES
 from fumehood.server.schemas.commands import COMMAND_LINES
 from fumehood.server.schemas.executions import EXECUTION_LINES
 from fumehood.server.schemas.files import WATCH_LINES
@@ -19,7 +20,12 @@ from fumehood.server.schemas.problem import Problem
 from fumehood.server.streaming import EVENTS, NDJSON
 
 _REF = "#/components/schemas/{model}"
-_STREAMS = {"ExecutionLine": EXECUTION_LINES, "CommandLine": COMMAND_LINES, "WatchLine": WATCH_LINES}
+_STREAMS = {
+    "ExecutionLine": EXECUTION_LINES,
+    "CommandLine": COMMAND_LINES,
+    "SecurityLine": SECURITY_LINES,
+    "WatchLine": WATCH_LINES,
+}
 
 
 def stream_of(line: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from fumehood.models import (
 )
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
+from fumehood.security import SecurityEvent
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 
@@ -186,6 +187,14 @@ class TenantBackend(Backend):
         """Tell what happened in and around a sandbox; see the port."""
         await self._check(sandbox_id)
         return await self._inner.audit_log(sandbox_id)
+
+    async def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        """Give the security events of a sandbox; see the port."""
+        await self._check(sandbox_id)
+
+        async with aclosing(self._inner.security_events(sandbox_id)) as events:
+            async for event in events:
+                yield event
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""

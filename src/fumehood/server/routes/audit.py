@@ -5,15 +5,21 @@ Runs in the server process. Translation only.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Literal
 
-from fastapi import Query
+from fastapi import Query, Request
 from starlette.responses import Response
 
+from fumehood.backends.base import Backend
+from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend
+from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.audit import AuditAnswer
+from fumehood.server.streaming import Line, stream_response
 
 router = guarded_router("audit", "/v1/sandboxes/{sandbox_id}/audit")
 _LINES = "application/x-ndjson"
@@ -36,3 +42,25 @@ async def audit_log(
     """Tells the newest entries of the record, each chained to the one before. It may have ended lately."""
     log = await backend.audit_log(sandbox_id)
     return Response(log.to_jsonl(), media_type=_LINES) if form == "lines" else answer(log)
+
+
+@router.get(
+    "/events",
+    summary="Follow the security events of a sandbox",
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS
+    | {200: {"description": "Events as they happen.", "content": stream_of("SecurityLine")}},
+)
+async def security_events(sandbox_id: SandboxId, backend: CallersBackend, request: Request) -> Response:
+    """Gives the last 1000 events as lines, then each as it comes, until the sandbox ends or the client goes away."""
+    # Says at once when there is no such sandbox.
+    await backend.info(sandbox_id)
+    return await stream_response(request, _lines(backend, sandbox_id))
+
+
+async def _lines(backend: Backend, sandbox_id: str) -> AsyncGenerator[Line, None]:
+    async with aclosing(backend.security_events(sandbox_id)) as events:
+        async for event in events:
+            data = as_data(event)
+            assert isinstance(data, dict)
+            yield {"type": "security_event", **data}

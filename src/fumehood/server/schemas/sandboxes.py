@@ -13,6 +13,7 @@ from fumehood.backends.requests import SandboxSpec
 from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import BOUNDS, Limits
 from fumehood.models import Metrics, SandboxInfo, SandboxState, TimeoutAction
+from fumehood.server.schemas.audit import NewSecurity
 from fumehood.server.schemas.describe import described_fields, model_of
 from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
 from fumehood.server.schemas.network import NetworkField, network_of
@@ -78,6 +79,8 @@ class NewSandbox(Body):
         "none", description="What it may reach, within what the server and the key allow."
     )
 
+    security: NewSecurity = Field(default_factory=NewSecurity, description="How it is watched.")
+
     def spec(self) -> SandboxSpec:
         """Returns the request of the port."""
         return SandboxSpec(
@@ -92,6 +95,7 @@ class NewSandbox(Body):
             on_timeout=self.on_timeout,
             auto_resume=self.auto_resume,
             network=network_of(self.network),
+            security=self.security.settings(),
         )
 
 

@@ -1,0 +1,128 @@
+"""What is worth looking at while a sandbox runs (`SecurityEvent`), and what is done about it (`SecurityRule`).
+
+Plain values, used by callers and by all host code. Nothing is enforced here: the walls hold whether or not anybody
+looks. A rule that exists is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from fumehood.errors import InvalidArgumentError
+
+SecurityKind = Literal[
+    "refused_call",
+    "egress_denied",
+    "unusual_program",
+    "process_storm",
+    "file_storm",
+    "limit_hit",
+    "protocol_violation",
+    "telemetry",
+]
+SecuritySeverity = Literal["info", "warning", "danger"]
+SecurityAction = Literal["record", "pause", "kill"]
+
+SECURITY_KINDS: tuple[str, ...] = get_args(SecurityKind)
+_ACTIONS: tuple[str, ...] = get_args(SecurityAction)
+_MAX_COUNT = 1_000_000
+_MAX_RULES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityEvent:
+    """Something that code in a sandbox did or tried, and that somebody may want to know of.
+
+    Attributes:
+        at: When it was noted (UTC).
+        sandbox_id: In which sandbox.
+        kind: refused_call, egress_denied, unusual_program, process_storm, file_storm, limit_hit, protocol_violation or
+            telemetry.
+        severity: info, warning or danger.
+        detail: What happened, in one line; what is the guest's in it is bounded, and its controls are spelled out.
+        process_id: The number inside of the process that did it, where that is known.
+        advice: True where code in the sandbox could have kept it away, or made it up.
+        count: How many of its kind there have been in this sandbox, this one included.
+        action: What was done about it: record, pause or kill.
+    """
+
+    at: datetime
+    sandbox_id: str
+    kind: SecurityKind
+    severity: SecuritySeverity
+    detail: str
+    process_id: int | None = None
+    advice: bool = False
+    count: int = 1
+    action: SecurityAction = "record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityRule:
+    """What is done when something has happened so often in a sandbox.
+
+    Attributes:
+        kind: Of which events.
+        action: record (nothing but that), pause or kill.
+        count: At the how-manieth of them, and at each one after it.
+    """
+
+    kind: SecurityKind
+    action: SecurityAction
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("kind", self.kind, SECURITY_KINDS),
+            ("action", self.action, _ACTIONS),
+        ):
+            if value not in allowed:
+                raise InvalidArgumentError(
+                    field=f"security_policy.{name}", value=value, allowed=", ".join(allowed)
+                )
+
+        if (
+            isinstance(self.count, bool)
+            or not isinstance(self.count, int)
+            or not 1 <= self.count <= _MAX_COUNT
+        ):
+            raise InvalidArgumentError(
+                field="security_policy.count",
+                value=self.count,
+                allowed=f"a whole number from 1 to {_MAX_COUNT:,}",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """How a sandbox is watched.
+
+    Attributes:
+        rules: What is done about events.
+        telemetry: Whether its interpreters tell what code does in them; advice, since code can keep them from it.
+    """
+
+    rules: Sequence[SecurityRule] = ()
+    telemetry: bool = False
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        is_list = isinstance(rules, Sequence) and not isinstance(rules, str) and len(rules) <= _MAX_RULES
+
+        if not is_list or not all(isinstance(rule, SecurityRule) for rule in rules):
+            raise InvalidArgumentError(
+                field="security_policy", value=rules, allowed=f"a list of up to {_MAX_RULES} SecurityRule"
+            )
+
+        if not isinstance(self.telemetry, bool):
+            raise InvalidArgumentError(field="telemetry", value=self.telemetry, allowed="True or False")
+
+        object.__setattr__(self, "rules", tuple(rules))
+
+    def action_at(self, kind: str, count: int) -> SecurityAction:
+        """Return what is to be done at this event of its kind: the strongest that a rule asks for."""
+        asked = [rule.action for rule in self.rules if rule.kind == kind and count >= rule.count]
+        return max(asked, key=_ACTIONS.index, default="record")

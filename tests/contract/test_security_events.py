@@ -1,0 +1,177 @@
+"""Security events: what code does that somebody may want to know of, told as it happens, and what rules make of it."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+from fumehood import (
+    InvalidArgumentError,
+    Limits,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxPausedError,
+    SecurityEvent,
+    SecurityRule,
+)
+
+DENIED = "import urllib.request\nurllib.request.urlopen('http://example.com/')"
+DESCRIBED = {"unusual_program": 1, "egress_denied": 1, "limit_hit": 1}
+
+
+class Heard:
+    """What a callback was told, to be waited for."""
+
+    def __init__(self) -> None:
+        self._events: queue.Queue[SecurityEvent] = queue.Queue()
+
+    def __call__(self, event: SecurityEvent) -> None:
+        self._events.put(event)
+
+    def next(self, sandbox) -> SecurityEvent:
+        """The next one; the loop of an AsyncSandbox runs meanwhile, with a call that changes nothing."""
+        for _ in range(1000):
+            try:
+                return self._events.get(timeout=0.02)
+            except queue.Empty:
+                sandbox.is_running()
+
+        raise AssertionError("no event came")
+
+
+def test_events_are_told_counted_and_typed(face):
+    heard = Heard()
+    sandbox = face.open(on_security_event=heard, limits=Limits(grace_seconds=0.3))
+    sandbox.commands.run("/usr/bin/env true; nmap 127.0.0.1 || true")
+    sandbox.run_code(DENIED)
+    sandbox.run_code("while True: pass", timeout=0.3)
+    program, denied, limit = (heard.next(sandbox) for _ in range(3))
+    assert (program.kind, program.severity, program.advice) == ("unusual_program", "info", True)
+    assert "nmap" in program.detail
+    assert isinstance(program.process_id, int)
+    assert (denied.kind, denied.severity, denied.advice) == ("egress_denied", "warning", False)
+    assert "example.com:80" in denied.detail
+    assert denied.sandbox_id == sandbox.id
+    assert (limit.kind, limit.count, limit.action) == ("limit_hit", 1, "record")
+    assert sandbox.get_metrics().security_events == DESCRIBED
+
+
+def test_a_rule_kills_at_its_count(face):
+    heard = Heard()
+    rules = [
+        SecurityRule(kind="egress_denied", action="record"),
+        SecurityRule(kind="egress_denied", action="kill", count=2),
+    ]
+    sandbox = face.open(on_security_event=heard, security_policy=rules)
+    sandbox.run_code(DENIED)
+    assert heard.next(sandbox).action == "record"
+
+    with pytest.raises(SandboxClosedError) as closed:
+        sandbox.run_code(DENIED)
+
+    assert closed.value.reason == "policy"
+    assert heard.next(sandbox).action == "kill"
+    # Returns when nothing of it is left.
+    sandbox.kill()
+    log = sandbox.audit_log()
+    assert log.entries[0].fields["security"]["rules"] == ["egress_denied 1 record", "egress_denied 2 kill"]
+    assert [entry.kind for entry in log.entries if entry.kind in ("policy", "ended")] == ["policy", "ended"]
+    assert log.entries[-1].fields["reason"] == "policy"
+
+
+def test_a_rule_pauses(face):
+    """What is paused can be looked at, and goes on when its owner says so."""
+    sandbox = face.open(security_policy=[SecurityRule(kind="unusual_program", action="pause")])
+    sandbox.run_code("x = 1")
+    handle = sandbox.commands.run("nc -l 4444; sleep 60", background=True)
+    assert handle.pid
+
+    for _ in range(1000):
+        if sandbox.get_info().state == "paused":
+            break
+
+    with pytest.raises(SandboxPausedError):
+        sandbox.run_code("x")
+
+    sandbox.resume()
+    assert sandbox.run_code("x").text == "1"
+
+
+def test_storms_are_seen_where_figures_are_asked_for(face):
+    heard = Heard()
+    sandbox = face.open(on_security_event=heard, limits=Limits(processes=40, inodes=512))
+    sandbox.run_code(
+        "import subprocess\nsleepers = [subprocess.Popen(['sleep', '60']) for _ in range(30)]\n"
+        "for n in range(400): open(f'/tmp/{n}', 'w').close()"
+    )
+    sandbox.get_metrics()
+    storms = {heard.next(sandbox).kind, heard.next(sandbox).kind}
+    assert storms == {"process_storm", "file_storm"}
+    # As long as it lasts it is one storm.
+    assert sandbox.get_metrics().security_events == {"process_storm": 1, "file_storm": 1}
+
+
+def test_a_guest_that_breaks_the_wire_is_told_as_that(face):
+    heard = Heard()
+    sandbox = face.open(on_security_event=heard)
+
+    with pytest.raises(ProtocolViolationError):
+        sandbox.run_code(
+            "import os, socket, stat\n"
+            "for fd in range(3, 64):\n"
+            "    try:\n"
+            "        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, b'\\xff' * 64)\n"
+            "    except OSError: pass\n"
+            "import time; time.sleep(5)"
+        )
+
+    event = heard.next(sandbox)
+    assert (event.kind, event.severity) == ("protocol_violation", "danger")
+    sandbox.kill()
+    assert "breach" in sandbox.audit_log().entries[-1].fields
+
+
+def test_what_cannot_be_a_rule_is_refused(sync_face):
+    with pytest.raises(InvalidArgumentError, match="kind"):
+        SecurityRule(kind="anything", action="kill")
+
+    with pytest.raises(InvalidArgumentError, match="action"):
+        SecurityRule(kind="limit_hit", action="shout")
+
+    with pytest.raises(InvalidArgumentError, match="count"):
+        SecurityRule(kind="limit_hit", action="kill", count=0)
+
+    with pytest.raises(InvalidArgumentError, match="security_policy"):
+        sync_face.open(security_policy=["kill"])
+
+
+def test_a_callback_that_fails_is_logged_and_called_again(sync_face, caplog):
+    calls = queue.Queue()
+
+    def fail(event: SecurityEvent) -> None:
+        calls.put(event.kind)
+        raise ValueError("no")
+
+    sandbox = sync_face.open(on_security_event=fail)
+    sandbox.commands.run("nmap || true")
+    sandbox.run_code(DENIED)
+    assert [calls.get(timeout=20), calls.get(timeout=20)] == ["unusual_program", "egress_denied"]
+    assert "on_security_event failed" in caplog.text
+
+
+def test_a_callback_may_use_the_sandbox(sync_face):
+    """It runs in a thread of its own: what it asks does not wait for the call that goes on."""
+    states = queue.Queue()
+
+    def look(event: SecurityEvent) -> None:
+        states.put(sandbox.get_info().state)
+        sandbox.interrupt()
+
+    sandbox = sync_face.open(on_security_event=look)
+    execution = sandbox.run_code(
+        "import urllib.request\ntry: urllib.request.urlopen('http://example.com/')\nexcept OSError: pass\n"
+        "import time; time.sleep(30)"
+    )
+    assert execution.error.kind == "interrupted"
+    assert states.get(timeout=20) == "running"
