@@ -6,13 +6,8 @@ or the test would prove nothing. Controls run as root, who may do everything tha
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import secrets
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +15,7 @@ from typing import Any
 import pytest
 
 from fumehood import Sandbox
-from fumehood_jail import seccomp, syscalls
-
-# The attacker's program, and what it needs beside it.
-PROBE = Path(__file__).with_name("probe.py")
-SURROUNDINGS = PROBE.with_name("surroundings.py")
-NUMBERS = Path(seccomp.POLICIES, f"syscalls_{syscalls.MACHINE}.json")
-KINDS = ("context", "child", "command", "pty", "task")
+from fumehood.scorecard.places import KINDS, ProgramPlace, SandboxPlace
 
 # In the environment of the host process before its first sandbox: no guest may ever see it.
 HOST_SECRET = f"canary-{secrets.token_hex(16)}"
@@ -36,59 +25,21 @@ Probe = Callable[..., Any]
 
 
 class Attacked:
-    """A sandbox with the probe in its home."""
+    """A sandbox with the attacker's program in its home."""
 
     def __init__(self, **options: Any) -> None:
         self.sandbox = Sandbox(**options)
-        self.sandbox.files.write("probe.py", PROBE.read_bytes())
-        self.sandbox.files.write("surroundings.py", SURROUNDINGS.read_bytes())
-        self.sandbox.files.write("numbers.json", NUMBERS.read_bytes())
+        self.place = SandboxPlace(self.sandbox)
 
     def probe(self, kind: str, name: str, *arguments: Any) -> Any:
         """Runs one probe in a kind of process and returns what it found."""
-        words = ["python3", "/home/user/probe.py", name, json.dumps(arguments)]
-
-        if kind == "command":
-            return _answer(self.sandbox.commands.run(words).stdout)
-
-        if kind == "pty":
-            return _answer(self._type(words))
-
-        return _answer(self.run(_CELLS[kind].format(name=name, arguments=arguments, words=words)))
+        return self.place.probe(kind, name, *arguments)
 
     def run(self, code: str, **options: Any) -> str:
         """Runs a cell that must succeed and returns what it printed."""
         execution = self.sandbox.run_code(code, **options)
         assert execution.error is None, execution.error
         return "".join(execution.logs.stdout)
-
-    def _type(self, words: list[str]) -> str:
-        quoted = " ".join(f"'{word}'" for word in words)
-        with_terminal = self.sandbox.pty.create(cols=200)
-        with_terminal.send(f"exec {quoted}\n")
-        return b"".join(with_terminal).decode("utf-8", "replace")
-
-
-_CELLS = {
-    "context": "import probe\nprint('<<' + probe.report({name!r}, *{arguments!r}) + '>>')",
-    "child": (
-        "import subprocess\n"
-        "print(subprocess.run({words!r}, stdout=subprocess.PIPE, text=True, check=True).stdout)"
-    ),
-    "task": (
-        "import asyncio, probe\n"
-        "async def attack():\n"
-        "    return probe.report({name!r}, *{arguments!r})\n"
-        "print('<<' + await asyncio.create_task(attack()) + '>>')"
-    ),
-}
-
-
-def _answer(text: str) -> Any:
-    # A terminal echoes what is typed into it, so the last one counts; it may also have wrapped the line.
-    found = re.findall(r"<<(.*?)>>", text.replace("\r", "").replace("\n", ""))
-    assert found, text
-    return json.loads(found[-1])
 
 
 @pytest.fixture(scope="module")
@@ -133,23 +84,10 @@ def outside(tmp_path: Path) -> Probe:
 
     folder = tmp_path / "control"
     folder.mkdir()
-    shutil.copy(PROBE, folder)
-    shutil.copy(SURROUNDINGS, folder)
-    shutil.copy(NUMBERS, folder / "numbers.json")
+    place = ProgramPlace("control", str(folder))
 
-    def run(name: str, *arguments: Any, **options: Any) -> Any:
-        words = [sys.executable, str(folder / "probe.py"), name, json.dumps(arguments)]
-        done = subprocess.run(
-            words,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            start_new_session=True,
-            cwd=folder,
-            timeout=30,
-            **options,
-        )
-        return _answer(done.stdout)
+    def run(name: str, *arguments: Any, pass_fds: tuple[int, ...] = ()) -> Any:
+        return place.probe_with(pass_fds, name, *arguments)
 
     run.folder = folder  # type: ignore[attr-defined]
     return run

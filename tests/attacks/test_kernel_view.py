@@ -11,40 +11,10 @@ import textwrap
 
 import pytest
 
+from fumehood.scorecard.probes import SECRETS_OF_THE_MACHINE, SWITCHES_OF_THE_MACHINE
 from fumehood_jail import mounts
 
 DENIED = {"EACCES", "EPERM", "EROFS", "ENOENT"}
-SECRETS_OF_THE_MACHINE = [
-    *(f"/proc/{name}" for name in mounts.MASKED_PROC_FILES),
-    "/proc/1/environ",
-    "/proc/1/maps",
-    "/proc/1/stack",
-    "/sys/firmware/acpi/tables/DSDT",
-    "/sys/kernel/notes",
-    "/sys/fs/cgroup/cgroup.controllers",
-    "/sys/class/dmi/id/product_uuid",
-    "/dev/mem",
-    "/dev/kmsg",
-    "/dev/port",
-]
-SWITCHES_OF_THE_MACHINE = [
-    "/proc/sys/kernel/core_pattern",
-    "/proc/sys/kernel/modprobe",
-    "/proc/sys/kernel/hostname",
-    "/proc/sys/kernel/ns_last_pid",
-    "/proc/sys/vm/drop_caches",
-    "/proc/sys/vm/overcommit_memory",
-    "/proc/sys/user/max_user_namespaces",
-    "/proc/sys/net/ipv4/ip_forward",
-    "/proc/sysrq-trigger",
-    "/proc/self/oom_score_adj",
-    "/proc/self/uid_map",
-    "/proc/self/loginuid",
-    "/proc/self/attr/current",
-    "/proc/1/oom_score_adj",
-    "/sys/kernel/uevent_helper",
-    "/sys/fs/cgroup/release_agent",
-]
 
 
 def test_k13_nothing_can_be_typed_into_a_terminal(inside, outside):

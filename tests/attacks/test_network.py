@@ -8,56 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-ELSEWHERE = (
-    ("tcp", "192.0.2.1", 80),
-    ("tcp", "2001:db8::1", 80),
-    ("udp", "192.0.2.1", 53),
-    ("udp", "2001:db8::1", 443),
-    ("udp", "224.0.0.251", 5353),
-    ("udp", "255.255.255.255", 67),
-)
-METADATA = (
-    ("tcp", "169.254.169.254", 80),
-    ("tcp", "fd00:ec2::254", 80),
-    ("tcp", "169.254.170.2", 80),
-    ("tcp", "168.63.129.16", 80),
-    ("tcp", "100.100.100.200", 80),
-)
+from fumehood.scorecard.probes import ELSEWHERE, METADATA
+from fumehood.scorecard.scene import Listener
+
 FAST_SECONDS = 1.0
-
-
-class Listener:
-    """A TCP and a UDP socket on the host's loopback that count who comes."""
-
-    def __init__(self) -> None:
-        self.tcp = socket.create_server(("127.0.0.1", 0))
-        self.port = self.tcp.getsockname()[1]
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", self.port))
-        self.udp.setblocking(False)
-        self.tcp.setblocking(False)
-
-    def visits(self) -> int:
-        """How many connections and datagrams have come since it was asked last."""
-        count = 0
-
-        for receive in (self.tcp.accept, lambda: self.udp.recvfrom(4096)):
-            while True:
-                try:
-                    visitor = receive()
-                except BlockingIOError:
-                    break
-
-                count += 1
-
-                if isinstance(visitor[0], socket.socket):
-                    visitor[0].close()
-
-        return count
-
-    def close(self) -> None:
-        self.tcp.close()
-        self.udp.close()
 
 
 @pytest.fixture

@@ -292,7 +292,7 @@ def test_p05_dangerous_variables_reach_the_guest_only(name, make):
     """They are the caller's to give, act inside, and change neither init nor the host."""
     mine = make(envs={name: "/home/user/evil"})
     assert mine.run(f"import os; print(os.environ[{name!r}])") == "/home/user/evil\n"
-    assert mine.sandbox.files.exists("probe.py")
+    assert mine.sandbox.files.exists("attack/view.py")
     assert name not in os.environ or os.environ[name] != "/home/user/evil"
 
 
@@ -372,7 +372,7 @@ def test_p07_a_poisoned_interpreter_stays_local(make, tmp_path):
     mine.sandbox.create_code_context(cwd="/home/user")
     mine.sandbox.files.list("/home/user")
     mine.sandbox.get_metrics()
-    mine.sandbox.files.rename("probe.py", "/mnt/data/probe.py")
+    mine.sandbox.files.rename("attack/view.py", "/mnt/data/view.py")
 
     poisoned = mine.sandbox.files.read("/tmp/poisoned").split()
     assert poisoned

@@ -388,7 +388,13 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.compat": set(),
     "fumehood.compat.e2b": _FLOOR
     | _PORT
-    | {"fumehood.serialise", "fumehood.server", "fumehood.server.settings", "fumehood.storage"},
+    | {
+        "fumehood.saved",
+        "fumehood.serialise",
+        "fumehood.server",
+        "fumehood.server.settings",
+        "fumehood.storage",
+    },
     "fumehood.compat.jupyter": _FLOOR
     | _PORT
     | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},

@@ -23,11 +23,11 @@ def calls(tree: ast.AST) -> Iterator[str]:
 
 
 def test_ctypes_is_in_one_file(modules):
-    """Every raw system call goes through the file that is reviewed for it."""
+    """Every raw system call goes through the file that is reviewed for it; an attacker has one of its own."""
     users = {
         module.name for module in modules if "ctypes" in {name.partition(".")[0] for name in module.imports}
     }
-    assert users == {"fumehood_jail.syscalls"}
+    assert users == {"fumehood_jail.syscalls", "fumehood.scorecard.attack.calls"}
 
 
 def test_nothing_is_unpickled(modules):
@@ -73,6 +73,7 @@ def test_the_environment_is_read_in_one_place(modules):
     }
     assert users <= {
         "fumehood.assemble",
+        "fumehood.cli.attacks",
         "fumehood.cli.chat",
         "fumehood.cli.host",
         "fumehood.cli.mcp",
