@@ -141,3 +141,13 @@ def scene(dialect_server: RunningServer, dialect: Dialect, caller: NewCaller) ->
 def of_dialect(routes: list[BaseRoute], dialect: Dialect) -> list[BaseRoute]:
     """The routes of the dialect that have a path."""
     return routes_of(routes, dialect.name)
+
+
+@pytest.fixture(scope="module")
+def nothing_left_of_dialects(dialect_server: RunningServer) -> Iterator[None]:
+    """End what odd requests have made all the same."""
+    yield
+
+    with httpx2.Client(base_url=dialect_server.url, headers=dialect_server.headers, timeout=30) as client:
+        for item in client.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]:
+            client.delete(f"/v1/sandboxes/{item['id']}")
