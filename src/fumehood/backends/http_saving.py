@@ -55,6 +55,7 @@ class HttpStateVerbs:
         assert isinstance(wish, dict)
         del wish["owner"]
         wish["keep_template"] = request.keep_template
+        wish["files_only"] = request.files_only
         try:
             file = open(archive, "rb")  # noqa: SIM115 - closed below
         except OSError as error:

@@ -19,13 +19,16 @@ class LoadRequest:
     Attributes:
         spec: What it should be. Its environment variables come over those of the saved state.
         keep_template: Whether it starts from the template that it was saved with, and not from that of `spec`.
+        files_only: Whether it begins with the files alone: no variables, and no contexts but a fresh default one.
     """
 
     spec: SandboxSpec = field(default_factory=SandboxSpec)
     keep_template: bool = True
+    files_only: bool = False
 
     def __post_init__(self) -> None:
         check_bool("keep_template", self.keep_template)
+        check_bool("files_only", self.files_only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[st
             spec = replace(spec, template=manifest.template)
 
         info = await backend.create(spec)
-        unpacking = _Unpacking(backend, info.id, archive, manifest)
+        unpacking = _Unpacking(backend, info.id, archive, manifest, files_only=request.files_only)
         try:
             report = await unpacking.carry_out(frozenset(spec.envs))
         except BaseException as error:
@@ -55,11 +55,20 @@ async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[st
 class _Unpacking:
     """Fills one sandbox."""
 
-    def __init__(self, backend: Backend, sandbox_id: str, archive: ArchiveReader, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        sandbox_id: str,
+        archive: ArchiveReader,
+        manifest: Manifest,
+        *,
+        files_only: bool,
+    ) -> None:
         self._backend = backend
         self._sandbox_id = sandbox_id
         self._archive = archive
         self._manifest = manifest
+        self._files_only = files_only
         self._folder = f"/tmp/.fumehood-state-{secrets.token_hex(8)}"  # noqa: S108 - of the sandbox
         self._missing: list[LeftOut] = []
 
@@ -69,7 +78,7 @@ class _Unpacking:
         contexts: dict[str, str] = {}
         await self._files()
 
-        for context in self._manifest.contexts:
+        for context in () if self._files_only else self._manifest.contexts:
             contexts[context.id] = name = await self._context(context, is_default=context is default)
 
             if context.language == "python":

@@ -98,7 +98,16 @@ told.connected = [await again.isRunning(), (await again.runCode('x')).text]
 // Refusals, and the end
 told.badKey = await nameOf(Sandbox.create({ apiKey: 'e2b_00' }))
 told.unknownTemplate = await Sandbox.create('no-such-template').catch((error) => error.message)
-told.snapshot = await box.createSnapshot().catch((error) => [error.name, error.message])
+const snapshot = await box.createSnapshot({ name: 'from-js' })
+const restored = await Sandbox.create(snapshot.snapshotId, { timeoutMs: 60_000 })
+const listed = (await Sandbox.listSnapshots({ name: 'from-js' }).nextItems()).map((one) => one.snapshotId)
+told.snapshot = [
+  (await restored.runCode('x + 1')).text,
+  listed.length === 1 && listed[0] === snapshot.snapshotId,
+  await Sandbox.deleteSnapshot(snapshot.snapshotId),
+  await Sandbox.deleteSnapshot(snapshot.snapshotId),
+]
+await restored.kill()
 told.ended = [await box.kill(), await box.isRunning()]
 told.dead = [await nameOf(box.commands.run('true')), await nameOf(box.runCode('1')), await nameOf(box.getInfo())]
 console.log(JSON.stringify(told))

@@ -83,5 +83,5 @@ def test_what_is_refused(told):
     """Wrong keys, unknown templates, what is not offered, and the dead."""
     assert told["badKey"] == "AuthenticationError"
     assert "404" in told["unknownTemplate"]
-    assert told["snapshot"] == ["SandboxError", "501: this server does not offer snapshots"]
+    assert told["snapshot"] == ["42", True, True, False]
     assert told["dead"] == ["SandboxNotFoundError", "TimeoutError", "SandboxNotFoundError"]

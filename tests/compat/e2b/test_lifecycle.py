@@ -213,8 +213,6 @@ def test_an_idempotency_key_makes_one_sandbox(sandbox):
 def test_what_is_not_offered_says_so(shared):
     """A clear error each, and no retries."""
     for call in (
-        shared.create_snapshot,
-        lambda: Sandbox.list_snapshots().next_items(),
         lambda: Sandbox.create(mcp={"github": {}}),
         lambda: Sandbox.create(network={"dns_servers": ["1.1.1.1"]}),
         lambda: Sandbox.create(volume_mounts={"/data": "a-volume"}),

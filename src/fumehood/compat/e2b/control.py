@@ -23,6 +23,7 @@ from fumehood.compat.e2b.creation import Creation
 from fumehood.compat.e2b.measures import measures_data
 from fumehood.compat.e2b.networks import read_network
 from fumehood.compat.e2b.new_sandbox import DEFAULT_SECONDS, read_timeout
+from fumehood.compat.e2b.snapshots import Snapshots
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, SandboxNotFoundError
 from fumehood.models import SandboxInfo
@@ -34,7 +35,6 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 # Paths of E2B that exist here only to say that what they are for does not.
 _MISSING = {
-    "snapshots": "snapshots",
     "templates": "templates through the API of E2B",
     "v2/templates": "templates through the API of E2B",
     "v3/templates": "templates through the API of E2B",
@@ -63,7 +63,8 @@ class Control:
         self._tokens = tokens
         self._settings = services.settings
         self._domain = services.settings.domain
-        self._creation = Creation(services.idempotency, tokens, services.settings)
+        self._snapshots = Snapshots(services)
+        self._creation = Creation(services.idempotency, tokens, services.settings, self._snapshots)
 
     def routes(self) -> list[Route]:
         """Returns its routes."""
@@ -81,7 +82,10 @@ class Control:
             *self._both(f"{one}/metrics", "GET", self._metrics),
             *self._both(f"{one}/network", "PUT", self._network),
             *self._both(f"{one}/fork", "POST", self._fork),
-            *self._both(f"{one}/snapshots", "POST", self._refused("snapshots")),
+            *self._both(f"{one}/snapshots", "POST", self._snapshots.create),
+            *self._both("/snapshots", "GET", self._snapshots.list),
+            # This is how E2B's clients delete one.
+            *self._both("/templates/{snapshot_id:path}", "DELETE", self._snapshots.delete),
             *self._both(f"{one}/logs", "GET", self._refused("logs of sandboxes")),
             *self._missing(),
         ]

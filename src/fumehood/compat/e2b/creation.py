@@ -17,7 +17,8 @@ from fumehood.compat.e2b.bodies import whole_body
 from fumehood.compat.e2b.callers import Caller
 from fumehood.compat.e2b.fields import read_object
 from fumehood.compat.e2b.new_sandbox import read_spec
-from fumehood.compat.e2b.sandbox_words import sandbox_data
+from fumehood.compat.e2b.sandbox_words import our_template, sandbox_data
+from fumehood.compat.e2b.snapshots import Snapshots
 from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.models import SandboxInfo
@@ -43,11 +44,15 @@ class Creation:
         idempotency: The requests that were made before.
         tokens: The sandboxes' tokens.
         settings: What the server was told.
+        snapshots: What a sandbox can be made of besides a template.
     """
 
-    def __init__(self, idempotency: Idempotency, tokens: SandboxTokens, settings: ServerSettings) -> None:
+    def __init__(
+        self, idempotency: Idempotency, tokens: SandboxTokens, settings: ServerSettings, snapshots: Snapshots
+    ) -> None:
         self._idempotency = idempotency
         self._tokens = tokens
+        self._snapshots = snapshots
         self._settings = settings
         self._domain = settings.domain
         self._are_ports_public = bool(settings.domain) and settings.public_ports
@@ -68,6 +73,10 @@ class Creation:
         policy = caller.principal.policy
         most = most_network(self._settings, policy)
         spec = read_spec(fields, policy, most, are_ports_public=self._are_ports_public)
+
+        if our_template(template) == template and (found := await self._snapshots.find(template, caller)):
+            return await self._snapshots.load(found, spec, caller)
+
         return await caller.backend.create(spec)
 
     async def _create_once(self, key: str, body: bytes, caller: Caller) -> SandboxInfo:

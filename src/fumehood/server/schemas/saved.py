@@ -21,6 +21,8 @@ class LoadOptions(NewSandbox):
         True, description="Start from the template that it was saved with; false: from `template`."
     )
 
+    files_only: bool = Field(False, description="Begin with the files alone, without variables.")
+
     def request(self) -> LoadRequest:
         """Returns the request of the port."""
-        return LoadRequest(spec=self.spec(), keep_template=self.keep_template)
+        return LoadRequest(spec=self.spec(), keep_template=self.keep_template, files_only=self.files_only)
