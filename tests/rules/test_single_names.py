@@ -78,6 +78,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.host",
         "fumehood.cli.mcp",
         "fumehood.cli.serve",
+        # It looks at the environment of whatever it runs in.
+        "fumehood.scorecard.attack.surroundings",
         "fumehood.server.run",
     }
 
