@@ -15,8 +15,6 @@ from fumehood_guest import memory
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
 _STATUS_BYTES = 1 << 14
-# The words of such a line of a process in this namespace: the name, and one number.
-_ONE_NUMBER = 2
 
 
 class _Beneath:
@@ -36,7 +34,7 @@ def has_forks() -> bool:
 
 
 class _Among:
-    """Where /proc shows others too, as without namespaces: init, from whom those of the sandbox descend, and the folder."""
+    """Where /proc shows others too: init, from whom those of the sandbox descend, and the folder of its files."""
 
     root = 0
     place = "/tmp"  # noqa: S108 - the one writable filesystem
@@ -76,14 +74,15 @@ def _descendants(root: int) -> Iterator[int]:
 
 
 def _is_beneath(name: str) -> bool:
-    """Whether a process has a number in a namespace beneath this one as well."""
+    """Whether a process is in a namespace beneath this one, or on its way there, with capabilities until it arrives."""
     try:
         with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
-            line = next((line for line in file if line.startswith("NSpid:")), "")
+            lines = file.read().splitlines()
     except OSError:
         return True  # it has ended
 
-    return len(line.split()) > _ONE_NUMBER
+    fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(("NSpid:", "CapPrm:"))}
+    return len(fields["NSpid"]) > 1 or int(fields["CapPrm"][0], 16) != 0
 
 
 def living() -> Iterator[int]:

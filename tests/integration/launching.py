@@ -161,9 +161,10 @@ def _in_a_container_with_a_filter(_uid: int) -> None:
     allow, refuse, unknown = 0x7FFF0000, 0x00050001, 0x00050026
     code = [
         (load, 0, 0, 0),
-        (jump_equal, 4, 0, numbers["clone"]),
-        (jump_equal, 6, 0, numbers["clone3"]),
-        (jump_equal, 4, 0, numbers["unshare"]),
+        (jump_equal, 5, 0, numbers["clone"]),
+        (jump_equal, 7, 0, numbers["clone3"]),
+        (jump_equal, 5, 0, numbers["unshare"]),
+        (jump_equal, 4, 0, numbers["setns"]),
         (jump_equal, 3, 0, numbers["mount"]),
         (answer, 0, 0, allow),
         (load, 0, 0, 16),
@@ -251,7 +252,13 @@ def _under_a_guardian(_uid: int) -> None:
     os._exit(os.waitstatus_to_exitcode(statuses[host]) & 0xFF)
 
 
+def _where_others_can_read(_uid: int) -> None:
+    """An interpreter and a checkout that everybody can read, as in an image of a container."""
+    _make_reachable()
+
+
 _PLACES = {
+    "readable": _where_others_can_read,
     "guardian": _under_a_guardian,
     "seccomp profile": _in_a_container_with_a_filter,
     "no user namespaces": _without_user_namespaces,

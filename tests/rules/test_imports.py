@@ -134,7 +134,13 @@ CONTRACT: dict[str, set[str]] = {
     },
     "fumehood.json_values": {"fumehood.text"},
     "fumehood.results": {"fumehood.charts", "fumehood.text"},
-    "fumehood.execution": {"fumehood.audit.entries", "fumehood.changes", "fumehood.limits", "fumehood.models", "fumehood.results"},
+    "fumehood.execution": {
+        "fumehood.audit.entries",
+        "fumehood.changes",
+        "fumehood.limits",
+        "fumehood.models",
+        "fumehood.results",
+    },
     "fumehood.events": {"fumehood.changes", "fumehood.charts", "fumehood.execution", "fumehood.results"},
     "fumehood.record": {"fumehood.execution"},
     "fumehood.templates.template": {"fumehood.errors"},
@@ -147,7 +153,11 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.requests"},
     "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.requests"},
     # What saving is for every backend is told over the port, which has it as a verb, as with stateless runs.
-    "fumehood.backends.saving": {"fumehood.backends.base", "fumehood.backends.save_requests", "fumehood.saved"},
+    "fumehood.backends.saving": {
+        "fumehood.backends.base",
+        "fumehood.backends.save_requests",
+        "fumehood.saved",
+    },
     "fumehood.saved": _FLOOR | _PORT | {"fumehood.deserialise", "fumehood.serialise", "fumehood.storage"},
     "fumehood.judging": _FLOOR | {"fumehood.backends.requests"},
     "fumehood.backends.streams": set(),
@@ -175,6 +185,18 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
+        "fumehood_guest",
+        "fumehood_jail",
+        "fumehood_wire",
+    },
+    # The second runtime knows the jail as well.
+    "fumehood.runtimes.landlock": _FLOOR
+    | {
+        "fumehood.readiness",
+        "fumehood.templates",
+        "fumehood.runtimes",
+        "fumehood.runtimes.base",
+        "fumehood.runtimes.linux",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",
@@ -210,9 +232,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.auditing": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
     "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
     "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
-    "fumehood.saving": _FLOOR
-    | _PORT
-    | {"fumehood.lease", "fumehood.portal", "fumehood.saved"},
+    "fumehood.saving": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal", "fumehood.saved"},
     "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
     "fumehood.aio": _FLOOR
     | _PORT
@@ -241,6 +261,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.host",
         "fumehood.portal",
         "fumehood.runtimes",
+        "fumehood.runtimes.landlock",
         "fumehood.runtimes.linux",
         "fumehood.templates",
     },
@@ -440,7 +461,16 @@ FOREIGN = {
     "fumehood_wire": set(),
     "fumehood_jail": set(),
     # IPython, and what user code brings: looked for, never required.
-    "fumehood_guest": {"IPython", "cloudpickle", "comm", "matplotlib", "mpl_toolkits", "numpy", "pandas", "traitlets"},
+    "fumehood_guest": {
+        "IPython",
+        "cloudpickle",
+        "comm",
+        "matplotlib",
+        "mpl_toolkits",
+        "numpy",
+        "pandas",
+        "traitlets",
+    },
     "fumehood": set(),
     # The extra `tools`, for schemas that say more than our own check understands.
     "fumehood.tool_schemas": {"jsonschema", "referencing"},

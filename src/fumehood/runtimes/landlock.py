@@ -1,0 +1,278 @@
+"""The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid everything else.
+
+Runs in the host process, on the engine's loop. It is weaker than namespaces in ways that the guide on isolation
+lists, so nobody gets it who has not named its level. As root its guests run as a user of their own, as an ordinary
+user under that user's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from importlib import resources
+from typing import Any
+
+import fumehood_jail
+from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
+from fumehood.runtimes.base import Room, Runtime
+from fumehood.runtimes.landlock_plan import (
+    copy_guest_code,
+    plain_environment,
+    readable_paths,
+    template_python,
+)
+from fumehood.runtimes.landlock_spawner import LandlockSpawner, Place
+from fumehood.runtimes.linux_room import LinuxRoom
+from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, wait_for_exit
+from fumehood.templates.environment import read_environment
+from fumehood.templates.given_files import check_files
+from fumehood.templates.template import Template
+from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail.landlock_fence import why_impossible
+from fumehood_wire.frames import ProtocolError, parse_json
+
+_READY_SECONDS = 120.0
+_MAX_REPORT_BYTES = 1 << 16
+_ZYGOTE = "from fumehood_guest.landlock_zygote import main; main()"
+_KEEPER = (
+    "import sys; sys.path.insert(0, {folder!r}); "
+    "from fumehood_jail.landlock_keeper import main; main(int(sys.argv[1]))"
+)
+_LAYER = "landlock"
+
+
+class LandlockRuntime(Runtime):
+    """Makes sandboxes of Landlock, seccomp and resource limits, as root or as an ordinary user."""
+
+    level = "landlock-only"
+
+    def __init__(self) -> None:
+        self._programs: dict[str, bytes] = {}
+        self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
+        self._room: LinuxRoom | None = None
+
+    def is_possible(self) -> bool:
+        """Whether the kernel can fence files and signals."""
+        return why_impossible() is None
+
+    def room(self) -> Room:
+        """Tells what the machine has left; see the port."""
+        if self._room is None:
+            self._room = LinuxRoom()
+
+        return self._room.read()
+
+    async def start(self, template: Template) -> LandlockSpawner:
+        """Starts a keeper and a zygote for the template; returns when everything is imported."""
+        why = why_impossible()
+
+        if why is not None:
+            raise IsolationUnavailableError(
+                layer=_LAYER,
+                reason=why,
+                how_to_get_it="Linux 6.12 and later have it; boot with 'landlock' in the kernel's lsm= list",
+            )
+
+        await asyncio.to_thread(check_files, template)
+        ids = _own_ids()
+        folder = tempfile.mkdtemp(prefix="fumehood-")
+        try:
+            place = await asyncio.to_thread(self._place, template, folder, ids)
+            return await self._started(template, folder, place)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+
+            if ids is not None:
+                ids.release()
+
+            raise
+
+    def _place(self, template: Template, folder: str, ids: users.IdPlan | None) -> Place:
+        # Guests of another user must cross it; nobody but ours can list it.
+        os.chmod(folder, 0o711)  # noqa: S103
+        code, rooms = os.path.join(folder, "code"), os.path.join(folder, "rooms")
+        os.mkdir(code, 0o755)
+        copy_guest_code(code)
+        os.mkdir(rooms, 0o700)
+
+        if ids is not None:
+            os.chown(rooms, _user_of(ids), _user_of(ids))
+
+        return Place(
+            rooms=rooms,
+            readable=readable_paths(template, read_environment(template), code),
+            files=template.files,
+            ids=ids,
+            cgroup=self._cgroup_place(),
+            envs=plain_environment(template),
+        )
+
+    async def _started(self, template: Template, folder: str, place: Place) -> LandlockSpawner:
+        zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        keeper = _Keeper(template, folder, place, zygote_end, self._program("landlock_init"))
+        spawner: LandlockSpawner | None = None
+        try:
+            await keeper.launched()
+            spawner = LandlockSpawner(zygote, keeper.process, place)
+            program = self._program("landlock_only")
+            await asyncio.wait_for(spawner.begin(program, template.preload), _READY_SECONDS)
+        except BaseException as error:
+            if spawner is None:
+                zygote.close()
+                await wait_for_exit(keeper.process)
+            else:
+                await spawner.aclose()
+
+            words = keeper.last_words().rpartition("\n")[2]
+
+            if isinstance(error, asyncio.CancelledError | IsolationUnavailableError) or not words:
+                raise
+
+            raise TemplateError(
+                template=template.name,
+                reason=f"its zygote did not become ready: {words}",
+                hint="check that its interpreter and its packages can be read by the user of the guests",
+            ) from None
+        finally:
+            keeper.close()
+
+        return spawner
+
+    def _program(self, policy: str) -> bytes:
+        if policy not in self._programs:
+            path = resources.files(fumehood_jail) / "policies" / f"{policy}.toml"
+
+            with resources.as_file(path) as file:
+                self._programs[policy] = seccomp.compile_policy(str(file), platform.machine())
+
+        return self._programs[policy]
+
+    def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
+        if self._cgroups is None:
+            driver, reasons = cgroups.detect()
+
+            if driver is not None:
+                cgroups.sweep(driver, CGROUP_PREFIX)
+
+            self._cgroups = (driver, "; ".join(reasons))
+
+        return self._cgroups
+
+
+class _Keeper:
+    """A started keeper, as long as its launch is not reported."""
+
+    def __init__(
+        self, template: Template, folder: str, place: Place, zygote_end: socket.socket, program: bytes
+    ) -> None:
+        report_read, report_write = os.pipe()
+        host_pidfd = os.pidfd_open(os.getpid())
+        self._stderr = os.memfd_create("fumehood-zygote-stderr")
+        user = None if place.ids is None else _user_of(place.ids)
+        plan: dict[str, Any] = {
+            "argv": [template_python(template), "-B", "-c", _ZYGOTE],
+            "envs": {
+                **place.envs,
+                "PYTHONPATH": os.path.join(folder, "code"),
+                "LD_BIND_NOW": "1",
+                "MPLCONFIGDIR": os.path.join(place.rooms, "matplotlib"),
+            },
+            "uid": user,
+            "gid": user,
+            "folder": folder,
+            "rooms": place.rooms,
+            "readable": place.readable,
+            "seccomp": program.hex(),
+            "zygote_fd": zygote_end.fileno(),
+            "report_fd": report_write,
+            "host_pidfd": host_pidfd,
+        }
+        plan_fd = os.memfd_create("fumehood-plan")
+        try:
+            os.write(plan_fd, json.dumps(plan).encode())
+            os.lseek(plan_fd, 0, os.SEEK_SET)
+            code = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER.format(folder=code), str(plan_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                cwd="/",
+                env={},
+                pass_fds=(plan_fd, zygote_end.fileno(), report_write, host_pidfd),
+                start_new_session=True,
+            )
+        finally:
+            zygote_end.close()
+
+            for fd in (plan_fd, report_write, host_pidfd):
+                os.close(fd)
+
+        self._report_fd = report_read
+
+    async def launched(self) -> None:
+        """Waits until the zygote's interpreter has been started.
+
+        Raises:
+            IsolationUnavailableError: A step of the launch failed; the error names it.
+        """
+        report = await asyncio.to_thread(self._read_report)
+
+        if not report:
+            return
+
+        try:
+            fields: Any = parse_json(report)
+            step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
+        except (ProtocolError, KeyError, TypeError):
+            raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
+
+        reason = f"{detail}: {os.strerror(number)}" if number else str(detail)
+        raise IsolationUnavailableError(layer=str(step), reason=reason, how_to_get_it=str(hint))
+
+    def last_words(self) -> str:
+        """What the keeper or the zygote wrote to standard error before it ended."""
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Nobody will ask for its last words any more."""
+        os.close(self._stderr)
+
+    def _read_report(self) -> bytes:
+        with open(self._report_fd, "rb") as file:
+            return file.read(_MAX_REPORT_BYTES)
+
+
+def _own_ids() -> users.IdPlan | None:
+    """As root an id that belongs to nobody; an ordinary user has none to give.
+
+    Raises:
+        IsolationUnavailableError: Guests would be root: nothing but Landlock would keep them from the host's files.
+    """
+    if os.geteuid() != 0:
+        return None
+
+    ids = users.plan_ids()
+
+    if ids.kind == "range":
+        return ids
+
+    ids.release()
+    raise IsolationUnavailableError(
+        layer="identity",
+        reason="root has no other user id to give to guests here: " + "; ".join(ids.notes),
+        how_to_get_it="run it as an ordinary user, or leave the container CAP_SETUID, CAP_SETGID and CAP_SETPCAP",
+    )
+
+
+def _user_of(ids: users.IdPlan) -> int:
+    """The first id of the block on the host; user and group have the same."""
+    return ids.uid_map[0][1] + ids.first_id

@@ -1,0 +1,69 @@
+"""The zygote where there are no namespaces: imports once, then forks a warden for each sandbox.
+
+Runs as the keeper's child in the template's own interpreter, fenced since its first instruction. It has one thread and
+one socket to the host, and never runs user code. Unlike its sibling it forks whole sandboxes: the warden forks init,
+and init forks contexts, so that every process of a sandbox descends from one that the guest cannot reach. It must
+never read what belongs to one sandbox: all later ones are copies of its memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Any, Dict, List, NoReturn
+
+from fumehood_guest import landlock_warden
+from fumehood_guest.packets import Packets, close_all
+from fumehood_guest.zygote import Zygote
+from fumehood_jail import syscalls
+from fumehood_jail.landlock_launch import ZYGOTE_FD
+
+
+class LandlockZygote(Zygote):
+    """Forks sandboxes until the host is gone."""
+
+    def run(self) -> NoReturn:
+        """Imports, reports, serves the host; leaves the process when the host closes the socket."""
+        config, _ = self._host.receive()
+        self._program = bytes.fromhex(config["seccomp"])
+        missing = self._import(config["preload"])
+        gc.collect()
+        gc.freeze()
+        syscalls.collapse_into_huge_pages()
+        version = ".".join(str(part) for part in sys.version_info[:3])
+        threads = len(os.listdir("/proc/self/task"))
+        self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})
+        self._service.run()
+
+    def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
+        if request["type"] != "spawn":
+            return
+
+        try:
+            pid = os.fork()
+        except OSError as error:
+            close_all(fds)
+            self._host.send({"type": "failed", "sandbox": request["sandbox"], "detail": str(error)})
+            return
+
+        if pid == 0:
+            self._service.leave()
+            landlock_warden.main(fds, request["options"], self._program, self._shell)
+
+        close_all(fds)
+        self._contexts[pid] = request["sandbox"]
+
+    def _note_end(self, pid: int, status: int) -> None:
+        sandbox = self._contexts.pop(pid, None)
+
+        if sandbox is not None:
+            self._host.send({"type": "exited", "sandbox": sandbox, "status": status})
+
+
+def main() -> NoReturn:
+    """Entry point of the interpreter that the keeper starts."""
+    for name in ("PYTHONPATH", "LD_BIND_NOW"):
+        os.environ.pop(name, None)
+
+    LandlockZygote(Packets(ZYGOTE_FD)).run()
