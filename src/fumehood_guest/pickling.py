@@ -237,6 +237,7 @@ def _alarm(seconds: float) -> Iterator[None]:
     def ring(_number: int, _frame: Any) -> None:
         raise _TooMuchError(f"it took longer than {seconds:.3g} s")
 
+    began = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -246,7 +247,8 @@ def _alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
 
         if left:
-            signal.setitimer(signal.ITIMER_REAL, left, interval)
+            # One of the user's goes on, and rings at once if its time has come meanwhile.
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
 
 
 # -- what pickle alone cannot do
@@ -265,7 +267,7 @@ class _StatePickler(_Pickler):  # type: ignore[misc]
             return _function(value)
 
         if kind is CellType:
-            return CellType, ()
+            return make_cell, ()
 
         if kind is ModuleType and sys.modules.get(vars(value).get("__name__")) is value:
             return importlib.import_module, (vars(value)["__name__"],)
@@ -328,6 +330,11 @@ def make_function(version: Tuple[int, int], code: bytes, name: str, closure: Tup
         )
 
     return FunctionType(marshal.loads(code), _namespace(), name, None, closure or None)  # noqa: S302
+
+
+def make_cell() -> CellType:
+    """Makes what functions share their variables by. Saved states call it by this name: it may not change."""
+    return CellType()
 
 
 def fill_function(function: Any, state: Mapping[str, Any]) -> None:

@@ -61,15 +61,22 @@ class ArchiveWriter:
     """Writes parts, one after the other; what is to be stored comes out of each step."""
 
     def __init__(self) -> None:
+        self._names: set[str] = set()
         self._sink = _Sink()
         self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1)  # type: ignore[call-overload]
 
     def begin(self, name: str) -> PartWriter:
         """Begins a part; the one before has ended."""
+        self._names.add(name)
         info = zipfile.ZipInfo(name, _EPOCH)
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = 0o600 << 16
         return PartWriter(name, self._zip.open(info, "w", force_zip64=True), self._sink)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The parts that were begun."""
+        return frozenset(self._names)
 
     async def end(self, manifest: bytes) -> bytes:
         """Writes the manifest and the end."""

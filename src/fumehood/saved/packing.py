@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import posixpath
 import secrets
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -31,7 +32,7 @@ from fumehood.backends.requests import (
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError, SandboxError
 from fumehood.limits import GIB, MIB
 from fumehood.models import ContextInfo
-from fumehood.save_errors import SaveError
+from fumehood.save_errors import LoadError, SaveError
 from fumehood.saved.archive import ArchiveWriter, PartWriter
 from fumehood.saved.guest_answers import (
     FoundFile,
@@ -50,6 +51,7 @@ from fumehood.saved.manifest import (
     VERSION,
     is_writable_place,
     manifest_bytes,
+    read_manifest,
 )
 from fumehood.saved_state import LeftOut, Manifest, SavedContext, SavedFile, SavedPart, SavedVariable
 from fumehood.serialise import as_data
@@ -161,7 +163,14 @@ class _Packing:
             files=tuple(self._draft.files),
             left_out=tuple(self._draft.left_out),
         )
-        yield await self._archive.end(await asyncio.to_thread(manifest_bytes, manifest))
+        content = await asyncio.to_thread(manifest_bytes, manifest)
+        try:
+            # What a guest has said can be of the right form and still make no sense together.
+            await asyncio.to_thread(read_manifest, content, self._archive.names)
+        except LoadError as error:
+            raise SaveError(reason=error.reason) from None
+
+        yield await self._archive.end(content)
 
     async def clean_up(self) -> None:
         """Removes what the contexts have left for us."""
@@ -379,7 +388,10 @@ def _why_not(file: FoundFile) -> str:
     except InvalidArgumentError:
         return "its name, or where it leads, is no text"
 
-    return "" if is_writable_place(file.path) else "it does not lie in a writable place"
+    if file.path != posixpath.normpath(file.path) or not is_writable_place(file.path):
+        return "it does not lie in a writable place"
+
+    return ""
 
 
 def _entry(file: FoundFile, content: SavedPart | None) -> SavedFile:

@@ -22,6 +22,7 @@ from fumehood.compat.e2b.answers import plain_answer
 from fumehood.compat.e2b.bodies import json_body
 from fumehood.compat.e2b.callers import Caller
 from fumehood.errors import InvalidArgumentError
+from fumehood.limits import GIB
 from fumehood.models import SandboxInfo
 from fumehood.saved.places import held
 from fumehood.saved.verbs import report_on
@@ -38,6 +39,7 @@ _TYPE = "application/vnd.fumehood.state"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}(?::[A-Za-z0-9._-]{1,64})?", re.ASCII)
 _DEFAULT_TAG = ":default"
 _MAX_TOLD = 100
+_MAX_BYTES = 20 * GIB
 _CHUNK_BYTES = 1 << 20
 
 
@@ -64,6 +66,13 @@ class Snapshots:
         if len(known) - len(replaced) >= MAX_SNAPSHOTS:
             raise QuotaError(
                 quota="snapshots", used=len(known), maximum=MAX_SNAPSHOTS, retry_after_seconds=None
+            )
+
+        size_bytes = sum(one.size_bytes for one in known)
+
+        if size_bytes > _MAX_BYTES:
+            raise QuotaError(
+                quota="bytes of snapshots", used=size_bytes, maximum=_MAX_BYTES, retry_after_seconds=None
             )
 
         async with held(caller.backend.save(info.id)) as path:
