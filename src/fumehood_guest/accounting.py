@@ -81,7 +81,9 @@ def _is_beneath(name: str) -> bool:
     except OSError:
         return True  # it has ended
 
-    fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(("NSpid:", "CapPrm:"))}
+    fields = {
+        line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(("NSpid:", "CapPrm:"))
+    }
     return len(fields["NSpid"]) > 1 or int(fields["CapPrm"][0], 16) != 0
 
 

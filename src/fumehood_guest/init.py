@@ -81,6 +81,7 @@ class Init:
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
             "metrics": self._metrics,
+            "expect_forks": self._expect_forks,
             "send_snapshot": self._send_snapshot,
             "receive_files": self._receive_files,
             "hollow_out": self._hollow_out,
@@ -249,9 +250,13 @@ class Init:
 
     # -- forked sandboxes
 
+    def _expect_forks(self) -> Reply:
+        """Takes note that processes of forked sandboxes will be in /proc, before the first of them is."""
+        accounting.note_fork()
+        return None, b""
+
     def _send_snapshot(self, snapshot: int) -> Reply:
         """Sends the files of a snapshot to the init of a forked sandbox."""
-        accounting.note_fork()
         self._snapshots.copy_what_is_opened()
 
         with socket.socket(fileno=self.take_fds(1)[0]) as sock:

@@ -129,7 +129,7 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
     _at_step("mount the writable filesystem", syscalls.mount, "tmpfs", _SCRATCH, "tmpfs", flags, options)
 
     for path, mode in WRITABLE.items():
-        inner = f"{_SCRATCH}/{path.replace('/', '')}"
+        inner = f"{_SCRATCH}/{os.path.basename(path)}"
         os.mkdir(inner, mode)
         os.chmod(inner, mode)
         syscalls.mount(inner, path, None, syscalls.MS_BIND)

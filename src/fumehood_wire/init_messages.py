@@ -109,6 +109,7 @@ HOST_TO_INIT: Table = {
             "restore_snapshot": _request({"snapshot": _COUNT, "held": items(_PID, 4096)}),
             "compare_snapshot": _request({"snapshot": _COUNT}),
             "drop_snapshot": _request({"snapshot": _COUNT}),
+            "expect_forks": _request(),
             # Two inits at the ends of one socket, which comes along: of a sandbox and of one that is forked from it.
             "send_snapshot": _request({"snapshot": _COUNT}),
             "receive_files": _request(),
@@ -243,6 +244,7 @@ _VALUES: Mapping[str, Rule] = {
         {"created": _CHANGED_FILES, "modified": _CHANGED_FILES, "deleted": _CHANGED_FILES, "more": _COUNT}
     ),
     "drop_snapshot": nothing,
+    "expect_forks": nothing,
     "send_snapshot": nothing,
     "receive_files": record({"files": _COUNT}),
     "hollow_out": nothing,

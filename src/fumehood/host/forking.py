@@ -52,6 +52,7 @@ class Forking:
             ForkError: One of them cannot be made; none is left.
             CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
         """
+        await self._announce()
         making = [asyncio.ensure_future(self._parent.guest.fork(id_, self._parent.limits)) for id_ in ids]
         try:
             async with self._state(checkpoint_id) as kept:
@@ -64,6 +65,13 @@ class Forking:
             raise
 
         return self._made
+
+    async def _announce(self) -> None:
+        """Tells the parent's init first: what it stops or counts must not be theirs, from their very beginning."""
+        try:
+            await self._parent.init.ask("expect_forks")
+        except (InitError, InitGoneError) as error:
+            raise ForkError(step="tell the sandbox", reason=str(error) or "it has ended") from None
 
     @asynccontextmanager
     async def _state(self, checkpoint_id: str | None) -> AsyncIterator[Kept]:

@@ -201,6 +201,7 @@ def _checkpoints() -> list[Sample]:
     table = messages.CHECKPOINT_TO_HOST
     return [
         Sample("revive", messages.HOST_TO_CHECKPOINT, {"type": "revive", "number": 1}),
+        Sample("branch", messages.HOST_TO_CHECKPOINT, {"type": "branch", "reseed": True}),
         Sample(
             "kept", table, {"type": "kept", "pid": 9, "left_behind": ["thread 'x'", "descriptor 7: a pipe"]}
         ),
@@ -238,6 +239,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "restore_snapshot": {"snapshot": 1, "held": [7]},
     "compare_snapshot": {"snapshot": 1},
     "drop_snapshot": {"snapshot": 1},
+    "expect_forks": {},
+    "send_snapshot": {"snapshot": 1},
+    "receive_files": {},
+    "hollow_out": {},
 }
 
 VALUES: dict[str, Any] = {
@@ -280,6 +285,10 @@ VALUES: dict[str, Any] = {
         "more": 0,
     },
     "drop_snapshot": None,
+    "expect_forks": None,
+    "send_snapshot": None,
+    "receive_files": {"files": 3},
+    "hollow_out": None,
 }
 
 
