@@ -15,7 +15,7 @@ SOURCES := src tests examples benchmarks
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-model check format bench reference clean programs
+.PHONY: help demo test test-model soak faults fuzz check format bench reference clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,15 @@ test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/a
 
 test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
 	@$(BIN)/python -m pytest -q tests/alone/test_small_model.py $(ARGS)
+
+soak: $(VENV)/.installed-dev ## 10,000 mixed runs, one in ten hostile, then everything is counted (ARGS="--runs 3000 --seed 16")
+	@$(BIN)/python -m tests.soak $(ARGS)
+
+faults: $(VENV)/.installed-dev ## every thing that can go wrong at every step of a sandbox's life; two minutes
+	@EVERY_FAULT=1 $(BIN)/python -m pytest -q --timeout 900 tests/integration/test_failpoints.py $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## 100,000 mutated messages through all that the host reads (ARGS="--cases 1000000 --seed 11")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
 	@$(BIN)/ruff format --check --output-format concise $(SOURCES)

@@ -41,6 +41,7 @@ ALONE = (
     "tests/integration/test_pauses.py",
     "tests/server/test_ends.py",
     "tests/server/test_exhaustion.py",
+    "tests/soak/",
 )
 
 

@@ -64,9 +64,7 @@ class Fault:
                 self._loop.call_soon_threadsafe(self.reached.set)
                 return self._held()
 
-        self.victims = [
-            pid for pid in census.parts_of(os.getpid())[self.kind] if pid not in self.spared
-        ]
+        self.victims = [pid for pid in census.parts_of(os.getpid())[self.kind] if pid not in self.spared]
 
         for pid in self.victims:
             # Some have been killed by what comes by here.
@@ -89,6 +87,13 @@ async def create(_: AsyncSandbox) -> object:
     """Makes another sandbox, and uses it."""
     async with AsyncSandbox(template=PLAIN, limits=LIMITS) as another:
         return (await another.run_code("6 * 7")).text
+
+
+async def use_pool(_: AsyncSandbox) -> object:
+    """Makes a sandbox, waits until the next one is ready, and takes that."""
+    await create(_)
+    await _warm()
+    return await create(_)
 
 
 async def start_template(_: AsyncSandbox) -> object:
@@ -148,7 +153,7 @@ Verb = Callable[[AsyncSandbox], Awaitable[object]]
 VERBS: dict[str, Verb] = {
     "template": start_template,
     "create": create,
-    "pool": create,
+    "pool": use_pool,
     "run": run,
     "checkpoint": checkpoint,
     "rollback": roll_back,
@@ -165,29 +170,31 @@ def verb_of(point: str) -> Verb:
     return VERBS.get(point) or VERBS[point.partition(".")[0]]
 
 
-def walk(kind: str, points: list[str], pool_size: int) -> list[dict[str, Any]]:
-    """Has one thing go wrong at each of the points; tells what came of each."""
+def walk(steps: list[tuple[str, str]], pool_size: int) -> list[dict[str, Any]]:
+    """Has one thing go wrong at one point, for each of the steps; tells what came of it."""
     os.environ["FUMEHOOD_POOL_SIZE"] = str(pool_size)
-    return asyncio.run(_walk(kind, points))
+    return asyncio.run(_walk(steps))
 
 
-async def _walk(kind: str, points: list[str]) -> list[dict[str, Any]]:
+async def _walk(steps: list[tuple[str, str]]) -> list[dict[str, Any]]:
     loop = shared_portal().loop
     complaints: list[str] = []
     loop.set_exception_handler(lambda _, context: complaints.append(repr(context.get("exception"))))
     neighbour = await _neighbour()
     await create(neighbour)
-    await asyncio.to_thread(call, local_backend().wait_warm, PLAIN.name)
+    await _warm()
     before = census.holdings(loop)
     told = []
 
-    for point in points:
+    for kind, point in steps:
         spared = {pid for part in census.parts_of(os.getpid()).values() for pid in part}
         told.append(await _one(kind, point, spared))
         neighbour, answer = await _still_there(neighbour)
-        await asyncio.to_thread(call, local_backend().wait_warm, PLAIN.name)
+        await _warm()
         stays = verb_of(point) is start_template and told[-1]["outcome"].startswith("returned")
-        excess = {} if stays else await asyncio.to_thread(census.excess, lambda: census.holdings(loop), before)
+        excess = (
+            {} if stays else await asyncio.to_thread(census.excess, lambda: census.holdings(loop), before)
+        )
         told[-1] |= {"neighbour": answer, "excess": excess, "complaints": complaints[:]}
         complaints.clear()
 
@@ -197,6 +204,10 @@ async def _walk(kind: str, points: list[str]) -> list[dict[str, Any]]:
 
     await neighbour.kill()
     return told
+
+
+async def _warm() -> None:
+    await asyncio.to_thread(call, local_backend().wait_warm, PLAIN.name)
 
 
 async def _neighbour() -> AsyncSandbox:
@@ -252,7 +263,7 @@ async def _carried_out(verb: Verb, sandbox: AsyncSandbox, fault: Fault) -> tuple
         return "cancelled", None
     except FumehoodError as error:
         return type(error).__name__, error.outcome_unknown
-    except Exception as error:  # noqa: BLE001 - this is what the tests look for
+    except Exception as error:
         return f"untyped {error!r}", None
 
 

@@ -64,6 +64,8 @@ class LiveProcesses:
         self._limits = limits
         self._envs = dict(envs)
         self._all: dict[int, _Process] = {}
+        # When those that have ended are forgotten.
+        self._forgetting: dict[int, asyncio.TimerHandle] = {}
         # Ends that were reported before the reply to their start was looked at.
         self._early_exits: dict[int, int] = {}
         self._starting = 0
@@ -154,7 +156,8 @@ class LiveProcesses:
             return
 
         process.end(exit_code)
-        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._forget, pid, process)
+        loop = asyncio.get_running_loop()
+        self._forgetting[pid] = loop.call_later(_KEPT_SECONDS, self._forget, pid, process)
 
     def close(self, why: Callable[[], FumehoodError]) -> None:
         """The sandbox has ended, and all its commands with it: who waits for one hears why."""
@@ -163,6 +166,12 @@ class LiveProcesses:
                 process.end_with(why)
 
         self._all.clear()
+
+        # Each would hold on to all of the sandbox until its time has come.
+        for timer in self._forgetting.values():
+            timer.cancel()
+
+        self._forgetting.clear()
 
     async def _signal(self, process: _Process, number: int) -> None:
         value, _ = await self._ask("signal_process", pid=process.info.pid, signal=number)
@@ -184,6 +193,7 @@ class LiveProcesses:
     def _forget(self, pid: int, process: _Process) -> None:
         if self._all.get(pid) is process:
             del self._all[pid]
+            self._forgetting.pop(pid, None)
 
     def _find(self, pid: int) -> _Process:
         process = self._all.get(pid)
