@@ -83,5 +83,5 @@ def _signal_all(number: int) -> None:
 def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
-        return
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended, or is the founder's, on its way to a forked sandbox, and soon gone

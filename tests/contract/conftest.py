@@ -54,7 +54,10 @@ class Blocking:
             return value
 
         if inspect.ismethod(value) or inspect.isfunction(value):
-            return lambda *args, **kwargs: self._wrap(value(*args, **kwargs))
+            return lambda *args, **kwargs: self._wrap(value(*map(_bare, args), **kwargs))
+
+        if isinstance(value, list):
+            return [self._wrap(item) for item in value]
 
         if type(value).__name__.startswith("Async"):
             return Blocking(value, self.runner)
@@ -71,6 +74,10 @@ class Blocking:
         finally:
             if inspect.isasyncgen(items):
                 self.runner.run(_awaited(items.aclose()))
+
+
+def _bare(argument: Any) -> Any:
+    return argument.twin if isinstance(argument, Blocking) else argument
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -35,6 +35,7 @@ from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host import audited_verbs
+from fumehood.host.context_process import keep
 from fumehood.host.exhaustion import naming_faults
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
@@ -85,9 +86,25 @@ class LocalBackend(LoopBound, Backend):
 
         async def fork() -> Forked:
             await self._supervisor.awake(sandbox_id)
-            return await self._supervisor.fork(sandbox_id, request)
+            forking = asyncio.ensure_future(self._supervisor.fork(sandbox_id, request))
+            try:
+                return await asyncio.shield(forking)
+            except asyncio.CancelledError:
+                # A context that was asked for its state has to be told to go on: it comes to its end, and is undone.
+                forking.add_done_callback(self._undo_forks)
+                raise
 
         return await self._handed_out(fork, lambda forked: forked.items)
+
+    def _undo_forks(self, forking: asyncio.Task[Forked]) -> None:
+        if forking.cancelled() or forking.exception() is not None:
+            return
+
+        for info in forking.result().items:
+            keep(self._end(info.id))
+
+    async def _end(self, sandbox_id: str) -> None:
+        await self._supervisor.kill(sandbox_id, wait=False)
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
         """Let a fork take the place of the sandbox that it was forked from; see the port."""

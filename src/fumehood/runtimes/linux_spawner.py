@@ -92,6 +92,8 @@ class LinuxSpawner(Spawner):
         self._guests: dict[int, LinuxGuest] = {}
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
+        # One fork after the other: each counts one more of what the namespaces above it may hold.
+        self._forking = asyncio.Lock()
         self._told_calls: Mapping[int, str] = {}
         self._ready: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._farewell: asyncio.Task[None] | None = None
@@ -171,19 +173,22 @@ class LinuxSpawner(Spawner):
         self._guests[number] = guest
         parent.expect(guest)
         try:
-            with guest.guest_fds() as fds:
-                order = {"type": "spawn_within", "slot": self._slot_within(slot)}
-                spare = self._spare_ids([slot, *(one.slot for one in lineage)], is_within=True)
-                options = self._options(limits, is_fork=True)
+            order = {
+                "type": "spawn_within",
+                "slot": self._slot_within(slot),
+                "spare": self._spare_ids([slot, *(one.slot for one in lineage)], is_within=True),
+                "options": self._options(limits, is_fork=True),
+            }
 
-                with parent.lineage_fds() as held:
-                    self._founder.send({**order, "spare": spare, "options": options}, [*fds, *held])
+            async with self._forking, asyncio.timeout(_GREETING_SECONDS):
+                with guest.guest_fds() as fds, parent.lineage_fds() as held:
+                    self._founder.send(order, [*fds, *held])
 
-            guest.admit(self._make_cgroup(sandbox_id, limits))
-
-            async with asyncio.timeout(_GREETING_SECONDS):
+                guest.admit(self._make_cgroup(sandbox_id, limits))
                 await guest.born()
                 guest.watch()
+
+            async with asyncio.timeout(_GREETING_SECONDS):
                 await guest.greeted()
         except BaseException as error:
             guest.abandon()
@@ -193,7 +198,8 @@ class LinuxSpawner(Spawner):
                 self.note_end(number)
 
             if isinstance(error, (OSError, SandboxStartError, IsolationUnavailableError)):
-                raise ForkError(step="make the fork", reason=str(error).partition("\n")[0]) from None
+                reason = str(error).partition("\n")[0] or "it said nothing for too long"
+                raise ForkError(step="make the fork", reason=reason) from None
 
             raise
 
