@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from fumehood_jail import syscalls
+from fumehood.scorecard.scene import POLICY
+from fumehood_jail import seccomp, syscalls
 
 REFUSED = "EPERM"
 # Reached means that the kernel looked at the arguments, or did what was asked.
@@ -175,6 +176,15 @@ def test_k11_no_other_abi_and_no_weaker_memory(inside, outside):
 
         if control["int 80"] == "ok":  # else the kernel has no 32-bit calls at all
             assert said["int 80"] == "signal 31"
+
+
+def test_k12_the_calls_that_are_refused_are_those_of_the_policy(inside, outside):
+    """Each one answers what the policy says of it, and every number that nobody knows is unknown."""
+    policy = seccomp.named_calls(seccomp.read_policy(POLICY))
+    declared = {name: said for name, said in policy.items() if said not in ("allow", "check")}
+    assert len(declared) > 50
+    assert inside("declared_calls", declared) == {}
+    assert len(outside("declared_calls", declared)) > 20
 
 
 def test_k11_a_32_bit_program_does_not_run(attacked, tmp_path):

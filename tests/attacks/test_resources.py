@@ -178,6 +178,42 @@ def test_r02_nobody_takes_precedence(attacked):
     assert said.split() == ["refused"] * 3
 
 
+BUSY = """
+import os, time
+ends = time.monotonic() + 0.6
+children = []
+for _ in range(8):
+    pid = os.fork()
+    if pid == 0:
+        while time.monotonic() < ends: pass
+        os._exit(0)
+    children.append(pid)
+for pid in children: os.waitpid(pid, 0)
+used = os.times()
+print(used.children_user + used.children_system)
+"""
+
+
+def test_r03_the_share_of_the_processors_is_held(make):
+    """Eight busy processes together get their share and no more; without it they get what there is."""
+    mine = make(limits=Limits(cpu_cores=0.25))
+    layers = {layer.name: layer.state for layer in mine.sandbox.get_info().isolation.layers}
+
+    if layers["cgroup cpu"] != "on":
+        pytest.skip("needs cgroup v1 or v2 that can be written: nothing else holds a share")
+
+    # A quarter of 0.6 s, and a period of 0.1 s on either side; they end late, as they are held.
+    busy = BUSY.replace("print(", "print((").replace(
+        "_system)", "_system) / (time.monotonic() - ends + 0.6))"
+    )
+    mine.sandbox.files.write("busy.py", busy)
+    share = float(mine.sandbox.commands.run("python3 -I -S busy.py").stdout)
+    assert share <= 0.25 + 0.2
+
+    control = subprocess.run([sys.executable, "-c", busy], stdout=subprocess.PIPE, text=True, check=True)
+    assert float(control.stdout) > 0.25 + 0.2
+
+
 STUBBORN = {
     "sleep": "import time; time.sleep(60)",
     "loop": "while True: pass",

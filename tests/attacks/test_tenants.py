@@ -205,6 +205,48 @@ def test_t04_clones_diverge(make):
     assert [number for number, (a, b) in enumerate(zip(third, fourth, strict=True)) if a == b] == []
 
 
+NOISE = """
+import os, sys, threading, time
+def burn():
+    while True: pass
+def fill():
+    while True:
+        try: open('/tmp/noise', 'wb').write(bytes(64 << 20))
+        except OSError: pass
+def fork():
+    while True:
+        try:
+            pid = os.fork()
+        except OSError: continue
+        if pid == 0: os._exit(0)
+        os.waitpid(pid, 0)
+for work in (burn, fill, fork):
+    if os.fork() == 0: work()
+print('loud', flush=True)
+while True: os.write(1, b'x' * 65536)
+"""
+
+
+def test_t06_a_noisy_neighbour_fails_no_call(make, needs_cgroups):
+    """At its limits of processors, memory, disk, processes and output; every call of the other one succeeds.
+
+    How much slower they become is measured by `make bench`.
+    """
+    limits = Limits(processes=30, memory_bytes=128 << 20, disk_bytes=32 << 20, cpu_cores=0.5)
+    noisy, quiet = make(limits=limits), make()
+    noisy.sandbox.files.write("noise.py", NOISE)
+    noise = noisy.sandbox.commands.run("python3 -I -S noise.py", background=True, timeout=None)
+    next(iter(noise))
+
+    for number in range(40):
+        assert quiet.sandbox.run_code(f"{number} + 1").text == str(number + 1)
+        quiet.sandbox.files.write("file", str(number))
+        assert quiet.sandbox.files.read("file") == str(number)
+
+    assert quiet.sandbox.commands.run("echo here").stdout == "here\n"
+    assert noisy.sandbox.kill()
+
+
 def test_t05_shared_layers_stay_as_they_are(make, attacked):
     """What all sandboxes read together is the same before and after one has tried to change it by every means."""
     digest = (

@@ -161,7 +161,7 @@ BREACHES = {
 
 
 @pytest.mark.parametrize("breach", BREACHES)
-def test_h01_to_h04_a_breach_is_a_typed_error(breach, speaker, host_memory):
+def test_h01_h02_h03_h04_a_breach_is_a_typed_error(breach, speaker, host_memory):
     """The sandbox has ended, every later call says why, and the others go on."""
     attempt, rule = BREACHES[breach]
     assert rule in CODES

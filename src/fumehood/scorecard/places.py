@@ -86,16 +86,21 @@ def run_batch(place: Place, kind: str, plan: Plan) -> dict[str, Any]:
 
 
 class SandboxPlace:
-    """A sandbox of this product."""
+    """A sandbox of this product.
+
+    Args:
+        sandbox: It, as anybody has it.
+        is_furnished: Whether the program lies there already.
+    """
 
     name = "fumehood"
     kinds: tuple[str, ...] = KINDS
     home = _HOME
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, *, is_furnished: bool = False) -> None:
         self.sandbox = sandbox
 
-        for name, content in program().items():
+        for name, content in ({} if is_furnished else program()).items():
             self.write(name, content)
 
     def write(self, name: str, content: bytes) -> None:

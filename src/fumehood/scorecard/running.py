@@ -22,6 +22,8 @@ from fumehood.scorecard.scene import Column, Stage
 Progress = Callable[[str], None]
 # What takes amounts counts them for the whole sandbox, so one kind of process is enough.
 _TIGHT_KIND = "command"
+# Kinds of processes that also do what takes seconds.
+_WHOLE_WORK = ("context", "command", "process")
 _NOT_INSTALLED = "bubblewrap is not installed"
 
 
@@ -178,7 +180,7 @@ def _do_work(place: Place) -> dict[str, str]:
 
     for kind in place.kinds:
         try:
-            found = place.probe(kind, "workloads")
+            found = place.probe(kind, "workloads", kind in _WHOLE_WORK)
         except Exception as error:  # noqa: BLE001 - a place where nothing can be run is told
             found = {"all": describe(error)}
 

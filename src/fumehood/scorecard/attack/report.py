@@ -15,8 +15,13 @@ _PARTS = (kernel, view, surroundings, amounts, workloads)
 
 
 def report(name: str, *arguments: Any) -> str:
-    """Run one probe and return what it found."""
-    return json.dumps(batch(*arguments) if name == "batch" else _probe(name)(*arguments))
+    """Run one probe, or one of the ways to run many, and return what was found."""
+    return json.dumps(_WAYS[name](*arguments) if name in _WAYS else _probe(name)(*arguments))
+
+
+def several(probes: list[list[Any]]) -> list[Any]:
+    """Run several probes, each a name and its arguments, and return what they found."""
+    return [_probe(name)(*arguments) for name, *arguments in probes]
 
 
 def batch(path: str) -> dict[str, Any]:
@@ -41,3 +46,6 @@ def _probe(name: str) -> Any:
             return getattr(part, name)
 
     raise LookupError(f"there is no probe {name!r}")
+
+
+_WAYS: dict[str, Any] = {"batch": batch, "several": several}

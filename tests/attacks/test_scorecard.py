@@ -1,0 +1,116 @@
+"""The scorecard itself: what it finds here, and that it finds holes where there are some."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from fumehood.cli.attacks import attack
+from fumehood.scorecard.card import CONTROL
+from fumehood.scorecard.places import ProgramPlace, bubblewrap
+from fumehood.scorecard.rows import ROWS
+
+HARMLESS = {row.id for row in ROWS if row.harmless}
+# A property of forks that is documented (docs/threat-model.md): one hash seed and one address layout for a template.
+KNOWN = {"T04"}
+
+
+@pytest.fixture(scope="module")
+def card() -> dict:
+    """A card of this machine, by the command that users run."""
+    words = [sys.executable, "-m", "fumehood", "doctor", "--attack", "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=110)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found["grade"]
+    return found
+
+
+def by_row(card: dict, column: str) -> dict[str, dict]:
+    return {row["id"]: row["verdicts"][column] for row in card["rows"]}
+
+
+def test_nothing_gets_through_here(card):
+    """In no kind of process; and as root every row can be told."""
+    verdicts = by_row(card, "fumehood")
+    assert set(verdicts) == HARMLESS
+    assert {
+        row: said["reason"] for row, said in verdicts.items() if said["outcome"] == "FAIL"
+    }.keys() <= KNOWN
+
+    if os.geteuid() == 0 and not card["machine"]["missing"]:
+        assert {row: said["reason"] for row, said in verdicts.items() if said["outcome"] == "N/A"} == {}
+        assert card["grade"]["fumehood"]["letter"] == "A"
+
+
+def test_everything_gets_through_without_a_sandbox(card):
+    """The control: a card that nothing can fail would be worth nothing."""
+    control = by_row(card, CONTROL)
+    untold = {row for row, said in control.items() if said["outcome"] != "FAIL"}
+
+    if os.geteuid() == 0:
+        assert untold == {"K16"}  # it makes its own
+
+    assert card["grade"][CONTROL]["letter"] == "E"
+
+
+def test_ordinary_work_goes_on(card):
+    """Threads, processes, shared memory, loops, databases, drawings and packages, in every kind of process."""
+    assert set(card["work"]["fumehood"].values()) == {"ok"}
+
+
+def test_what_the_card_was_made_on_is_told(card):
+    """Kernel, Landlock, control groups, and the very filter that is loaded."""
+    machine = card["machine"]
+    assert machine["kernel"] == os.uname().release
+    assert len(machine["policy_sha256"]) == 64
+    assert machine["cgroups"]
+    assert isinstance(machine["landlock_abi"], int)
+
+
+def test_bubblewrap_need_not_be_there(tmp_path, monkeypatch):
+    """Where it is not installed its column is left out, and why is told."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert bubblewrap(str(tmp_path)) is None
+
+
+def test_a_probe_that_cannot_run_is_told_as_such(tmp_path):
+    """It has neither failed nor held."""
+    place = ProgramPlace(CONTROL, str(tmp_path))
+    place.write(
+        "plan.json", json.dumps({"0": ["devices", ["/nowhere"]], "1": ["no_such_probe", []]}).encode()
+    )
+    said = place.probe("", "batch", f"{tmp_path}/attack/plan.json")
+    assert said["0"]["found"]["mknod fifo"] == "ENOENT"
+    assert "no_such_probe" in said["1"]["broken"]
+
+
+def test_the_table_is_for_people(card, capsys, monkeypatch):
+    """A line for each row, what got through, the machine, and the grade of each column."""
+    from fumehood.cli import attacks
+    from fumehood.scorecard import running
+
+    monkeypatch.setattr(running, "run_scorecard", lambda *_: _as_card(card))
+    assert attack(as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{row}  " in shown for row in HARMLESS)
+    assert f"policy of system calls: sha256 {card['machine']['policy_sha256']}" in shown
+    assert "fumehood: grade " in shown
+    assert attacks._CANARY in os.environ
+    monkeypatch.delenv(attacks._CANARY)
+
+
+def _as_card(said: dict) -> object:
+    from fumehood.scorecard.card import Card, Verdict
+    from fumehood.scorecard.machine import Machine
+
+    columns = list(said["work"])
+    machine = Machine(**{**said["machine"], "missing": tuple(said["machine"]["missing"])})
+    verdicts = {
+        column: {row["id"]: Verdict(**row["verdicts"][column]) for row in said["rows"]} for column in columns
+    }
+    return Card(machine, verdicts, said["work"], said["absent"], said["seconds"])
