@@ -93,7 +93,7 @@ def report(text):
 def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, tmp_path):
     """All that works in a sandbox; what ends or stops it, and streams without an end, are examined apart."""
     apart = "/network|/checkpoints|/judge|/ports|/tunnels|/timeout$|/pause$|/restart$|/watch$|{sandbox_id}$"
-    apart += "|/forks$|/adopt$|/save$|/load$"
+    apart += "|/forks$|/adopt$|/save$|/load$|/events$"
     sandbox_id = place.rpartition("/")[2]
     done = examine(
         server, tmp_path, sandbox_id, "--include-path-regex", "^/v1/sandboxes", "--exclude-path-regex", apart
@@ -112,6 +112,7 @@ def test_schemathesis_finds_nothing_in_a_part(server, api, place, tmp_path, part
 
 def test_schemathesis_finds_nothing_where_no_sandbox_is(server, tmp_path):
     """What ends or stops a sandbox, and streams without an end."""
-    chosen = "/timeout$|/pause$|/restart$|/watch$|/forks$|/adopt$|/save$|/load$|^/v1/sandboxes/{sandbox_id}$"
+    chosen = "/timeout$|/pause$|/restart$|/watch$|/forks$|/adopt$|/save$|/load$|/events$|"
+    chosen += "^/v1/sandboxes/{sandbox_id}$"
     done = examine(server, tmp_path, "unknown", "--include-path-regex", chosen)
     assert done.returncode == 0, report(done.stdout)
