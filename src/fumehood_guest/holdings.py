@@ -247,7 +247,7 @@ def _shared_regions() -> List[Tuple[int, int, int, int, Optional[str]]]:
         )
 
         if path and path.startswith("/") and not path.endswith(_DELETED) and path != "/dev/zero":
-            if not path.startswith(tuple(f"{place}/" for place in WRITABLE)):
+            if not path.startswith(tuple(f"{place}/" for place in (*WRITABLE, "/tmp"))):  # noqa: S108
                 continue  # of the system, which nobody changes
         else:
             path = None

@@ -77,6 +77,10 @@ def furnish_sandbox(options: Dict[str, Any]) -> None:
     _step("become the guest user", _become_guest)
     _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
     _step("name the machine", syscalls.sethostname, options["hostname"])
+
+    if options["is_fork"]:
+        _step("enter the root of forks", mounts.enter_fork_root)
+
     _step(
         "mount the sandbox's filesystems",
         mounts.mount_sandbox,
@@ -212,10 +216,17 @@ def _enforce_landlock(is_context: bool) -> int:
 
     A rule belongs to a directory and not to its path. Those of the root are the same in all sandboxes of a template,
     so that a process that moves to a forked sandbox may write to what is mounted there: the kernel asks about the
-    directories above a mount, but not about the one that it covers.
+    directories above a mount, but not about the one that it covers. /tmp lies in the root itself, and has a rule of
+    its own; `mounts` says what forks have instead.
     """
-    above = sorted({os.path.dirname(place) for place in mounts.WRITABLE})
-    return landlock.restrict(read_only=["/"], read_write=above, devices=("/dev",), scoped=is_context)
+    above = {os.path.dirname(place) for place in mounts.WRITABLE}
+    roots = ["/", mounts.FORK_ROOT] if os.path.isdir(mounts.FORK_ROOT) else ["/"]
+    return landlock.restrict(
+        read_only=roots,
+        read_write=[*sorted(above), "/tmp"],
+        devices=("/dev",),
+        scoped=is_context,  # noqa: S108
+    )
 
 
 def _keep_only(founder_fd: int, zygote_fd: int) -> None:

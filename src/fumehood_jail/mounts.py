@@ -53,11 +53,14 @@ MASKED_PROC_DIRECTORIES = (
 )
 
 # The directories of the one writable filesystem, by where they appear. One superblock, so that `disk_bytes`
-# and `inodes` bound all of them together. None lies in the root itself: Landlock grants writing by the directory above
-# (see `launch`), and /tmp is a link.
+# and `inodes` bound all of them together. The last one appears as /tmp too.
 WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/var/tmp": 0o1777}  # noqa: S108
-_TO_PEOPLE = {"/var/tmp/": "/tmp/"}  # noqa: S108
 _SCRATCH = "/var/tmp"  # noqa: S108
+_SHORT_SCRATCH = "/tmp"  # noqa: S108
+# The root of forked sandboxes, seen from the others: the same folders, but /tmp is a link to /var/tmp. A process that
+# moves to a fork has Landlock rules that belong to directories; of what is mounted there, only the directories above
+# are the same as where it came from, and above /tmp is the root, to which nobody may write.
+FORK_ROOT = "/.fork"
 
 
 def build_root(plan: Dict[str, Any]) -> None:
@@ -107,6 +110,7 @@ def build_root(plan: Dict[str, Any]) -> None:
 
     syscalls.umount2(_OLD_ROOT, syscalls.MNT_DETACH)
     os.rmdir(_OLD_ROOT)
+    _make_fork_root()
     # Scratch space for what the template's packages write while they are imported; each sandbox covers it
     # with its own.
     syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
@@ -116,6 +120,37 @@ def seal_root() -> None:
     """Makes the root itself read-only: from here on nothing can be added to what every sandbox sees."""
     read_only = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
     syscalls.mount_setattr("/", read_only, 0, False)
+
+
+def _make_fork_root() -> None:
+    names = os.listdir("/")
+    os.mkdir(FORK_ROOT)
+
+    for name in names:
+        if os.path.islink(f"/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"{FORK_ROOT}/{name}")
+        elif f"/{name}" != _SHORT_SCRATCH:
+            os.mkdir(f"{FORK_ROOT}/{name}")
+
+    os.symlink(_SCRATCH, FORK_ROOT + _SHORT_SCRATCH)
+
+
+def enter_fork_root() -> None:
+    """Makes a sandbox one of those whose first context may come from another: their root is another one.
+
+    Before: as of `mount_sandbox`, which follows.
+    """
+    _at_step("bind the root of forks", syscalls.mount, FORK_ROOT, FORK_ROOT, None, syscalls.MS_BIND)
+
+    for name in os.listdir(FORK_ROOT):
+        if not os.path.islink(f"{FORK_ROOT}/{name}"):
+            syscalls.mount(f"/{name}", f"{FORK_ROOT}/{name}", None, syscalls.MS_BIND | syscalls.MS_REC)
+
+    os.chdir(FORK_ROOT)
+    # The old root comes to lie on the new one, and is taken away from there (man 2 pivot_root, "pivot_root(\".\", \".\")").
+    _at_step("enter the root of forks", syscalls.pivot_root, ".", ".")
+    syscalls.umount2(".", syscalls.MNT_DETACH)
+    os.chdir("/")
 
 
 def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
@@ -134,6 +169,9 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
         os.chmod(inner, mode)
         syscalls.mount(inner, path, None, syscalls.MS_BIND)
 
+    if not os.path.islink(_SHORT_SCRATCH):
+        syscalls.mount(_SCRATCH, _SHORT_SCRATCH, None, syscalls.MS_BIND)
+
     _at_step("mount /proc", _mount_proc, "/proc")
     _mask_proc()
     _at_step(
@@ -150,11 +188,7 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
 
 def shown(path: str) -> str:
     """Returns the name by which people know what lies in a writable place."""
-    for real, known in _TO_PEOPLE.items():
-        if path.startswith(real):
-            return known + path[len(real) :]
-
-    return path
+    return _SHORT_SCRATCH + path[len(_SCRATCH) :] if path.startswith(f"{_SCRATCH}/") else path
 
 
 def _mask_proc() -> None:
