@@ -58,11 +58,10 @@ class AuditChain:
         """What the entries take in memory."""
         return self._size_bytes
 
-    @property
-    def log(self) -> AuditLog:
-        """What is kept, as it stands."""
+    def log(self, sandbox_id: str) -> AuditLog:
+        """Returns what is kept, as it stands, as the record of a sandbox."""
         entries = tuple(entry for entry, _ in self._kept)
-        return AuditLog(sandbox_id=self._sandbox_id, entries=entries, dropped=self._next - len(entries))
+        return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=self._next - len(entries))
 
     def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         """Adds an entry, and returns where the record stands then."""

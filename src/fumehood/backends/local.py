@@ -177,7 +177,7 @@ class LocalBackend(LoopBound, Backend):
 
     async def audit_log(self, sandbox_id: str) -> AuditLog:
         """Tell what happened in and around a sandbox; see the port."""
-        return await self._do(self._later, self._supervisor.audit_log, sandbox_id)
+        return await self._do(self._later, self._audit_log, sandbox_id)
 
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
         """Give the security events of a sandbox; see the port."""
@@ -326,6 +326,11 @@ class LocalBackend(LoopBound, Backend):
         """Awaits something on the engine's loop, and names what the host itself fails with in the middle of it."""
         with naming_faults(outcome_unknown=True):
             return await super()._do(function, *args, **kwargs)
+
+    def _audit_log(self, sandbox_id: str) -> AuditLog:
+        return self._supervisor.records.read(sandbox_id) or self._supervisor.find(sandbox_id).audit.read(
+            sandbox_id
+        )
 
     def _stream(
         self, sandbox_id: str, make: Callable[[LiveSandbox], AsyncGenerator[_T, None]]

@@ -15,7 +15,7 @@ from fumehood.audit.files import AuditFile, AuditFolder
 from fumehood.backends.requests import SandboxSpec
 from fumehood.charts import JsonValue
 from fumehood.errors import SandboxStartError
-from fumehood.host.auditing import EndedTrails, Fields, listed, shown, whole
+from fumehood.host.auditing import AuditTrail, EndedTrails, Fields, listed, shown, whole
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.limits import Limits
 from fumehood.models import Isolation
@@ -36,6 +36,7 @@ class AuditRecords:
         # Told of the security events of all sandboxes.
         self.on_security_event: Callable[[SecurityEvent], None] = lambda _: None
         self._folder = folder
+        self._living: dict[str, AuditTrail] = {}
         self._ended = EndedTrails()
 
     def begin(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> None:
@@ -59,18 +60,27 @@ class AuditRecords:
 
     def keep(self, sandbox: LiveSandbox) -> None:
         """Keeps the record of a sandbox that has ended."""
+        self._living.pop(sandbox.id, None)
         self._ended.add(sandbox.id, sandbox.audit)
 
-    def ended(self, sandbox_id: str) -> AuditLog | None:
-        """Returns the record of a sandbox that has ended, if it is still kept."""
-        trail = self._ended.find(sandbox_id)
+    def rename(self, sandbox_id: str, new_id: str) -> None:
+        """A fork takes the place and the id of its parent: its record goes on, under that id."""
+        trail = self._living.pop(sandbox_id, None)
+
+        if trail is not None:
+            trail.note("adopted", {"sandbox": new_id, "former": sandbox_id})
+            self._living[new_id] = trail
+
+    def read(self, sandbox_id: str) -> AuditLog | None:
+        """Returns the record of a sandbox that lives, or has ended and whose record is still kept."""
+        trail = self._living.get(sandbox_id) or self._ended.find(sandbox_id)
         return None if trail is None else trail.read(sandbox_id)
 
     def _begin(
         self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None, file: AuditFile | None
     ) -> None:
         sandbox.audit.begin(
-            AuditChain(sandbox.id, file),
+            AuditChain(file),
             {
                 "format": FORMAT,
                 "sandbox": sandbox.id,
@@ -84,6 +94,7 @@ class AuditRecords:
                 "security": _rules(spec.security),
             },
         )
+        self._living[sandbox.id] = sandbox.audit
         sandbox.security.begin(spec.security, lambda event: self.on_security_event(event))
 
 

@@ -171,7 +171,8 @@ class AuditTrail:
 
     def read(self, sandbox_id: str) -> AuditLog:
         """Returns the record as it stands."""
-        return AuditLog(sandbox_id=sandbox_id) if self._chain is None else self._chain.log
+        # By the id that it has now: a fork may have taken the place of its parent.
+        return AuditLog(sandbox_id=sandbox_id) if self._chain is None else self._chain.log(sandbox_id)
 
     def _tell_left_out(self, kind: str) -> None:
         count = self._left_out.pop(kind, 0)
@@ -190,6 +191,8 @@ class EndedTrails:
 
     def add(self, sandbox_id: str, trail: AuditTrail) -> None:
         """Keeps one; the oldest go."""
+        former = self._trails.pop(sandbox_id, None)
+        self._size_bytes -= 0 if former is None else former.size_bytes
         self._trails[sandbox_id] = trail
         self._size_bytes += trail.size_bytes
 

@@ -51,7 +51,7 @@ class LiveEgress:
         sandbox_id: str,
         ask: Ask,
         broken: Callable[[ProtocolError], None],
-        on_decision: Callable[[EgressRecord], None],
+        on_decision: Callable[[EgressRecord], None] = lambda _: None,
     ) -> None:
         self._ask = ask
         self._broken = broken

@@ -14,7 +14,6 @@ from functools import cache, partial
 from importlib import metadata
 
 from fumehood import failpoints
-from fumehood.audit.entries import AuditLog
 from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.requests import SandboxSpec
 from fumehood.errors import (
@@ -53,7 +52,7 @@ class Supervisor:
         self, means: Means, rules: AdmissionRules, host_id: str, records: AuditRecords | None = None
     ) -> None:
         self._host_id = host_id
-        self._records = records or AuditRecords()
+        self.records = records or AuditRecords()
         self._incarnation = make_part()
         self._admission = Admission(means.runtime, rules)
         self._nursery = Floors(means, lambda way: Nursery(way, self._admission, self._new_id, self._note_end))
@@ -80,7 +79,7 @@ class Supervisor:
         return self._hand_out(sandbox, spec)
 
     def _hand_out(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> SandboxInfo:
-        self._records.begin(sandbox, spec, parent_id)
+        self.records.begin(sandbox, spec, parent_id)
         self._level = sandbox.guest.isolation.level
         lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause, parent_id)
         self._lifetimes[sandbox.id] = lifetime
@@ -141,16 +140,6 @@ class Supervisor:
             version=_version(),
             isolation_level=self._level,
         )
-
-    def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Tells what was written down of a sandbox, also of one that has ended lately."""
-        lifetime = self._lifetimes.get(sandbox_id)
-        ended = self._records.ended(sandbox_id)
-
-        if lifetime is None and ended is not None:
-            return ended
-
-        return (lifetime or self._lifetime(sandbox_id)).sandbox.audit.read(sandbox_id)
 
     async def pause(self, sandbox_id: str) -> bool:
         """Freezes a sandbox; false if it is paused already."""
@@ -227,6 +216,7 @@ class Supervisor:
         heir.sandbox.id = sandbox_id
         heir.parent_id = place.parent_id
         self._lifetimes[sandbox_id] = heir
+        self.records.rename(child_id, sandbox_id)
 
         for lifetime in self._lifetimes.values():
             if lifetime.parent_id == child_id:
@@ -282,7 +272,7 @@ class Supervisor:
             return
 
         lifetime.close()
-        self._records.keep(sandbox)
+        self.records.keep(sandbox)
         self._remember_end(sandbox.id, sandbox.epitaph())
 
     def _remember_end(self, sandbox_id: str, epitaph: Callable[[], FumehoodError]) -> None:

@@ -17,7 +17,7 @@ from fumehood.errors import InvalidArgumentError
 
 def test_lines_are_in_the_file_at_once_and_all_of_them(tmp_path):
     file = AuditFolder(str(tmp_path / "new" / "audit")).open("box")
-    chain = AuditChain("box", file, max_entries=2)
+    chain = AuditChain(file, max_entries=2)
 
     for number in range(10):
         chain.add("executed", {"number": number})
@@ -25,7 +25,7 @@ def test_lines_are_in_the_file_at_once_and_all_of_them(tmp_path):
     path = tmp_path / "new" / "audit" / "box.jsonl"
 
     with path.open("rb") as lines:
-        found = verify_lines(read_lines(lines), str(chain.log.head))
+        found = verify_lines(read_lines(lines), str(chain.log("box").head))
 
     assert (found.ok, found.entries, found.dropped) == (True, 10, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -60,7 +60,7 @@ from fumehood.audit.chain import AuditChain
 from fumehood.audit.files import AuditFile
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-chain = AuditChain("box", AuditFile(Path(sys.argv[1])))
+chain = AuditChain(AuditFile(Path(sys.argv[1])))
 chain.add("first", {})
 resource.setrlimit(resource.RLIMIT_FSIZE, (400, resource.RLIM_INFINITY))
 
@@ -69,7 +69,7 @@ for number in range(10):
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 chain.add("last", {})
-print(chain.log.head)
+print(chain.log("box").head)
 """
 
 
@@ -93,12 +93,12 @@ def test_a_file_that_can_never_be_written_ends_and_the_record_goes_on(tmp_path, 
     os.close(read_end)
     # In place of a disk that has failed: every write is refused.
     os.dup2(write_end, file._fd)
-    chain = AuditChain("box", file)
+    chain = AuditChain(file)
 
     for _ in range(600):
         chain.add("executed", {"text": "x" * 4_000})
 
     os.close(write_end)
     assert "ends here" in caplog.text
-    assert chain.log.fault() is None
-    assert chain.log.head.sequence == 599
+    assert chain.log("box").fault() is None
+    assert chain.log("box").head.sequence == 599

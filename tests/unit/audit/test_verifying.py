@@ -12,12 +12,12 @@ from fumehood.audit.verifying import MAX_LINE_BYTES, read_lines, verify_lines
 
 
 def log(count: int = 4, **bounds: int):
-    chain = AuditChain("box", **bounds)
+    chain = AuditChain(**bounds)
 
     for number in range(count):
         chain.add("command", {"argv": ["echo", str(number)]})
 
-    return chain.log
+    return chain.log("box")
 
 
 def verified(text: str | bytes, head: str | None = None):

@@ -24,6 +24,7 @@ from fumehood import (
     SandboxInfo,
     StdoutEvent,
 )
+from fumehood.audit.entries import AuditLog
 from fumehood.backends.requests import ProcessExited, ProcessOutput
 from fumehood.models import Capacity, PortAddress
 
@@ -179,6 +180,13 @@ class ScriptedBackend(Backend):
 
     async def egress_log(self, sandbox_id):
         return ()
+
+    async def audit_log(self, sandbox_id):
+        return AuditLog(sandbox_id=sandbox_id)
+
+    async def security_events(self, sandbox_id):
+        for event in ():
+            yield event
 
     async def answer_commit(self, sandbox_id, answer):
         self.asked.append(answer)
