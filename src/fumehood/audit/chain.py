@@ -25,7 +25,6 @@ class AuditChain:
     """Entries, each chained to the one before.
 
     Args:
-        sandbox_id: Whose.
         file: Where every line goes as well, or None.
         max_entries: How many are kept in memory.
         max_bytes: What they may take there.
@@ -33,13 +32,11 @@ class AuditChain:
 
     def __init__(
         self,
-        sandbox_id: str,
         file: AuditFile | None = None,
         *,
         max_entries: int = MAX_ENTRIES,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self._sandbox_id = sandbox_id
         self._file = file
         self._max_entries = max_entries
         self._max_bytes = max_bytes
