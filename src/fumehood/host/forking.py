@@ -151,9 +151,11 @@ class Forking:
         for task in making:
             task.cancel()
 
+        used = [fork.guest for fork in self._made]
+
         for guest in await asyncio.gather(*making, return_exceptions=True):
-            if isinstance(guest, Guest):
-                guest.kill()
+            if isinstance(guest, Guest) and guest not in used:
+                guest.abandon()
 
         for fork in self._made:
             fork.end("killed")

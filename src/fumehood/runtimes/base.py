@@ -136,6 +136,11 @@ class Guest(ABC):
     def start_context(self, birth: ContextBirth) -> GuestContext:
         """Starts another context; that it is ready, it says itself on its channel."""
 
+    def abandon(self) -> None:
+        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        self.kill()
+        self.socket.close()
+
     @property
     def generation(self) -> int:
         """How many forks lie between this guest and one that is none."""
