@@ -74,6 +74,18 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
         assert "not writable" in why or "does not" in why
 
 
+def test_an_ordinary_user_forks() -> None:
+    """Forks need no right either: state and files part, and what lies beneath outlives what lies above."""
+    assert run_scene("user_scenes.forking", ordinary=True) == {
+        "parts": ["(1, 'a')", "(1, 'a')", "(1, 'ab')"],
+        "shared": "'c'",
+        "apart": "False",
+        "pids": "2",
+        "caps": "['0000000000000000']",
+        "after": "2",
+    }
+
+
 def test_an_ordinary_user_goes_back() -> None:
     """Leases and forks need no right, and without control groups shared memory counts once."""
     seen = run_scene("user_scenes.going_back", ordinary=True)

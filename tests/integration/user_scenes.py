@@ -130,6 +130,38 @@ def going_back() -> dict[str, Any]:
         }
 
 
+def forking() -> dict[str, Any]:
+    """Forks of a sandbox, of a fork, and what is left when those above have ended."""
+    with Sandbox() as sandbox:
+        sandbox.run_code(
+            "import itertools, os; numbers = itertools.count(); next(numbers); open('kept', 'w').write('a')"
+        )
+        first, second = sandbox.fork(2)
+
+        with first, second:
+            first.run_code("open('kept', 'a').write('b'); open('/dev/shm/own', 'w').write('c')")
+            (third,) = first.fork()
+
+            with third:
+                seen = {
+                    "parts": [
+                        one.run_code("(next(numbers), open('kept').read())").text
+                        for one in (sandbox, second, third)
+                    ],
+                    "shared": third.run_code("open('/dev/shm/own').read()").text,
+                    "apart": second.run_code("os.path.exists('/dev/shm/own')").text,
+                    "pids": third.run_code(
+                        "len([name for name in os.listdir('/proc') if name.isdigit()])"
+                    ).text,
+                    "caps": third.run_code(
+                        "[line.split()[1] for line in open('/proc/self/status') if 'CapEff' in line]"
+                    ).text,
+                }
+                sandbox.kill()
+                first.kill()
+                return {**seen, "after": third.run_code("next(numbers)").text}
+
+
 def many_forked_children() -> dict[str, Any]:
     """Holds twenty children that share nearly all of their memory, until the watcher has looked at them twice."""
     limits = Limits(memory_bytes=256 << 20, processes=64, wall_seconds=60)
