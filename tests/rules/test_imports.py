@@ -277,11 +277,23 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.cli.doctor",
         "fumehood.cli.host",
         "fumehood.cli.mcp",
+        "fumehood.cli.saved",
         "fumehood.cli.serve",
         "fumehood.cli.template",
         "fumehood.notebook",
         "fumehood.oneshot",
         "fumehood.sandbox",
+        "fumehood.serialise",
+    },
+    "fumehood.cli.saved": _FLOOR
+    | _PORT
+    | {
+        "fumehood.cli",
+        "fumehood.lease",
+        "fumehood.portal",
+        "fumehood.sandbox",
+        "fumehood.saved",
+        "fumehood.saving",
         "fumehood.serialise",
     },
     "fumehood.cli.chat": {"fumehood.cli", "fumehood.errors", "fumehood.llm", "fumehood.llm.terminal"},

@@ -9,6 +9,8 @@ import zipfile
 import httpx
 import pytest
 
+from fumehood.cli.main import main
+
 
 @pytest.fixture(scope="module")
 def client(server):
@@ -107,3 +109,30 @@ def test_a_state_belongs_to_who_loads_it(client, server, state):
         tenant.delete(f"/v1/sandboxes/{first.json()['sandbox']['id']}")
 
     assert httpx.post(f"{server.url}/v1/sandboxes/load", files={"state": state}).status_code == 401
+
+
+def test_the_command_line_saves_and_loads(client, server, state, tmp_path, capsys, monkeypatch):
+    """By the id of a sandbox at a server; what is in a file it tells without one."""
+    made = client.post("/v1/sandboxes", json={}).json()["id"]
+    client.post(
+        f"/v1/sandboxes/{made}/executions", json={"code": "import threading; lock = threading.Lock(); x = 5"}
+    )
+    place = str(tmp_path / "state")
+    monkeypatch.setenv("FUMEHOOD_URL", server.url)
+    monkeypatch.setenv("FUMEHOOD_API_KEY", server.token)
+    assert main(["save", made, place]) == 0
+    said = capsys.readouterr()
+    assert "2 variables" in said.out
+    assert "without variable lock: TypeError" in said.err
+    assert main(["load", place, "--timeout", "60"]) == 0
+    loaded = capsys.readouterr().out.strip()
+    told = client.post(f"/v1/sandboxes/{loaded}/executions", json={"code": "x"}).json()
+    assert told["text"] == "5"
+    monkeypatch.delenv("FUMEHOOD_URL")
+    monkeypatch.delenv("FUMEHOOD_API_KEY")
+    assert main(["load", "--show", "--json", place]) == 0
+    assert json.loads(capsys.readouterr().out)["variables"]["default"] == ["x", "threading"]
+    assert main(["load", place]) == 64
+
+    for name in (made, loaded):
+        client.delete(f"/v1/sandboxes/{name}")

@@ -11,7 +11,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fumehood.cli import audit, bench, chat, demo, doctor, host, mcp, notebook, repl, run, scan, serve, template
+from fumehood.cli import (
+    audit,
+    bench,
+    chat,
+    demo,
+    doctor,
+    host,
+    mcp,
+    notebook,
+    repl,
+    run,
+    saved,
+    scan,
+    serve,
+    template,
+)
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError
 
@@ -21,7 +36,7 @@ EXIT_SANDBOX_FAILED = 70
 EXIT_FILE_FAILED = 74
 EXIT_INTERRUPTED = 130
 
-_COMMANDS = (run, repl, chat, notebook, scan, audit, template, serve, host, mcp, doctor, bench, demo)
+_COMMANDS = (run, repl, chat, notebook, scan, audit, saved, template, serve, host, mcp, doctor, bench, demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,108 @@
+"""`fumehood save` and `fumehood load`: sandboxes of a server as files, and back; what is in such a file.
+
+Runs in the user's terminal. Names and reasons in a saved state are a guest's: they are made visible before they are
+printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING
+
+from fumehood.backends.requests import SandboxSpec
+from fumehood.backends.save_requests import LoadRequest
+from fumehood.cli.terminal import note
+from fumehood.errors import InvalidArgumentError
+from fumehood.lease import named_backend
+from fumehood.portal import call
+from fumehood.sandbox import Sandbox
+from fumehood.saved.verbs import load_from
+from fumehood.saved_state import LeftOut, SaveReport
+from fumehood.saving import read_saved
+from fumehood.serialise import as_data
+from fumehood.text import visible_line
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add these commands."""
+    save = commands.add_parser(
+        "save",
+        help="save a sandbox of a server to a file",
+        description="Write what lasts of a sandbox to a file of this machine or an object in a bucket, and say what "
+        "was left out.",
+    )
+    save.add_argument("sandbox", metavar="SANDBOX", help="its id")
+    save.set_defaults(command=_save)
+
+    load = commands.add_parser(
+        "load",
+        help="make a sandbox of a saved one, at a server",
+        description="Make a sandbox of a saved state, at a server, and print its id.",
+    )
+    load.set_defaults(command=_load)
+
+    for parser in (save, load):
+        parser.add_argument("place", metavar="PLACE", help="a path, or s3://BUCKET/NAME and the like")
+        parser.add_argument("--url", help="the server (default: FUMEHOOD_URL)")
+        parser.add_argument("--api-key", help="what opens it (default: FUMEHOOD_API_KEY)")
+        parser.add_argument("--json", action="store_true", help="print an object")
+
+    load.add_argument("--timeout", type=float, metavar="SECONDS", help="how long it lives")
+    load.add_argument(
+        "--show",
+        action="store_true",
+        help="say what is in the saved state, and start nothing; needs no server",
+    )
+
+
+def _save(options: argparse.Namespace) -> int:
+    sandbox = Sandbox.connect(options.sandbox, url=options.url, api_key=options.api_key)
+    _tell(sandbox.save(options.place), as_json=options.json)
+    return 0
+
+
+def _load(options: argparse.Namespace) -> int:
+    if options.show:
+        _tell(read_saved(options.place), as_json=options.json)
+        return 0
+
+    backend = named_backend(options.url or os.environ.get("FUMEHOOD_URL"), options.api_key)
+
+    if backend is None:
+        raise InvalidArgumentError(
+            field="--url",
+            value=options.url,
+            allowed="the address of a server: here the sandbox would end at once",
+        )
+
+    # Not by `Sandbox`, which would say that nobody ends it: it is to live on.
+    request = LoadRequest(spec=SandboxSpec(timeout_seconds=options.timeout))
+    loaded = call(load_from, backend, request, options.place)
+
+    if options.json:
+        print(json.dumps({"id": loaded.sandbox.id, "report": as_data(loaded.report)}, indent=2))
+    else:
+        print(loaded.sandbox.id)
+        _tell_left_out((*loaded.report.left_out, *loaded.report.missing))
+
+    return 0
+
+
+def _tell(report: SaveReport, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(as_data(report), indent=2))
+        return
+
+    count = sum(map(len, report.variables.values()))
+    print(f"{report.size_bytes:,} bytes: {count:,} variables, {report.files:,} files")
+    _tell_left_out(report.left_out)
+
+
+def _tell_left_out(left_out: tuple[LeftOut, ...]) -> None:
+    for one in left_out:
+        note(f"without {one.kind} {visible_line(one.name)}: {visible_line(one.reason)}")
