@@ -196,22 +196,22 @@ print(used.children_user + used.children_system)
 
 def test_r03_the_share_of_the_processors_is_held(make):
     """Eight busy processes together get their share and no more; without it they get what there is."""
-    mine = make(limits=Limits(cpu_cores=0.25))
+    mine = make(limits=Limits(cpu_cores=0.1))
     layers = {layer.name: layer.state for layer in mine.sandbox.get_info().isolation.layers}
 
     if layers["cgroup cpu"] != "on":
         pytest.skip("needs cgroup v1 or v2 that can be written: nothing else holds a share")
 
-    # A quarter of 0.6 s, and a period of 0.1 s on either side; they end late, as they are held.
+    # The kernel counts in periods of 0.1 s, so it may be half as much again in so short a time.
     busy = BUSY.replace("print(", "print((").replace(
         "_system)", "_system) / (time.monotonic() - ends + 0.6))"
     )
     mine.sandbox.files.write("busy.py", busy)
     share = float(mine.sandbox.commands.run("python3 -I -S busy.py").stdout)
-    assert share <= 0.25 + 0.2
+    assert share <= 0.15
 
     control = subprocess.run([sys.executable, "-c", busy], stdout=subprocess.PIPE, text=True, check=True)
-    assert float(control.stdout) > 0.25 + 0.2
+    assert float(control.stdout) > 0.15
 
 
 STUBBORN = {

@@ -211,7 +211,7 @@ def burn():
     while True: pass
 def fill():
     while True:
-        try: open('/tmp/noise', 'wb').write(bytes(64 << 20))
+        try: open('/tmp/noise', 'wb').write(bytes(48 << 20))
         except OSError: pass
 def fork():
     while True:
@@ -222,7 +222,6 @@ def fork():
         os.waitpid(pid, 0)
 for work in (burn, fill, fork):
     if os.fork() == 0: work()
-print('loud', flush=True)
 while True: os.write(1, b'x' * 65536)
 """
 
@@ -235,8 +234,10 @@ def test_t06_a_noisy_neighbour_fails_no_call(make, needs_cgroups):
     limits = Limits(processes=30, memory_bytes=128 << 20, disk_bytes=32 << 20, cpu_cores=0.5)
     noisy, quiet = make(limits=limits), make()
     noisy.sandbox.files.write("noise.py", NOISE)
-    noise = noisy.sandbox.commands.run("python3 -I -S noise.py", background=True, timeout=None)
-    next(iter(noise))
+    noisy.sandbox.commands.run("python3 -I -S noise.py", background=True, timeout=None)
+
+    while noisy.sandbox.get_metrics().processes < 5:
+        pass
 
     for number in range(40):
         assert quiet.sandbox.run_code(f"{number} + 1").text == str(number + 1)

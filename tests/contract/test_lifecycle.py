@@ -189,7 +189,7 @@ def test_a_host_tells_what_it_has(face, sandbox):
     assert capacity.version == metadata.version("fumehood")
 
 
-def test_a_full_host_says_so_at_once(face):
+def test_r11_a_full_host_says_so_at_once(face):
     """Neither the number nor the memory is exceeded, and what there is goes on."""
 
     async def fill(settings):
