@@ -28,6 +28,7 @@ from fumehood_guest.shell import PythonShell
 from fumehood_guest.signals import SignalGate
 from fumehood_guest.standard_input import BorrowedInput
 from fumehood_guest.streams import Streams
+from fumehood_guest.telemetry import Telemetry
 from fumehood_guest.tools import HostTools
 from fumehood_jail.syscalls import flush_c_stdio
 
@@ -96,6 +97,7 @@ class Context:
         self._inputs = Inputs(self._outlet, self._streams, self._replies)
         self._tools = HostTools(self._outlet, self._streams, self._replies, lambda: shell.user_ns)
         self._checkpoints = Checkpoints(channel, self._background)
+        self._telemetry = Telemetry()
         self._exit = os._exit
         self._faults = 0
         self._getrusage = resource.getrusage
@@ -214,7 +216,13 @@ class Context:
             self._insist(lambda: self._tools.lend(execution))
 
         survey = self._survey() if execution.tells_changes else None
+
+        if execution.tells_telemetry:
+            self._telemetry.begin()
+
         error = self._run(work, borrowed, standard_input)
+        # Listening ends with the cell, also in a fork of it.
+        heard = self._telemetry.end() if execution.tells_telemetry else b""
 
         if self._outlet.is_detached:
             self._shell.leave_fork(error)
@@ -232,6 +240,9 @@ class Context:
 
         if survey is not None:
             self._insist(lambda: self._tell_changes(survey))
+
+        if heard:
+            self._insist(lambda: self._outlet.telemetry(heard))
 
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
 

@@ -37,6 +37,7 @@ class Execution:
         self.store_history: bool = request["store_history"]
         self.after_interrupt: bool = request.get("after_interrupt", False)
         self.tells_changes: bool = request.get("changes", False)
+        self.tells_telemetry: bool = request.get("telemetry", False)
         self.envs: Dict[str, str] = request["envs"]
         self.result_bytes: int = request["result_bytes"]
         self.results_left: int = request["result_count"]
@@ -248,6 +249,11 @@ class Outlet:
         """Tells which variables the execution has changed."""
         assert self.execution is not None
         self._send({"type": "changes", "id": self.execution.id, "at": self._clock()}, payload)
+
+    def telemetry(self, payload: bytes) -> None:
+        """Tells what the code of the execution did in the interpreter."""
+        assert self.execution is not None
+        self._send({"type": "telemetry", "id": self.execution.id, "at": self._clock()}, payload)
 
     def reply(self, execution_count: int, usage: Dict[str, Any]) -> None:
         """Ends the execution."""

@@ -91,6 +91,9 @@ MAX_LEFT_BEHIND_CHARS = 300
 MAX_CHANGED_FILES = 1_000
 # What a cell has changed is named up to this number, and each text of it cut to this length.
 MAX_VARIABLES = 1_000
+# Different things that one execution tells of in its telemetry, and how long each may be.
+MAX_TELEMETRY = 100
+MAX_TELEMETRY_CHARS = 300
 MAX_VARIABLE_CHARS = 200
 # Of one execution: which tools it may call, how often, and what one call may carry in each direction.
 MAX_TOOLS = 64
@@ -206,6 +209,8 @@ HOST_TO_CONTEXT: Table = {
             "tool_calls": _TOOL_CALL,
             # Whether the caller wants to know which variables are changed.
             "changes": flag(only=True),
+            # Whether the host wants to hear what the code does in the interpreter.
+            "telemetry": flag(only=True),
         },
         max_payload_bytes=None,
     ),
@@ -273,6 +278,8 @@ CONTEXT_TO_HOST: Table = {
     ),
     # The payload is what the cell has changed, for `payloads.parse_changes`; it comes right before the reply.
     "changes": _message({"id": _ID, "at": _SECONDS}, max_payload_bytes=MAX_CHUNK_BYTES),
+    # The payload is what the code says to have done, for `payloads.parse_telemetry`; it comes before the reply, too.
+    "telemetry": _message({"id": _ID, "at": _SECONDS}, max_payload_bytes=MAX_CHUNK_BYTES),
     "execute_reply": _message(
         {
             "id": _ID,

@@ -9,10 +9,17 @@ from __future__ import annotations
 from typing import Any, cast
 
 from fumehood_wire.frames import Header, ProtocolError, parse_json
-from fumehood_wire.messages import MAX_MATCH_CHARS, MAX_MATCHES, MAX_VARIABLE_CHARS, MAX_VARIABLES
+from fumehood_wire.messages import (
+    MAX_MATCH_CHARS,
+    MAX_MATCHES,
+    MAX_TELEMETRY,
+    MAX_TELEMETRY_CHARS,
+    MAX_VARIABLE_CHARS,
+    MAX_VARIABLES,
+)
 from fumehood_wire.rules import any_object, integer, items, nullable, one_of, record, text
 
-__all__ = ["parse_arguments", "parse_changes", "parse_comm", "parse_matches", "split_comm"]
+__all__ = ["parse_arguments", "parse_changes", "parse_comm", "parse_matches", "parse_telemetry", "split_comm"]
 
 _MATCHES = items(text(MAX_MATCH_CHARS), MAX_MATCHES)
 _TEXT = text(MAX_VARIABLE_CHARS)
@@ -27,6 +34,16 @@ _CHANGES = items(
         }
     ),
     MAX_VARIABLES,
+)
+_TELEMETRY = items(
+    record(
+        {
+            "event": text(MAX_TELEMETRY_CHARS),
+            "detail": text(MAX_TELEMETRY_CHARS),
+            "count": integer(1, 2**31 - 1),
+        }
+    ),
+    MAX_TELEMETRY,
 )
 _COMM_CONTENT = record({"data": any_object, "metadata": any_object})
 
@@ -74,6 +91,21 @@ def parse_changes(payload: bytes) -> list[dict[str, Any]]:
         raise ProtocolError("payload", f"changes {fault}")
 
     return cast("list[dict[str, Any]]", changes)
+
+
+def parse_telemetry(payload: bytes) -> list[dict[str, Any]]:
+    """Return what code says to have done, from the payload of a `telemetry` that has passed `check`.
+
+    Raises:
+        ProtocolError: It is not a JSON list of at most `MAX_TELEMETRY` descriptions.
+    """
+    said = parse_json(payload)
+    fault = _TELEMETRY(said)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"telemetry {fault}")
+
+    return cast("list[dict[str, Any]]", said)
 
 
 def split_comm(header: Header, payload: bytes) -> tuple[bytes, list[bytes]]:

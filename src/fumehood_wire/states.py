@@ -74,6 +74,7 @@ _RECEIVED = {
     (State.BUSY, "input_request"): State.ASKING,
     (State.BUSY, "tool_request"): State.BUSY,
     (State.BUSY, "changes"): State.BUSY,
+    (State.BUSY, "telemetry"): State.BUSY,
     (State.BUSY, "execute_reply"): State.IDLE,
     # While one thread waits for input others go on. An interrupt ends the wait unanswered, and the code may
     # ask anew.
@@ -89,6 +90,7 @@ _RECEIVED = {
     (State.ASKING, "input_request"): State.ASKING,
     (State.ASKING, "tool_request"): State.ASKING,
     (State.ASKING, "changes"): State.ASKING,
+    (State.ASKING, "telemetry"): State.ASKING,
     (State.ASKING, "execute_reply"): State.IDLE,
     (State.COMPLETING, "complete_reply"): State.IDLE,
     (State.INSPECTING, "inspect_reply"): State.IDLE,

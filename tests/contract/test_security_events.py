@@ -175,3 +175,45 @@ def test_a_callback_may_use_the_sandbox(sync_face):
     )
     assert execution.error.kind == "interrupted"
     assert states.get(timeout=20) == "running"
+
+
+def test_interpreters_tell_what_code_does_when_they_are_asked_to(face):
+    """What it starts, connects to, loads, and opens to write where it is not meant to; all of it advice."""
+    heard = Heard()
+    sandbox = face.open(telemetry=True, on_security_event=heard)
+    sandbox.run_code(
+        "import ctypes, os, socket, subprocess\n"
+        "subprocess.run(['true', 'word\\x1b[2J'])\n"
+        "for _ in range(3):\n"
+        "    try: open('/etc/hosts', 'a')\n"
+        "    except OSError: pass\n"
+        "open('/tmp/mine', 'w').close(); open('/etc/passwd').close(); open(os.devnull, 'w').close()\n"
+        "socket.socket().connect_ex(('127.0.0.1', 9))\n"
+        "ctypes.CDLL(None)"
+    )
+    events = [heard.next(sandbox) for _ in range(4)]
+    assert [event.detail for event in events] == [
+        "subprocess.Popen true word\\x1b[2J",
+        "open /etc/hosts (3 times)",
+        "socket.connect ('127.0.0.1', 9)",
+        "ctypes.dlopen None",
+    ]
+    assert {(event.kind, event.severity, event.advice) for event in events} == {("telemetry", "info", True)}
+    assert all(isinstance(event.process_id, int) for event in events)
+    # However much it does, so much is told of one execution.
+    sandbox.run_code("for n in range(1000):\n    try: open(f'/etc/{n}', 'w')\n    except OSError: pass")
+    assert sandbox.get_metrics().security_events == {"telemetry": 104}
+    told = [entry for entry in sandbox.audit_log().entries if entry.kind == "telemetry"]
+    assert told[0].fields["advice"] is True
+
+
+def test_telemetry_is_off_unless_asked_for_and_can_be_evaded(sync_face):
+    """Code that is not looked at by Python's own means leaves no trace in it: hence advice."""
+    quiet = sync_face.open()
+    quiet.run_code("import os; os.system('true')")
+    assert quiet.get_metrics().security_events == {}
+    told = sync_face.open(telemetry=True)
+    told.run_code("import threading\nthreading.Timer(0.05, lambda: __import__('os').system('true')).start()")
+    # A thread that goes on after the cell is not listened to, and neither are child processes.
+    told.run_code("import subprocess; subprocess.run(['sh', '-c', 'true; ls / > /dev/null'])")
+    assert told.get_metrics().security_events == {"telemetry": 1}

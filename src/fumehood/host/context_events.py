@@ -62,3 +62,16 @@ def read_changes(payload: bytes) -> tuple[VariableChange, ...]:
         ProtocolError: The payload is not that.
     """
     return tuple(VariableChange(**change) for change in payloads.parse_changes(payload))
+
+
+def read_telemetry(payload: bytes) -> tuple[str, ...]:
+    """Returns what code in a context has done there, as it says: one line each.
+
+    Raises:
+        ProtocolError: The payload is not that.
+    """
+    return tuple(
+        f"{said['event']} {said['detail']}".rstrip()
+        + (f" ({said['count']:,} times)" if said["count"] > 1 else "")
+        for said in payloads.parse_telemetry(payload)
+    )

@@ -23,7 +23,7 @@ from fumehood.execution import StreamName
 from fumehood.host.asking import Asked, question_header
 from fumehood.host.awaited import Awaited
 from fumehood.host.channel import Channel
-from fumehood.host.context_events import event_of, read_changes
+from fumehood.host.context_events import event_of, read_changes, read_telemetry
 from fumehood.host.guest_output import GuestOutput
 from fumehood.host.sockets import open_pair
 from fumehood.host.tool_calls import ToolCalls
@@ -50,6 +50,7 @@ class Running:
     bytes_out: int = 0
     variables: tuple[VariableChange, ...] = ()
     tools: ToolCalls | None = None
+    telemetry: tuple[str, ...] = ()
 
 
 class ContextLink:
@@ -264,6 +265,12 @@ class ContextLink:
         if message_type == "changes":
             if self._running is not None:
                 self._running.variables = read_changes(payload)
+
+            return
+
+        if message_type == "telemetry":
+            if self._running is not None:
+                self._running.telemetry = read_telemetry(payload)
 
             return
 

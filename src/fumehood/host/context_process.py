@@ -53,6 +53,13 @@ class Transactor(Protocol):
 class Watcher(Protocol):
     """Takes note of what is worth looking at."""
 
+    @property
+    def wants_telemetry(self) -> bool:
+        """Whether interpreters shall tell what code does in them."""
+
+    def note_telemetry(self, detail: str, process_id: int | None) -> None:
+        """An interpreter says what code does in it."""
+
     def note_limit(self, execution_id: str, limit: str) -> None:
         """An execution has reached a limit."""
 

@@ -157,6 +157,9 @@ class ContextWork:
 
             raise
 
+        for line in running.telemetry if host.security.wants_telemetry else ():
+            host.security.note_telemetry(line, link.pid)
+
         stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits)
 
         if request.transactional:

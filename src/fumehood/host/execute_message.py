@@ -17,9 +17,16 @@ from fumehood.models import Truncation
 
 
 def wire_request(
-    request: ExecuteRequest, comm: CommMessage | None, limits: Limits
+    request: ExecuteRequest, comm: CommMessage | None, limits: Limits, *, telemetry: bool = False
 ) -> tuple[dict[str, Any], bytes]:
-    """Returns header and payload of a request to run code, or the handlers of a comm message."""
+    """Returns header and payload of a request to run code, or the handlers of a comm message.
+
+    Args:
+        request: What a caller has asked for.
+        comm: The message, if it is one.
+        limits: Those of the sandbox.
+        telemetry: Whether the host wants to hear what the code does in its interpreter.
+    """
     bounds = {
         "stdout_bytes": limits.stdout_bytes,
         "stderr_bytes": limits.stderr_bytes,
@@ -47,6 +54,9 @@ def wire_request(
 
     if request.tell_changes or request.ask_commit:
         header = {**header, "changes": True}
+
+    if telemetry:
+        header = {**header, "telemetry": True}
 
     if request.stdin is None:
         return header, code

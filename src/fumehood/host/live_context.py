@@ -81,7 +81,8 @@ class LiveContext:
         if request.tools and self.info.language != "python":
             raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
 
-        message = wire_request(request, comm, self._host.limits)
+        wants_telemetry = self._host.security.wants_telemetry and self.info.language == "python"
+        message = wire_request(request, comm, self._host.limits, telemetry=wants_telemetry)
 
         async with self._turn:
             await self._work.at_rest()

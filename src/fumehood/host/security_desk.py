@@ -88,6 +88,11 @@ class SecurityDesk:
         """How many events of each kind there have been."""
         return dict(self._counts)
 
+    @property
+    def wants_telemetry(self) -> bool:
+        """Whether interpreters shall tell what code does in them."""
+        return self._settings.telemetry
+
     def begin(self, settings: SecuritySettings, on_event: Callable[[SecurityEvent], None]) -> None:
         """The sandbox is handed out."""
         self._settings = settings

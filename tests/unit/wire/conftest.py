@@ -193,6 +193,12 @@ def _from_context() -> list[Sample]:
             {"type": "changes", "id": EXECUTION, "at": 4.5},
             b'[{"name":"x","kind":"added","type":"int","summary":"1","size_bytes":28}]',
         ),
+        Sample(
+            "telemetry",
+            table,
+            {"type": "telemetry", "id": EXECUTION, "at": 4.5},
+            b'[{"event":"open","detail":"/etc/x","count":2}]',
+        ),
         Sample("checkpoint_reply", table, {"type": "checkpoint_reply", "id": EXECUTION, "errno": 0}),
     ]
 

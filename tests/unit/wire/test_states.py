@@ -22,7 +22,7 @@ QUESTIONS = {
     "is_complete_request": ("is_complete_reply", State.CHECKING),
 }
 ANSWERS = {state: {reply} for reply, state in QUESTIONS.values()}
-OF_CURRENT = BACKGROUND | {"changes", "execute_result", "error", "execute_reply", "tool_request"}
+OF_CURRENT = BACKGROUND | {"changes", "telemetry", "execute_result", "error", "execute_reply", "tool_request"}
 TOOLS = [{"name": "search"}, {"name": "fetch"}]
 
 
