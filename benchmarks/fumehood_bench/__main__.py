@@ -29,6 +29,7 @@ GROUPS = {
     "streaming": 0,
     "tools": 0,
     "time-travel": 0,
+    "forks": 0,
     "flood": 0,
     "server": 2,
     "server-flood": 4,

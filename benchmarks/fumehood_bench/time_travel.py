@@ -18,7 +18,7 @@ from fumehood_bench.figure import Figure, Plan
 from fumehood_bench.processes import descendants, memory_bytes
 from fumehood_bench.timing import in_turn, milliseconds, percentile
 
-_DATA = """
+DATA = """
 import os, numpy as np, pandas as pd
 frame = pd.DataFrame(np.random.default_rng(1).random((1_310_720, 10)))
 for number in range(10):
@@ -50,7 +50,7 @@ def _going_back(plan: Plan) -> Iterator[Figure]:
     others = descendants()
 
     with Sandbox() as sandbox:
-        _run(sandbox, _DATA)
+        run(sandbox, DATA)
         taken: list[float] = []
         undone: list[float] = []
         pids = descendants() - others
@@ -61,7 +61,7 @@ def _going_back(plan: Plan) -> Iterator[Figure]:
 
         for _ in range(plan.repetitions(100)):
             taken.append(milliseconds(lambda: sandbox.checkpoint("point")))
-            _run(sandbox, "frame.iloc[0, 0] = 1; _ = open('part-3.bin', 'ab').write(b'more')")
+            run(sandbox, "frame.iloc[0, 0] = 1; _ = open('part-3.bin', 'ab').write(b'more')")
             undone.append(milliseconds(lambda: sandbox.rollback("point")))
             sandbox.drop_checkpoint("point")
 
@@ -77,7 +77,7 @@ def _going_back(plan: Plan) -> Iterator[Figure]:
 
 def _transaction(plan: Plan) -> Figure:
     with Sandbox() as sandbox:
-        _run(sandbox, _FORK)
+        run(sandbox, _FORK)
         samples = in_turn(
             plan.repetitions(200),
             block=10,
@@ -131,6 +131,6 @@ def _judging(plan: Plan) -> Figure:
     )
 
 
-def _run(sandbox: Sandbox, code: str) -> None:
+def run(sandbox: Sandbox, code: str) -> None:
     execution = sandbox.run_code(code)
     assert execution.error is None, execution.error
