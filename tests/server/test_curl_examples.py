@@ -44,7 +44,7 @@ def test_the_guide_shows_every_route(server):
     for path in described:
         base = r"\$FUMEHOOD_URL"
 
-        if path.startswith("/v1/sandboxes/"):
+        if path.startswith("/v1/sandboxes/{"):
             path, base = path.removeprefix("/v1/sandboxes/{sandbox_id}"), r"\$BOX"
 
         pattern = "/".join('[^/ "]+' if part.startswith("{") else re.escape(part) for part in path.split("/"))
