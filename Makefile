@@ -15,7 +15,7 @@ SOURCES := src tests examples benchmarks
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-model soak faults fuzz check format bench reference clean programs
+.PHONY: help demo test test-model soak faults fuzz check format bench reference scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: $(VENV)/.installed-dev ## the figures, reference and ours in the same run
 reference: $(VENV)/.installed-dev ## write the reference pages anew, from the docstrings and from the OpenAPI description
 	@$(BIN)/python docs/reference.py --write
 	@$(BIN)/python docs/http_reference.py --write
+
+scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, run the tests of every row, and write docs/scorecard.md
+	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .venv-frameworks tests/node/node_modules tests/alone/packages tests/alone/model tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
