@@ -289,7 +289,7 @@ CONTRACT: dict[str, set[str]] = {
     | _PORT
     | {
         "fumehood.cli",
-        "fumehood.lease",
+        "fumehood.assemble",
         "fumehood.portal",
         "fumehood.sandbox",
         "fumehood.saved",

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import TYPE_CHECKING
 
+from fumehood.assemble import remote_backend
 from fumehood.backends.requests import SandboxSpec
 from fumehood.backends.save_requests import LoadRequest
 from fumehood.cli.terminal import note
-from fumehood.errors import InvalidArgumentError
-from fumehood.lease import named_backend
 from fumehood.portal import call
 from fumehood.sandbox import Sandbox
 from fumehood.saved.verbs import load_from
@@ -71,15 +69,8 @@ def _load(options: argparse.Namespace) -> int:
         _tell(read_saved(options.place), as_json=options.json)
         return 0
 
-    backend = named_backend(options.url or os.environ.get("FUMEHOOD_URL"), options.api_key)
-
-    if backend is None:
-        raise InvalidArgumentError(
-            field="--url",
-            value=options.url,
-            allowed="the address of a server: here the sandbox would end at once",
-        )
-
+    # Here it would end at once: without a server this is an error that says so.
+    backend = remote_backend(options.url, options.api_key)
     # Not by `Sandbox`, which would say that nobody ends it: it is to live on.
     request = LoadRequest(spec=SandboxSpec(timeout_seconds=options.timeout))
     loaded = call(load_from, backend, request, options.place)
