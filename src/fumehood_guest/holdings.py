@@ -25,6 +25,8 @@ _ACCESS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK
 # Of what has no path any more and is copied: a temporary file, memory without a name.
 _MAX_COPY_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 20
+# What has another end among devices: /dev/ptmx and its kin, and the other ends of those (devices.txt of Linux).
+_TERMINALS = frozenset((5, *range(136, 144)))
 # PROT_NONE of mman.h.
 _NO_ACCESS = 0
 
@@ -91,7 +93,7 @@ class Holdings:
 
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
             self._release_file(fd, link, status)
-        elif not stat.S_ISCHR(status.st_mode):
+        elif not stat.S_ISCHR(status.st_mode) or os.major(status.st_rdev) in _TERMINALS:
             self.lost.append(f"descriptor {fd}: {_kind(link, status.st_mode)}")
             self._lead_nowhere(fd)
 
