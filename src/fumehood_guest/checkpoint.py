@@ -194,15 +194,18 @@ class _Checkpoint:
 
     def _carry_out(self, header: Dict[str, Any]) -> bool:
         if header["type"] == "branch":
-            return self._branch(header["reseed"])
+            return self._branch(header["reseed"], header["last"])
 
         return self._revive(header["number"])
 
-    def _branch(self, reseeds: bool) -> bool:
-        """Has a fork move into a forked sandbox; true there. What becomes of it the host hears from itself."""
+    def _branch(self, reseeds: bool, is_last: bool) -> bool:
+        """Has a fork move into a forked sandbox; true there. What becomes of it the host hears from itself.
+
+        The last one need not be a fork: nobody wants this checkpoint any more.
+        """
         sock = socket.socket(fileno=self._fds.pop(0))
         try:
-            pid = self._maker._fork_quietly()
+            pid = 0 if is_last else self._maker._fork_quietly()
         except OSError as error:
             report(sock, error)
             sock.close()

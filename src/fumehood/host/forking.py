@@ -9,6 +9,7 @@ was.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,9 +20,43 @@ from fumehood.host.init_client import InitError, InitGoneError
 from fumehood.host.live_checkpoints import Kept
 from fumehood.host.live_context import LiveContext
 from fumehood.host.live_sandbox import Birth, LiveSandbox
-from fumehood.runtimes.base import Guest
+from fumehood.runtimes.base import Guest, GuestContext
 
 _FILES_SECONDS = 60.0
+
+
+class ComingContext(GuestContext):
+    """The first context of a fork, before it is there and afterwards.
+
+    Args:
+        origin: What it is forked from.
+    """
+
+    def __init__(self, origin: GuestContext) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self._origin = origin
+        self._arrived: GuestContext | None = None
+
+    @property
+    def origin(self) -> GuestContext:
+        """See the port."""
+        return self._origin
+
+    def arrive(self, context: GuestContext) -> None:
+        """It is there."""
+        self._arrived = context
+        context.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
+
+    def kill(self) -> None:
+        """Ends the process, if it is there; see the port."""
+        if self._arrived is None:
+            self._note_exit(None)
+        else:
+            self._arrived.kill()
+
+    def _note_exit(self, status: int | None) -> None:
+        if not self.exited.done():
+            self.exited.set_result(status)
 
 
 class Forking:
@@ -38,6 +73,9 @@ class Forking:
         self._reseed = reseed
         self._on_end = on_end
         self._made: list[LiveSandbox] = []
+        # Whether the checkpoint is of this fork alone: then it moves itself in the end, which saves a fork.
+        self._ends_it = False
+        self._left_to_move = 0
         # What did not come along, in words.
         self.left_behind: tuple[str, ...] = ()
 
@@ -52,6 +90,8 @@ class Forking:
             ForkError: One of them cannot be made; none is left.
             CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
         """
+        self._ends_it = checkpoint_id is None
+        self._left_to_move = len(ids)
         await self._announce()
         making = [asyncio.ensure_future(self._parent.guest.fork(id_, self._parent.limits)) for id_ in ids]
         try:
@@ -103,19 +143,17 @@ class Forking:
             kept.conversation,
             context.count_of(kept.conversation),
         )
+        own = [os.dup(fd) for fd in birth.link.guest_fds()]
+        coming = guest.first_context = ComingContext(kept.line.origin)
         try:
-            guest.first_context = await guest.move_in(
-                kept.line.origin,
-                lambda fd: kept.line.branch(fd, reseed=self._reseed),
-                birth.link.guest_fds(),
-            )
-        except BaseException:
-            birth.abandon()
-            raise
+            fork = LiveSandbox(birth, guest, self._on_end)
+            self._made.append(fork)
+            # The process that moves in waits until it may go on.
+            await asyncio.gather(self._move(guest, kept, own, coming), self._send_files(fork, kept))
+        finally:
+            for fd in own:
+                os.close(fd)
 
-        fork = LiveSandbox(birth, guest, self._on_end)
-        self._made.append(fork)
-        await self._send_files(fork, kept)
         birth.link.proceed()
         try:
             await fork.contexts.default.start()
@@ -124,6 +162,16 @@ class Forking:
 
         fork.egress.use(self._parent.egress.route)
         _remember(self._parent, fork, context, kept)
+
+    async def _move(self, guest: Guest, kept: Kept, own: list[int], coming: ComingContext) -> None:
+        channel, stdout, stderr = own
+
+        def send(fd: int) -> None:
+            self._left_to_move -= 1
+            is_last = self._ends_it and self._left_to_move == 0
+            kept.line.branch(fd, reseed=self._reseed, is_last=is_last)
+
+        coming.arrive(await guest.move_in(kept.line.origin, send, (channel, stdout, stderr)))
 
     async def _send_files(self, fork: LiveSandbox, kept: Kept) -> None:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
