@@ -99,13 +99,16 @@ class InitClient:
             self._on_event(header, payload)
             return
 
-        verb, reply = self._waiting.pop(header["id"], (None, None))
+        verb, reply = self._waiting.get(header["id"], (None, None))
 
         if verb is None or reply is None:
             raise ProtocolError("order", f"reply to request {header['id']}, which is not open")
 
         if header["ok"]:
             init_messages.check_value(verb, header["value"])
+
+        # Only now: who asked for what breaks the wire still waits, and is told with the others.
+        del self._waiting[header["id"]]
 
         if reply.done():
             return
