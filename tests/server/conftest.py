@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -151,3 +154,16 @@ def nothing_left_of_dialects(dialect_server: RunningServer) -> Iterator[None]:
     with httpx2.Client(base_url=dialect_server.url, headers=dialect_server.headers, timeout=30) as client:
         for item in client.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]:
             client.delete(f"/v1/sandboxes/{item['id']}")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder that holds eight megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a small filesystem")
+
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)

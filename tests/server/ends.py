@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -137,3 +138,14 @@ def kill(running: Any) -> None:
 def files_in(folder: Path) -> Iterator[str]:
     """The names of what lies in a folder and below."""
     return (str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def fill(folder: Path) -> Path:
+    """Fill a small disk to its last byte, and return the file that does."""
+    filler = folder / "filler"
+
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+    return filler

@@ -6,38 +6,15 @@ import contextlib
 import os
 import resource
 import socket
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
+
+from .ends import fill
 
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder that holds eight megabytes."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small filesystem")
-
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def _fill(folder: Path) -> Path:
-    filler = folder / "filler"
-
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"x" * 4096)
-
-    return filler
 
 
 def test_x08_a_full_disk_is_told_and_running_sandboxes_go_on(
@@ -50,7 +27,7 @@ def test_x08_a_full_disk_is_told_and_running_sandboxes_go_on(
         sandbox = client.post("/v1/sandboxes", json={}).json()["id"]
         place = f"/v1/sandboxes/{sandbox}/executions"
         client.post(place, json={"code": "x = 42"})
-        filler = _fill(small_disk)
+        filler = fill(small_disk)
         refused = client.post("/v1/keys", json={"name": "k" * 200})
 
         # What SQLite still finds in pages of its own is no refusal.
