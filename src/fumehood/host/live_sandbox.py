@@ -138,6 +138,7 @@ class LiveSandbox:
         self.recorder = Recorder()
         self.audit = AuditTrail()
         self.security = SecurityDesk(self, self.audit, self.pausing.pause, self.init.ask)
+        guest.on_refused = self.security.note_refused_call
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
         self.contexts = LiveContexts(self, self._directory)
         self.contexts.default.adopt(birth.link, guest.first_context)

@@ -38,14 +38,11 @@ class ContextBirth:
         caller's.
         info: Its name, language and directory.
         envs: Its environment.
-        on_refused: Called with the name of each system call of it that was refused and that no program needs, and
-        the number of the process on the host; not where nobody tells.
     """
 
     fds: tuple[int, int, int]
     info: ContextInfo
     envs: Mapping[str, str]
-    on_refused: Callable[[str, int], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +94,15 @@ class Guest(ABC):
         socket: The host's end of the socket to the sandbox's init; non-blocking.
         isolation: The layers that were really applied.
         ended: Done when nothing of the sandbox lives any more.
+        on_refused: To be set by who wants to hear of it: called with the name of each system call that was refused, of
+        those that no program needs, and the number inside of the process; not where nobody tells.
     """
 
     first_context: GuestContext
     socket: socket.socket
     isolation: Isolation
     ended: asyncio.Future[None]
+    on_refused: Callable[[str, int | None], None]
 
     @abstractmethod
     def kill(self) -> None:

@@ -86,12 +86,14 @@ class LinuxGuest(Guest):
         self._is_watched = False
         self.ended = asyncio.get_running_loop().create_future()
         self.isolation = Isolation(level="none")
+        self.on_refused: Callable[[str, int | None], None] = lambda *_: None
         self._spawner = spawner
         self._number = number
         self._limits = limits
         self._cgroup: cgroups.Cgroup | None = None
         self._pidfd = -1
         self._pid = -1
+        self._namespace: int | None = None
         self._uploaded_bytes = 0
         self._last_oom_kills = 0
         self._failure: SandboxStartError | None = None
@@ -236,6 +238,13 @@ class LinuxGuest(Guest):
             _close_all(doors)
 
         return MovedContext(pidfd, origin, self._spawner.ask_to_kill_held)
+
+    def holds(self, namespace: int) -> bool:
+        """Whether the PID namespace with this number is its own."""
+        if self._namespace is None and self._pid > 0:
+            self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
+
+        return self._namespace == namespace
 
     def expect(self, heir: LinuxGuest) -> None:
         """Takes note of one that is being forked from it."""

@@ -136,3 +136,9 @@ class RefusedCalls:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
             self._sock = None
+
+
+def number_inside(pid: int) -> int:
+    """Returns the number that a process has in its own PID namespace."""
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next(int(line.split()[-1]) for line in file if line.startswith(b"NSpid:"))

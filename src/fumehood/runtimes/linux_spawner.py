@@ -29,7 +29,7 @@ from fumehood.runtimes.base import ContextBirth, Spawner
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
-from fumehood.runtimes.linux_refusals import RefusedCalls
+from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
 from fumehood_jail import cgroups, users
 from fumehood_jail.launch import GUEST_UID
 
@@ -260,7 +260,7 @@ class LinuxSpawner(Spawner):
     ) -> LinuxContext:
         """Lets the zygote fork a context."""
         number = next(self._numbers)
-        refused_calls = RefusedCalls(self._told_calls, birth.on_refused)
+        refused_calls = RefusedCalls(self._told_calls, self._note_refused)
         context = LinuxContext(
             lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls
         )
@@ -348,6 +348,18 @@ class LinuxSpawner(Spawner):
     def _confinement(self, limits: Limits) -> dict[str, Any]:
         """What `launch.confine` is told, in init and in contexts."""
         return {"rlimits": _rlimits(limits, self._init_watches), "is_weighed": self._init_watches}
+
+    def _note_refused(self, name: str, pid: int) -> None:
+        """Finds whose process made a call that was refused: a fork's are under the filter of what it is forked from."""
+        try:
+            namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
+            guest = next((one for one in self._guests.values() if one.holds(namespace)), None)
+            inside = number_inside(pid)
+        except OSError:
+            return  # it has ended
+
+        if guest is not None:
+            guest.on_refused(name, inside)
 
     def _founder_says(self, message: dict[str, Any]) -> None:
         number = int(message["sandbox"])
