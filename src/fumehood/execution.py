@@ -73,12 +73,15 @@ class ExecutionError:
             Interrupted, OutOfMemory or ContextDied.
         value: The message. For kinds other than exception it says whether the state was kept.
         traceback: Plain text, the code's own frames only.
+        hint: Which wall or limit of the sandbox it seems to have run into, in words; advice, since it is read from what
+            the code itself says of its failure. Empty when it seems to be none.
     """
 
     kind: ErrorKind
     name: str
     value: str
     traceback: str = ""
+    hint: str = ""
 
     def __str__(self) -> str:
         return self.traceback or f"{self.name}: {self.value}"

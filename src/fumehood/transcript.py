@@ -248,6 +248,8 @@ def _bounded(error: ExecutionError) -> ExecutionError:
         name=visible_line(error.name, max_characters=MAX_ERROR_NAME_CHARACTERS),
         value=_head(error.value, MAX_ERROR_VALUE_CHARACTERS),
         traceback=_head(error.traceback, MAX_TRACEBACK_CHARACTERS),
+        # Ours, and short.
+        hint=error.hint,
     )
 
 

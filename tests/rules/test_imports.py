@@ -145,6 +145,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.record": {"fumehood.execution"},
     "fumehood.templates.template": {"fumehood.errors"},
     "fumehood.transcript": _FLOOR,
+    # What an error tells of the walls: text alone.
+    "fumehood.failure_hints": set(),
     "fumehood.serialise": _FLOOR,
     "fumehood.backends": set(),
     "fumehood.backends.tool_requests": _FLOOR,
@@ -206,6 +208,7 @@ CONTRACT: dict[str, set[str]] = {
     | {
         "fumehood.audit",
         "fumehood.egress",
+        "fumehood.failure_hints",
         "fumehood.readiness",
         "fumehood.runtimes.base",
         "fumehood.templates",

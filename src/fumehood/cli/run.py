@@ -126,6 +126,9 @@ def show_error(screen: Screen, error: ExecutionError) -> None:
     """Print an error as Python prints it; a plain exit is none."""
     if error.name != "SystemExit":
         screen.err(f"{str(error).rstrip()}\n")
+
+        if error.hint:
+            note(error.hint)
     elif error.value and not _is_number(error.value):
         screen.err(f"{error.value}\n")
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from fumehood.audit.entries import AuditHead
 from fumehood.backends.requests import ExecuteRequest
-from fumehood.execution import Execution
+from fumehood.execution import Execution, ExecutionError
+from fumehood.failure_hints import explain_failure
 from fumehood.host.auditing import Fields, describe_code, microseconds, shown
 from fumehood.host.context_process import ContextHost
 from fumehood.models import ContextInfo
@@ -50,6 +51,9 @@ class AuditedExecution:
         if error is not None and error.kind in _LIMITS:
             self._security.note_limit(execution.id, _LIMITS[error.kind])
 
+        if error is not None and error.hint:
+            self._note_guessed_limit(error)
+
         for limit in _cut(execution):
             self._security.note_limit(execution.id, limit)
 
@@ -63,6 +67,13 @@ class AuditedExecution:
 
         is_given_up = isinstance(error, asyncio.CancelledError)
         self._write({"outcome": "given_up" if is_given_up else "failed", "error": type(error).__name__})
+
+    def _note_guessed_limit(self, error: ExecutionError) -> None:
+        """What code says of its failure tells that it reached a limit of the whole sandbox."""
+        found = explain_failure(error.name, error.value, error.traceback)
+
+        if found is not None and found.limit:
+            self._security.note_guessed_limit(found.limit)
 
     def _write(self, outcome: Fields) -> AuditHead | None:
         return self._trail.note("executed", {**self._fields, **outcome})

@@ -12,6 +12,7 @@ from typing import Any
 from fumehood.changes import VariableChange
 from fumehood.events import ClearOutputEvent, ErrorEvent, Event, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.execution import ExecutionError
+from fumehood.failure_hints import explain_failure
 from fumehood.host.comms import KINDS as COMM_KINDS
 from fumehood.host.comms import comm_event
 from fumehood.results import Result
@@ -36,9 +37,11 @@ def event_of(header: Header, payload: bytes, at_seconds: float) -> Event:
         return ClearOutputEvent(at_seconds=at_seconds, wait=header["wait"])
 
     if message_type == "error":
-        lines = messages.parse_traceback(payload)
+        name, value = header["ename"], header["evalue"]
+        traceback = "\n".join(messages.parse_traceback(payload))
+        found = explain_failure(name, value, traceback)
         error = ExecutionError(
-            kind="exception", name=header["ename"], value=header["evalue"], traceback="\n".join(lines)
+            kind="exception", name=name, value=value, traceback=traceback, hint=found.text if found else ""
         )
         return ErrorEvent(error=error, at_seconds=at_seconds)
 

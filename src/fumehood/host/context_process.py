@@ -63,6 +63,9 @@ class Watcher(Protocol):
     def note_limit(self, execution_id: str, limit: str) -> None:
         """An execution has reached a limit."""
 
+    def note_guessed_limit(self, limit: str) -> None:
+        """An execution seems to have reached a limit, by its own error."""
+
     def note_ran(self, seconds: float) -> None:
         """Something has run for so long."""
 

@@ -134,6 +134,12 @@ class SecurityDesk:
         self._trail.note("limit", {"execution": execution_id, "limit": limit})
         self.report("limit_hit", f"an execution reached limits.{limit}", severity="info")
 
+    def note_guessed_limit(self, limit: str) -> None:
+        """An execution has reached a limit, by its own word."""
+        self.report(
+            "limit_hit", f"an execution seems to have reached limits.{limit}", severity="info", advice=True
+        )
+
     def note_program(self, argv: Sequence[str], process_id: int) -> None:
         """A command was started."""
         found = unusual_program(argv)

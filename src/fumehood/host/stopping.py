@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from fumehood.execution import ExecutionError
+from fumehood.failure_hints import KILLED_BY_FILTER
 from fumehood.host.clock import SandboxClock, Timer
 from fumehood.host.context_process import ContextProcess, Exit, keep
 from fumehood.limits import Limits
@@ -100,7 +101,8 @@ def why_stopped(
         return None
 
     value = f"the context died ({_how(exit_)}), {_STATE_LOST}"
-    return ExecutionError(kind="context_died", name="ContextDied", value=value)
+    hint = KILLED_BY_FILTER if exit_.status == -signal.SIGSYS else ""
+    return ExecutionError(kind="context_died", name="ContextDied", value=value, hint=hint)
 
 
 def undone(error: ExecutionError | None) -> ExecutionError | None:

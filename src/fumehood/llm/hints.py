@@ -1,7 +1,8 @@
 """One line for the model about what to do next, for each common way in which code fails.
 
 Runs in the host process; pure functions over an `ExecutionError` and what is known of the sandbox. A hint states
-only what holds for this sandbox; guest text enters it nowhere.
+only what holds for this sandbox; guest text enters it nowhere, but for the plain path in what the engine says itself
+of a wall that code ran into.
 """
 
 from __future__ import annotations
@@ -116,6 +117,10 @@ def hint_for(error: ExecutionError, around: Surroundings) -> str:
     if _is_about_network(error):
         return _unreachable(around.network)
 
+    if error.hint:
+        # What stood in the way is known where the sandbox lives.
+        return f"{error.hint[0].upper()}{error.hint[1:]}."
+
     if error.name == "FileNotFoundError":
         shown = ", ".join(around.files) or "none yet"
         return f"Look with os.listdir('/mnt/data') first. Files that are there: {shown}."
@@ -146,6 +151,8 @@ def _stopped(error: ExecutionError, around: Surroundings) -> str:
         case "out_of_memory":
             within = f" within {around.memory}" if around.memory else ""
             return f"Work on less at a time{within}: read in chunks, take only the columns you need."
+        case "context_died" if error.hint:
+            return f"{error.hint[0].upper()}{error.hint[1:]}."
         case "context_died":
             return "Do not end the process (exit(), os._exit(), os.kill)."
         case _:
