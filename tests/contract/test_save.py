@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -10,7 +11,9 @@ import zipfile
 import pytest
 
 from fumehood import (
+    AsyncSandbox,
     ContextNotFoundError,
+    Limits,
     LoadError,
     SavedStateDamagedError,
     SavedStateVersionError,
@@ -226,6 +229,118 @@ def test_a_place_that_cannot_be_written_is_an_error(face, tmp_path):
 
     assert (tmp_path / "state").read_text() == "old"
     assert os.listdir(tmp_path) == ["state"]
+
+
+LIES = """
+import json, os, sys
+import fumehood_guest.keeping as keeping
+
+def list_files(folder):
+    os.makedirs(folder, exist_ok=True)
+    json.dump({lies!r}, open(folder + "/files.json", "w"))
+
+keeping.list_files = list_files
+os.mkfifo("/tmp/fifo"); os.symlink("/proc/self/environ", "/tmp/link")
+"""
+
+
+def file(path, **others):
+    return {
+        "path": path,
+        "type": "file",
+        "mode": 0o644,
+        "modified_ns": 0,
+        "size_bytes": 1,
+        "target": "",
+        **others,
+    }
+
+
+def test_a_guest_that_lies_spoils_its_own_state_alone(sync_face, tmp_path):
+    """Paths that are elsewhere, of another kind, twice, or no text; and words that make no sense."""
+    sandbox = sync_face.open()
+    lies = {
+        "files": [
+            *map(
+                file,
+                ("/etc/passwd", "/home/user/../../etc/passwd", "/proc/self/environ", "relative", "/tmp/fifo"),
+            ),
+            *map(file, ("/tmp/\ud800", "/tmp/nothing", "/tmp", "/tmp/a\0b")),
+            file("/tmp/hard", type="hardlink", target="/tmp/nothing"),
+            file("/tmp/soft", type="symlink", target="/etc/shadow"),
+            file("/home/user/x", mode=1 << 40, modified_ns=1 << 200),
+        ],
+        "left_out": [{"name": "x" * 100_000, "reason": "\x1b[2J" * 100_000}],
+    }
+    run(sandbox, "open('x', 'w').write('1')")
+    run(sandbox, LIES.replace("{lies!r}", repr(lies)))
+    report = sandbox.save(tmp_path / "state")
+    assert [item.path for item in report.manifest.files] == ["/tmp/soft", "/home/user/x"]
+    assert len(report.left_out) == 11
+    assert all(len(one.name) <= 4096 and len(one.reason) <= 500 for one in report.left_out)
+
+    for lies in (
+        {"files": [file("/home/user/x"), file("/home/user/x")]},
+        {"files": [file("/tmp/hard", type="hardlink", target="/tmp/never")]},
+        {"files": [file("/home/user/x", mode="rw")]},
+        {"files": 5},
+        [[[]]],
+    ):
+        run(sandbox, LIES.replace("{lies!r}", repr(lies)).partition("os.mkfifo")[0])
+
+        with pytest.raises(SaveError):
+            sandbox.save(tmp_path / "state")
+
+    assert read_saved(tmp_path / "state").left_out == report.left_out
+    assert run(sandbox, "os.listdir('/tmp')").text == "['link', 'fifo']"
+
+
+def test_who_gives_up_leaves_nothing(tmp_path):
+    """Neither a file, nor a sandbox, nor a folder in the sandbox that was saved."""
+
+    async def give_up(task, condition):
+        while not await condition():
+            await asyncio.sleep(0.001)
+
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def scene():
+        async with AsyncSandbox() as sandbox:
+            await sandbox.run_code("for n in range(300): open(f'{n}.txt', 'w').write('x' * 10_000)")
+            before = [info.id for info in await AsyncSandbox.list()]
+
+            async def is_saving():
+                return bool(os.listdir(tmp_path))
+
+            await give_up(asyncio.create_task(sandbox.save(tmp_path / "state")), is_saving)
+            assert os.listdir(tmp_path) == []
+            assert await sandbox.files.list("/tmp") == []
+            await sandbox.save(tmp_path / "state")
+
+            async def is_loading():
+                return len(await AsyncSandbox.list()) > len(before)
+
+            await give_up(asyncio.create_task(AsyncSandbox.load(tmp_path / "state")), is_loading)
+            assert [info.id for info in await AsyncSandbox.list()] == before
+
+    asyncio.run(scene())
+
+
+def test_what_does_not_fit_is_an_error(sync_face, tmp_path):
+    """The way out is in the hint, and no sandbox is left."""
+    sandbox = sync_face.open()
+    run(sandbox, "open('large', 'w').write('x' * (20 << 20))")
+    sandbox.save(tmp_path / "state")
+    before = sync_face.list()
+
+    with pytest.raises(LoadError) as caught:
+        sync_face._class("load")(tmp_path / "state", limits=Limits(disk_bytes=16 << 20))
+
+    assert "disk_bytes" in caught.value.hint
+    assert sync_face.list() == before
 
 
 def in_parts(old, new):

@@ -126,6 +126,11 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
         raise GuestStepError(error.message) from None
 
 
+def as_text(said: str, max_characters: int) -> str:
+    """Returns what a guest says, bounded; what is no text in it comes as escapes, so that it can be written anywhere."""
+    return said[:max_characters].encode("utf-8", "backslashreplace").decode()[:max_characters]
+
+
 async def as_pieces(value: Any) -> AsyncGenerator[bytes, None]:
     """Yields a value as JSON, for a file."""
     yield json.dumps(value).encode("ascii")

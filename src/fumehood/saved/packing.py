@@ -40,6 +40,7 @@ from fumehood.saved.guest_answers import (
     FoundState,
     FoundVariable,
     GuestStepError,
+    as_text,
     read_answer,
     take_step,
 )
@@ -276,16 +277,23 @@ class _Packing:
         lost: set[str] = set()
 
         for file in found.files[:MAX_FILES]:
-            if (why := _why_not(file)) or file.target in lost:
-                self._leave_out("file", file.path, why or f"it is another name of {file.target}")
+            why = _why_not(file)
+
+            if not why and file.type == "hardlink" and file.target in lost:
+                why = f"it is another name of {file.target}"
+
+            if why:
+                self._leave_out("file", file.path, why)
                 lost.add(file.path)
             elif file.type != "file":
                 self._draft.files.append(_entry(file, None))
             else:
+                kept = len(self._draft.files)
+
                 async for piece in self._file(file):
                     yield piece
 
-                if self._draft.files[-1].path != file.path:
+                if len(self._draft.files) == kept:
                     lost.add(file.path)
 
     async def _file(self, file: FoundFile) -> AsyncGenerator[bytes, None]:
@@ -332,7 +340,7 @@ class _Packing:
     def _leave_out(self, kind: str, name: str, reason: str, context_id: str | None = None) -> None:
         # The kinds are ours, the texts a guest's.
         self._draft.left_out.append(
-            LeftOut(kind=kind, name=name[:4096], reason=reason[:500], context_id=context_id)  # type: ignore[arg-type]
+            LeftOut(kind=kind, name=as_text(name, 4096), reason=as_text(reason, 500), context_id=context_id)  # type: ignore[arg-type]
         )
 
 

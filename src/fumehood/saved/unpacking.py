@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from fumehood.backends.requests import CreateContext, RemoveFile
 from fumehood.backends.save_requests import Loaded, LoadRequest
-from fumehood.errors import FileError, SandboxClosedError
+from fumehood.errors import DiskFullError, FileError, SandboxClosedError
 from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
-from fumehood.saved.guest_answers import GuestStepError, Undone, as_pieces, read_answer, take_step
+from fumehood.saved.guest_answers import GuestStepError, Undone, as_pieces, as_text, read_answer, take_step
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved_state import LeftOut, LoadReport, Manifest, SavedContext, SavedFile
 from fumehood.serialise import as_data
@@ -44,8 +44,18 @@ async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[st
         except BaseException as error:
             await asyncio.shield(backend.kill(info.id))
 
-            if isinstance(error, (GuestStepError, FileError, SandboxClosedError)):
-                raise LoadError(reason=str(error)) from None
+            if isinstance(error, DiskFullError):
+                raise LoadError(
+                    reason=error.message, hint="allow the new sandbox more `disk_bytes`"
+                ) from None
+
+            if isinstance(error, (FileError, SandboxClosedError)):
+                raise LoadError(reason=error.message, hint=error.hint) from None
+
+            if isinstance(error, GuestStepError):
+                raise LoadError(
+                    reason=str(error), hint="its limits may be too small for what was saved"
+                ) from None
 
             raise
 
@@ -150,7 +160,12 @@ class _Unpacking:
         for one in undone.missing:
             # The kinds are ours, the texts a guest's.
             self._missing.append(
-                LeftOut(kind=kind, name=one.name[:4096], reason=one.reason[:500], context_id=saved_as)  # type: ignore[arg-type]
+                LeftOut(
+                    kind=kind,
+                    name=as_text(one.name, 4096),
+                    reason=as_text(one.reason, 500),
+                    context_id=saved_as,
+                )  # type: ignore[arg-type]
             )
 
 
