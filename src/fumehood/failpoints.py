@@ -48,6 +48,14 @@ POINTS = (
     "rollback.revived",
     "rollback.files",
     "rollback.ended",
+    # A fork: init expects it; it is made, without a context; the state to go on from is kept; a process has moved in;
+    # its files are there; it is ready.
+    "fork.expected",
+    "fork.made",
+    "fork.kept",
+    "fork.moved",
+    "fork.files",
+    "fork.ready",
     # A transactional execution: its checkpoint is there; its code has run; it is put back, or kept.
     "transaction.kept",
     "transaction.run",

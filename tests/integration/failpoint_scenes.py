@@ -125,6 +125,14 @@ async def roll_back(sandbox: AsyncSandbox) -> object:
     return (await sandbox.run_code(STATE)).text
 
 
+async def fork(sandbox: AsyncSandbox) -> object:
+    """Goes on in a second one."""
+    (child,) = await sandbox.fork()
+
+    async with child:
+        return (await child.run_code(STATE)).text
+
+
 async def commit(sandbox: AsyncSandbox) -> object:
     """Changes everything, and keeps it."""
     execution = await sandbox.run_code(CHANGE, transactional=True)
@@ -157,6 +165,7 @@ VERBS: dict[str, Verb] = {
     "run": run,
     "checkpoint": checkpoint,
     "rollback": roll_back,
+    "fork": fork,
     "transaction": commit,
     "transaction.undo": undo,
     "pause": pause,

@@ -28,7 +28,7 @@ OTHERS = [point for point in failpoints.POINTS if point not in POOLED]
 SYNCHRONOUS = ("delete.cgroup", "delete.closing")
 HELD = [point for point in OTHERS if point not in SYNCHRONOUS and not point.startswith("template.")]
 # One of each verb: `make faults` walks all.
-SOME = ["create.born", "run.sent", "checkpoint.forked", "rollback.files", "transaction.run", "pause.frozen"]
+SOME = ["create.born", "run.sent", "checkpoint.forked", "fork.moved", "rollback.files", "transaction.run", "pause.frozen"]
 # State and files of one time, before or after the verb; a context that was killed has no variables.
 WHOLE = {"(1, 'one')", "(2, 'two')", "(None, 'one')", "(None, 'two')"}
 ENDED = {"SandboxClosedError", "SandboxPausedError"}

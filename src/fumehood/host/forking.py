@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from fumehood import failpoints
 from fumehood.fork_errors import ForkError
 from fumehood.host.context_process import ContextStartError, new_link
 from fumehood.host.init_client import InitError, InitGoneError
@@ -93,9 +94,11 @@ class Forking:
         self._ends_it = checkpoint_id is None
         self._left_to_move = len(ids)
         await self._announce()
+        await failpoints.reach("fork.expected", self._parent)
         making = [asyncio.ensure_future(self._parent.guest.fork(id_, self._parent.limits)) for id_ in ids]
         try:
             async with self._state(checkpoint_id) as kept:
+                await failpoints.reach("fork.kept", kept)
                 self.left_behind = (*kept.info.left_behind, *_not_kept(self._parent))
                 await asyncio.gather(
                     *(self._go_on(id_, guest, kept) for id_, guest in zip(ids, making, strict=True))
@@ -135,6 +138,7 @@ class Forking:
 
     async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: Kept) -> None:
         guest = await making
+        await failpoints.reach("fork.made", guest)
         context = self._parent.contexts.existing(kept.info.context_id)
         birth = Birth(id_, self._parent.limits, self._parent.envs)
         birth.link = new_link(
@@ -154,12 +158,14 @@ class Forking:
             for fd in own:
                 os.close(fd)
 
+        await failpoints.reach("fork.files", fork)
         birth.link.proceed()
         try:
             await fork.contexts.default.start()
         except ContextStartError as error:
             raise ForkError(step="go on", reason=str(error)) from None
 
+        await failpoints.reach("fork.ready", fork)
         fork.egress.use(self._parent.egress.route)
         _remember(self._parent, fork, context, kept)
 
@@ -172,6 +178,7 @@ class Forking:
             kept.line.branch(fd, reseed=self._reseed, is_last=is_last)
 
         coming.arrive(await guest.move_in(kept.line.origin, send, (channel, stdout, stderr)))
+        await failpoints.reach("fork.moved", guest)
 
     async def _send_files(self, fork: LiveSandbox, kept: Kept) -> None:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
