@@ -65,6 +65,7 @@ def test_what_happened_is_written_in_order(sandbox):
     assert (created["sandbox"], created["template"]) == (sandbox.id, "default")
     assert created["limits"]["memory_bytes"] == Limits().memory_bytes
     assert created["isolation"]["level"] == sandbox.get_info().isolation.level
+    assert len(created["policy_sha256"]) == 64
     ok, error, _ = of_kind(log, "executed")
     assert (ok["code_sha256"], ok["outcome"], ok["context"]) == (digest("y = 1"), "ok", "default")
     assert ok["execution"] == first.id

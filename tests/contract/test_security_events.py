@@ -17,6 +17,10 @@ from fumehood import (
 )
 
 DENIED = "import urllib.request\nurllib.request.urlopen('http://example.com/')"
+MOUNT = (
+    "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    "if libc.mount(b'a', b'/tmp', b'tmpfs', 0, None): raise OSError(ctypes.get_errno(), 'refused')"
+)
 DESCRIBED = {"unusual_program": 1, "egress_denied": 1, "limit_hit": 1}
 
 
@@ -55,6 +59,20 @@ def test_events_are_told_counted_and_typed(face):
     assert denied.sandbox_id == sandbox.id
     assert (limit.kind, limit.count, limit.action) == ("limit_hit", 1, "record")
     assert sandbox.get_metrics().security_events == DESCRIBED
+
+
+def test_a_refused_system_call_is_told_and_written(face):
+    """The kernel refuses it, and tells the host of it: code has no say in that."""
+    heard = Heard()
+    sandbox = face.open(on_security_event=heard)
+    execution = sandbox.run_code(MOUNT)
+    assert execution.error.name == "PermissionError"
+    event = heard.next(sandbox)
+    assert (event.kind, event.severity, event.advice) == ("refused_call", "warning", False)
+    assert "mount" in event.detail
+    (entry,) = [entry for entry in sandbox.audit_log().entries if entry.kind == "refused_call"]
+    assert entry.fields == {"call": "mount", "process": event.process_id}
+    assert sandbox.get_metrics().security_events == {"refused_call": 1}
 
 
 def test_a_rule_kills_at_its_count(face):

@@ -89,6 +89,7 @@ class AuditRecords:
                 "template": shown(spec.template_name),
                 "limits": _limits(spec.limits),
                 "isolation": _isolation(sandbox.guest.isolation),
+                "policy_sha256": sandbox.guest.policy_digest or None,
                 "network": describe_network(spec.network),
                 "environment": listed(sorted(spec.envs)) or None,
                 "security": _rules(spec.security),

@@ -94,6 +94,7 @@ class Guest(ABC):
         socket: The host's end of the socket to the sandbox's init; non-blocking.
         isolation: The layers that were really applied.
         ended: Done when nothing of the sandbox lives any more.
+        policy_digest: Names the system call filter that it runs under: its SHA-256; empty where there is none of ours.
         on_refused: To be set by who wants to hear of it: called with the name of each system call that was refused, of
         those that no program needs, and the number inside of the process; not where nobody tells.
     """
@@ -102,6 +103,7 @@ class Guest(ABC):
     socket: socket.socket
     isolation: Isolation
     ended: asyncio.Future[None]
+    policy_digest: str = ""
     on_refused: Callable[[str, int | None], None]
 
     @abstractmethod

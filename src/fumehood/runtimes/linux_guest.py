@@ -168,6 +168,7 @@ class LinuxGuest(Guest):
             )
 
         self.isolation = self._spawner.describe(greeting)
+        self.policy_digest = self._spawner.policy_digest
 
     def start_context(self, birth: ContextBirth) -> LinuxContext:
         """Lets the zygote fork a context into this sandbox; see the port."""

@@ -30,7 +30,7 @@ from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
-from fumehood_jail import cgroups, users
+from fumehood_jail import cgroups, seccomp, users
 from fumehood_jail.launch import GUEST_UID
 
 _GREETING_SECONDS = 30.0
@@ -58,6 +58,11 @@ class Filters:
     program: bytes
     told_program: bytes
     told_calls: Mapping[int, str]
+
+    @property
+    def digest(self) -> str:
+        """Names the filter of init, as `fumehood doctor` does."""
+        return seccomp.policy_digest(self.program)
 
 
 class LinuxSpawner(Spawner):
@@ -95,6 +100,7 @@ class LinuxSpawner(Spawner):
         # One fork after the other: each counts one more of what the namespaces above it may hold.
         self._forking = asyncio.Lock()
         self._told_calls: Mapping[int, str] = {}
+        self.policy_digest = ""
         self._ready: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._farewell: asyncio.Task[None] | None = None
         self._removals: set[asyncio.Task[None]] = set()
@@ -102,6 +108,7 @@ class LinuxSpawner(Spawner):
     async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
         """Gives founder and zygote their orders, and waits until everything is imported."""
         self._told_calls = filters.told_calls
+        self.policy_digest = filters.digest
         untold = filters.program.hex()
         self._founder.send({"type": "configure", "seccomp": untold})
         await failpoints.reach("template.begin", self)
