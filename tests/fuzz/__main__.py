@@ -1,7 +1,7 @@
 """`make fuzz`: 100,000 mutated messages through everything of the host that reads what somebody else wrote.
 
-Begins from real traffic, recorded at the start, and from the corpus of the wire's tests. The exit code is 0 when nothing
-but refusals of the reader's own kind came out and the memory stayed bounded; else 1, with the message and its seed.
+Begins from real traffic, recorded at the start, and from the corpus of the wire's tests. The exit code is 0 when no
+reader raised anything but a refusal of its own kind and the memory stayed bounded; else 1, with message and seed.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ _CALLS_OF_A_SANDBOX = 40
 _RUN_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0
 _TOLD = 20
+_GIVEN_UP = "given up"
 _REMEMBERED = 50
 _REMEMBERED_BYTES = 1 << 16
 
@@ -76,9 +77,14 @@ class Soak:
                 telling.cancel()
 
     async def _one(self, sandbox: AsyncSandbox) -> None:
-        if self._dice.random() < 0.1:
+        kind = self._dice.random()
+
+        if kind < 0.1:
             name = self._next("hostile", [*runs.HOSTILE, "a killed checkpoint"])
             work = runs.killed_checkpoint() if name == "a killed checkpoint" else runs.hostile(name)
+        elif kind < 0.2:
+            name = _GIVEN_UP
+            work = runs.given_up(sandbox, random.Random(self._dice.random()))
         else:
             ordinary = self._dice.choice(runs.ORDINARY)
             name = ordinary.__name__
@@ -115,7 +121,7 @@ def remember_little() -> None:
     """
     supervisor._REMEMBERED = _REMEMBERED
     host = local_backend()._supervisor
-    host._records._ended._max_bytes = _REMEMBERED_BYTES
+    host.records._ended._max_bytes = _REMEMBERED_BYTES
 
 
 async def _settled(before: dict[str, int] | None) -> dict[str, int]:
@@ -155,7 +161,9 @@ async def _soak(options: argparse.Namespace) -> int:
         print("wrong:", problem)
 
     hostile = sum(soak.done[name] for name in (*runs.HOSTILE, "a killed checkpoint"))
-    print(f"\n{options.runs} runs in {seconds:.0f} s, after {options.warm_up}; {hostile} of all were hostile")
+    given_up = soak.done[_GIVEN_UP]
+    print(f"\n{options.runs} runs in {seconds:.0f} s, after {options.warm_up}")
+    print(f"of all, {hostile} were hostile, and {given_up} calls were given up at a random moment")
     slack = {holdings.MEMORY: options.memory_slack}
     print(holdings.table(before, now, len(soak.wrong), slack))
     held = all(holdings.is_as_before(now[name], was, slack.get(name, 0.05)) for name, was in before.items())
@@ -166,7 +174,7 @@ def main() -> int:
     """Soak, and say what came of it."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="how many (10,000)")
-    parser.add_argument("--warm-up", type=int, default=500, help="how many before anything is counted (500)")
+    parser.add_argument("--warm-up", type=int, default=2000, help="how many before anything is counted (2,000)")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="which ones; one of dice")
     parser.add_argument("--lanes", type=int, default=4, help="how many at once (4)")
     slack = "by how much of itself the memory may change (0.05); short soaks are still filling what is kept"

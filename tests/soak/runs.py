@@ -5,6 +5,7 @@ Every run says what came of it: None when all is right, or what was wrong.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
@@ -146,6 +147,26 @@ ORDINARY: list[Ordinary] = [
     transaction,
     pause,
 ]
+
+
+async def given_up(sandbox: AsyncSandbox, dice: random.Random) -> str | None:
+    """X14: somebody stops waiting at a random moment. The call ends once, and the sandbox is whole for the next."""
+    # What is given up within a pause leaves it paused, as its caller has asked for.
+    work = dice.choice([run for run in ORDINARY if run is not pause])
+    call = asyncio.ensure_future(work(sandbox, dice))
+    done, _ = await asyncio.wait({call}, timeout=dice.uniform(0, 0.03))
+
+    if done:
+        return call.result()
+
+    call.cancel()
+    await asyncio.wait({call})
+
+    # It may have come to its end at the very moment.
+    if not call.cancelled() and (problem := call.result()) is not None:
+        return problem
+
+    return await variables(sandbox, dice)
 
 
 # -- hostile: code, and whether its execution must tell an error
