@@ -91,7 +91,8 @@ class Holdings:
         status = os.fstat(fd)
         link = os.readlink(f"/proc/self/fd/{fd}")
 
-        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        # What has no path, such as a namespace, calls itself a file as well.
+        if link.startswith("/") and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             self._release_file(fd, link, status)
         elif not stat.S_ISCHR(status.st_mode) or os.major(status.st_rdev) in _TERMINALS:
             self.lost.append(f"descriptor {fd}: {_kind(link, status.st_mode)}")
