@@ -5,6 +5,7 @@ Runs in the host process. Any word of it may be a lie; the worst that a lie does
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,6 +16,7 @@ from fumehood.backends.requests import ExecuteRequest, ReadFile
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import FileError
 from fumehood.limits import MIB
+from fumehood.saved.bounded_json import parse
 from fumehood.saved_state import SavedFileType, SavedImport
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
                 if len(content) > _MAX_ANSWER_BYTES:
                     raise GuestStepError(f"it says more than {_MAX_ANSWER_BYTES:,} bytes of itself")
 
-        return read_value(kind, json.loads(content))
+        return await asyncio.to_thread(lambda: read_value(kind, parse(bytes(content))))
     except (ValueError, DataError, RecursionError) as error:
         raise GuestStepError(f"what it says does not fit: {error}") from None
     except FileError as error:
@@ -127,10 +129,10 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
 
 
 def as_text(said: str, max_characters: int) -> str:
-    """Returns what a guest says, bounded; what is no text in it comes as escapes, so that it can be written anywhere."""
+    """Returns what a guest says, bounded; what is no text in it comes as escapes."""
     return said[:max_characters].encode("utf-8", "backslashreplace").decode()[:max_characters]
 
 
 async def as_pieces(value: Any) -> AsyncGenerator[bytes, None]:
     """Yields a value as JSON, for a file."""
-    yield json.dumps(value).encode("ascii")
+    yield (await asyncio.to_thread(json.dumps, value)).encode("ascii")

@@ -17,6 +17,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.limits import GIB, MIB
 from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
 from fumehood.saved.archive import MANIFEST, PART_NAME
+from fumehood.saved.bounded_json import parse
 from fumehood.saved_state import Manifest, SavedContext, SavedFile, SavedPart
 from fumehood.serialise import as_data
 
@@ -51,9 +52,9 @@ def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
         LoadError: It says that the state is kept in a way that cannot be loaded here.
     """
     try:
-        data = json.loads(content)
-    except (ValueError, RecursionError):
-        raise SavedStateDamagedError(part=MANIFEST, reason="it is no JSON") from None
+        data = parse(content)
+    except ValueError as error:
+        raise SavedStateDamagedError(part=MANIFEST, reason=f"it is no JSON of ours ({error})") from None
 
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SavedStateDamagedError(part=MANIFEST, reason=f"its format is not {FORMAT}")

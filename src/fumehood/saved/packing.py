@@ -54,7 +54,15 @@ from fumehood.saved.manifest import (
     manifest_bytes,
     read_manifest,
 )
-from fumehood.saved_state import LeftOut, Manifest, SavedContext, SavedFile, SavedPart, SavedVariable
+from fumehood.saved_state import (
+    LeftOut,
+    LeftOutKind,
+    Manifest,
+    SavedContext,
+    SavedFile,
+    SavedPart,
+    SavedVariable,
+)
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
@@ -337,10 +345,9 @@ class _Packing:
         self._parts += 1
         return self._archive.begin(f"{kind}/{self._parts}")
 
-    def _leave_out(self, kind: str, name: str, reason: str, context_id: str | None = None) -> None:
-        # The kinds are ours, the texts a guest's.
+    def _leave_out(self, kind: LeftOutKind, name: str, reason: str, context_id: str | None = None) -> None:
         self._draft.left_out.append(
-            LeftOut(kind=kind, name=as_text(name, 4096), reason=as_text(reason, 500), context_id=context_id)  # type: ignore[arg-type]
+            LeftOut(kind=kind, name=as_text(name, 4096), reason=as_text(reason, 500), context_id=context_id)
         )
 
 

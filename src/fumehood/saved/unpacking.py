@@ -19,7 +19,7 @@ from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
 from fumehood.saved.guest_answers import GuestStepError, Undone, as_pieces, as_text, read_answer, take_step
 from fumehood.saved.manifest import read_manifest
-from fumehood.saved_state import LeftOut, LoadReport, Manifest, SavedContext, SavedFile
+from fumehood.saved_state import LeftOut, LeftOutKind, LoadReport, Manifest, SavedContext, SavedFile
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _HOME = "/home/user"
 async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[str]) -> Loaded:
     """Makes a sandbox of a saved state; see the port."""
     with await asyncio.to_thread(ArchiveReader, path) as archive:
-        manifest = read_manifest(await archive.manifest(), archive.names)
+        manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)
         spec = replace(request.spec, envs={**manifest.envs, **request.spec.envs})
 
         if request.keep_template:
@@ -147,7 +147,7 @@ class _Unpacking:
         *,
         context_id: str = "default",
         saved_as: str | None = None,
-        kind: str = "variable",
+        kind: LeftOutKind = "variable",
     ) -> None:
         await self._backend.write(self._sandbox_id, f"{self._folder}/order.json", as_pieces(order))
         await take_step(self._backend, self._sandbox_id, context_id, step, self._folder)
@@ -158,14 +158,13 @@ class _Unpacking:
         undone = await read_answer(self._backend, self._sandbox_id, f"{self._folder}/result.json", Undone)
 
         for one in undone.missing:
-            # The kinds are ours, the texts a guest's.
             self._missing.append(
                 LeftOut(
                     kind=kind,
                     name=as_text(one.name, 4096),
                     reason=as_text(one.reason, 500),
                     context_id=saved_as,
-                )  # type: ignore[arg-type]
+                )
             )
 
 

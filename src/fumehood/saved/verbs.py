@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from fumehood.errors import ContextNotFoundError
 from fumehood.record import Record
 from fumehood.save_errors import SavedStateDamagedError
 from fumehood.saved.archive import ArchiveReader
+from fumehood.saved.bounded_json import parse
 from fumehood.saved.manifest import MAX_RECORD_BYTES, read_manifest
 from fumehood.saved.places import StatePlace, check_readable, held, local_path, open_object, store
 from fumehood.saved_state import Manifest, SaveReport
@@ -61,7 +61,7 @@ async def record_in(place: StatePlace, context_id: str) -> Record:
     """Tells what had run in one of its contexts; see `read_saved_record`."""
     async with _at_hand(place) as path:
         with await asyncio.to_thread(ArchiveReader, path) as archive:
-            manifest = read_manifest(await archive.manifest(), archive.names)
+            manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)
 
             for context in manifest.contexts:
                 if context.id == context_id and context.record is not None:
@@ -74,7 +74,7 @@ async def record_in(place: StatePlace, context_id: str) -> Record:
 
 def _record(content: bytes, name: str) -> Record:
     try:
-        return read_value(Record, json.loads(content))
+        return read_value(Record, parse(content))
     except (ValueError, DataError, RecursionError) as error:
         raise SavedStateDamagedError(part=name, reason=str(error)) from None
 
@@ -98,7 +98,7 @@ def report_of(manifest: Manifest, location: str, size_bytes: int) -> SaveReport:
 
 async def _report(path: str, location: str) -> SaveReport:
     with await asyncio.to_thread(ArchiveReader, path) as archive:
-        manifest = read_manifest(await archive.manifest(), archive.names)
+        manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)
 
     return report_of(manifest, location, os.path.getsize(path))
 

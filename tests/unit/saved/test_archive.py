@@ -107,7 +107,7 @@ def test_what_was_written_is_read(tmp_path):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_other_members_are_refused(write, members, part):
+def test_f09_other_members_are_refused(write, members, part):
     """What is missing, too much, different, twice, or has a name of its own."""
     with pytest.raises(SavedStateDamagedError) as caught:
         load(write(*members))
@@ -190,13 +190,24 @@ def test_nesting_without_end_is_refused(write):
         load(write(("manifest.json", "[" * 100_000)))
 
 
+def test_a_manifest_of_too_many_values_is_not_parsed(write):
+    """They would take more memory than the file; text may be as long as it likes."""
+    many = b'{"format": "fumehood-state", "more": [' + b"[]," * 2_000_000 + b"0]}"
+
+    with pytest.raises(SavedStateDamagedError, match="more than 2,000,000 values"):
+        load(write(("manifest.json", many)))
+
+    text = json.dumps({**MANIFEST, "more": ",[{" * 1_000_000})
+    assert load(write(("manifest.json", text), ("files/1", CONTENT))) == [CONTENT]
+
+
 def test_another_packing_is_refused(write):
     """One of ours is deflated or stored."""
     with pytest.raises(SavedStateDamagedError, match="packed"):
         load(write(manifest(), ("files/1", CONTENT), compression=zipfile.ZIP_LZMA))
 
 
-def test_a_bomb_takes_no_room(write):
+def test_f09_a_bomb_takes_no_room(write):
     """Of what is longer than the manifest says, no more than a piece is unpacked."""
     with pytest.raises(SavedStateDamagedError, match="longer"):
         load(write(manifest(), ("files/1", b"\0" * (64 << 20))))
