@@ -14,6 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 TOOLS = {
     "checkpoint",
     "create_sandbox",
+    "fork_sandbox",
     "install_packages",
     "kill_sandbox",
     "list_files",
@@ -144,6 +145,42 @@ def test_what_was_spoilt_is_taken_back(connect: Connect) -> None:
             assert missing.is_error
             assert "nowhere" in text_of(missing)
             await client.call_tool("kill_sandbox", {"sandbox_id": place})
+
+    play(scene)
+
+
+def test_several_ways_are_tried_from_one_state(connect: Connect) -> None:
+    async def scene() -> None:
+        async with connect() as client:
+            place = await new_sandbox(client)
+            await run(client, "rows = [1, 2, 3]\nopen('kept.txt', 'w').write('before')", place)
+            await client.call_tool("checkpoint", {"sandbox_id": place, "name": "three"})
+            await run(client, "rows.append(4)", place)
+            forked = await client.call_tool("fork_sandbox", {"sandbox_id": place, "count": 2})
+            assert not forked.is_error, text_of(forked)
+            forks = [fork["sandbox_id"] for fork in forked.structured_content["forks"]]
+            assert all(fork in text_of(forked) for fork in forks)
+
+            for way, fork in enumerate(forks):
+                await run(client, f"rows.append({way + 5}); open('kept.txt', 'w').write('way {way}')", fork)
+
+            for way, fork in enumerate(forks):
+                result = await run(client, "rows, open('kept.txt').read()", fork)
+                assert result.structured_content["value"] == f"([1, 2, 3, 4, {way + 5}], 'way {way}')"
+
+            mine = await run(client, "rows, open('kept.txt').read()", place)
+            assert mine.structured_content["value"] == "([1, 2, 3, 4], 'before')"
+
+            earlier = await client.call_tool("fork_sandbox", {"sandbox_id": place, "checkpoint": "three"})
+            (fork,) = [fork["sandbox_id"] for fork in earlier.structured_content["forks"]]
+            assert (await run(client, "rows", fork)).structured_content["value"] == "[1, 2, 3]"
+            missing = await client.call_tool("fork_sandbox", {"sandbox_id": place, "checkpoint": "nowhere"})
+            assert missing.is_error
+            assert "nowhere" in text_of(missing)
+
+            for one in (place, fork, *forks):
+                ended = await client.call_tool("kill_sandbox", {"sandbox_id": one})
+                assert ended.structured_content["was_alive"]
 
     play(scene)
 
