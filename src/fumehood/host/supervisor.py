@@ -188,10 +188,9 @@ class Supervisor:
             self._coming -= request.count
 
         spec = _spec_of_fork(lifetime.spec, request)
-        return Forked(
-            items=tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks),
-            left_behind=forking.left_behind,
-        )
+        items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
+        lifetime.sandbox.audit.note("forked", {"children": [info.id for info in items]})
+        return Forked(items=items, left_behind=forking.left_behind)
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
         """Lets a fork take the place and the id of the sandbox that it was forked from, which ends.
