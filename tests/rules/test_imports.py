@@ -327,13 +327,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.text",
         "fumehood.runtimes.linux",
     },
-    "fumehood.cli.attacks": {
-        "fumehood.cli",
-        "fumehood.scorecard.card",
-        "fumehood.scorecard.rows",
-        "fumehood.scorecard.running",
-        "fumehood.text",
-    },
+    "fumehood.cli.attacks": {"fumehood.cli", "fumehood.scorecard", "fumehood.text"},
     # What attacks the walls must know them: it is judged by their policy, and takes one of them away.
     "fumehood.scorecard": _FLOOR | {"fumehood.assemble", "fumehood.sandbox", "fumehood_jail"},
     # The attacker's program runs in guests and is copied there: it knows nobody.
@@ -487,6 +481,8 @@ FOREIGN = {
         "traitlets",
     },
     "fumehood": set(),
+    # Work that goes on in a guest and, as a control, outside; and modules of its own, by names beside it.
+    "fumehood.scorecard.attack": {"calls", "matplotlib", "numpy", "pip", "report"},
     # The extra `tools`, for schemas that say more than our own check understands.
     "fumehood.tool_schemas": {"jsonschema", "referencing"},
     # The extra `server`.
@@ -601,10 +597,11 @@ def test_the_wire_has_no_io_and_the_jail_no_threads(modules):
 
 
 def test_no_import_is_relative(modules):
-    """A reader sees from each line where a name comes from."""
+    """A reader sees from each line where a name comes from; a program that is copied into guests has no such name."""
     broken = [
         module.name
         for module in modules
+        if not module.name.startswith("fumehood.scorecard.attack.")
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ImportFrom) and node.level
     ]

@@ -209,15 +209,14 @@ def stay_behind(mark: str) -> str:
 def environments() -> dict[str, str]:
     """Read the environment and the command line of every process that can be read."""
     found = {"own": str(dict(os.environ))}
+    pids = [name for name in os.listdir("/proc") if name.isdigit()]
 
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            for file_name in ("environ", "cmdline"):
-                try:
-                    with open(f"/proc/{name}/{file_name}", "rb") as file:
-                        found[f"{name}/{file_name}"] = file.read().decode("utf-8", "replace")
-                except OSError:
-                    continue
+    for path in (f"{pid}/{name}" for pid in pids for name in ("environ", "cmdline")):
+        try:
+            with open(f"/proc/{path}", "rb") as file:
+                found[path] = file.read().decode("utf-8", "replace")
+        except OSError:
+            continue
 
     return found
 
