@@ -154,7 +154,7 @@ class Pausing:
             memory_after_bytes=after,
             reclaimed_bytes=max(0, (before or 0) - (after or 0)) if means else 0,
             means=means,
-            why=_KEPT if error is None else visible_line(str(error)),
+            why=_KEPT if error is None else _why_not(error),
         )
 
     async def _is_still(self) -> bool:
@@ -181,6 +181,14 @@ class Pausing:
             await self._ask_init("continue_all")
         except (InitError, InitGoneError):
             return
+
+
+def _why_not(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "this kernel has no way to ask for it"
+
+    # Without the place on the host that it is about.
+    return visible_line(error.strerror or "") if isinstance(error, OSError) else type(error).__name__
 
 
 def _counted(guest: Guest) -> int | None:

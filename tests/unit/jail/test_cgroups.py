@@ -409,6 +409,20 @@ def test_v2_files_are_read_and_written(tmp_path):
     cgroup.close()
 
 
+def test_v2_asks_for_memory_a_piece_at_a_time(tmp_path):
+    """And stops when nothing more comes; a kernel before 5.19 has no such file."""
+    lay_out(tmp_path / "s", {"memory.current": "4096\n", "memory.reclaim": ""})
+    cgroup = CgroupV2("s", str(tmp_path / "s"))
+    assert cgroup.give_memory_back() == "memory.reclaim"
+    assert (tmp_path / "s" / "memory.reclaim").read_text() == str(64 << 20)
+    (tmp_path / "s" / "memory.reclaim").unlink()
+
+    with pytest.raises(FileNotFoundError):
+        cgroup.give_memory_back()
+
+    cgroup.close()
+
+
 def test_v2_before_memory_peak(tmp_path):
     """On kernels that keep no peak, what is in use now is returned, and the peak cannot be reset."""
     lay_out(tmp_path / "s", {"memory.current": "4096\n"})
