@@ -53,7 +53,7 @@ def begin_to_end(server: Any, api: httpx2.Client) -> None:
 # -- X05: a graceful end
 
 
-def test_what_is_under_way_may_finish(start_server: Start) -> None:
+def test_x05_what_is_under_way_may_finish(start_server: Start) -> None:
     """New work is refused and told when to come again; code that asked a question gets its answer."""
     server = start_server(drain_seconds=60)
 
@@ -85,7 +85,7 @@ def test_what_is_under_way_may_finish(start_server: Start) -> None:
     assert "lock" not in files_in(server.state)
 
 
-def test_what_takes_too_long_is_told_and_cut_off(start_server: Start) -> None:
+def test_x05_what_takes_too_long_is_told_and_cut_off(start_server: Start) -> None:
     """A stream ends with a line that says so, other calls with an answer; the exit code says that it happened."""
     server = start_server(drain_seconds=0.3)
 
@@ -104,7 +104,7 @@ def test_what_takes_too_long_is_told_and_cut_off(start_server: Start) -> None:
             assert stream.error is None
 
 
-def test_a_call_without_a_stream_is_cut_off_with_an_answer(start_server: Start) -> None:
+def test_x05_a_call_without_a_stream_is_cut_off_with_an_answer(start_server: Start) -> None:
     server = start_server(drain_seconds=0.3)
 
     async def cut_off() -> httpx2.Response:
@@ -123,7 +123,7 @@ def test_a_call_without_a_stream_is_cut_off_with_an_answer(start_server: Start) 
     assert server.stop() == 1
 
 
-def test_a_second_signal_ends_at_once(start_server: Start) -> None:
+def test_x05_a_second_signal_ends_at_once(start_server: Start) -> None:
     """However long the drain could be; and still nothing is left."""
     server = start_server(drain_seconds=3600)
 
@@ -143,7 +143,7 @@ def test_a_second_signal_ends_at_once(start_server: Start) -> None:
 # -- X03 and X07: an end that is not graceful
 
 
-def test_a_killed_server_leaves_nothing_and_its_state_is_whole(start_server: Start, tmp_path: Path) -> None:
+def test_x03_a_killed_server_leaves_nothing_and_its_state_is_whole(start_server: Start, tmp_path: Path) -> None:
     """Five sandboxes at work; afterwards the same state serves again, with the same keys."""
     first = start_server(tmp_path / "state")
 
@@ -176,7 +176,7 @@ def test_a_killed_server_leaves_nothing_and_its_state_is_whole(start_server: Sta
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage"])
-def test_a_damaged_database_is_put_aside(start_server: Start, tmp_path: Path, damage: str) -> None:
+def test_x07_a_damaged_database_is_put_aside(start_server: Start, tmp_path: Path, damage: str) -> None:
     """Row X07: the server starts, says so, and leaves the old file to whoever wants to look at it."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
@@ -230,7 +230,7 @@ def settles(api: httpx2.Client, before: dict[str, float]) -> None:
     )
 
 
-def test_a_reader_who_does_not_read_costs_others_nothing(start_server: Start) -> None:
+def test_x10_a_reader_who_does_not_read_costs_others_nothing(start_server: Start) -> None:
     """Row X10: what waits for it is bounded, its neighbours are answered, and its end frees all."""
     server = start_server()
 
@@ -259,7 +259,7 @@ def test_a_reader_who_does_not_read_costs_others_nothing(start_server: Start) ->
         settles(api, before)
 
 
-def test_a_client_that_is_gone_ends_what_it_followed(start_server: Start) -> None:
+def test_x11_a_client_that_is_gone_ends_what_it_followed(start_server: Start) -> None:
     """Row X11: its execution is interrupted, the sandbox and its variables are there for the next."""
     server = start_server()
 
@@ -279,7 +279,7 @@ def test_a_client_that_is_gone_ends_what_it_followed(start_server: Start) -> Non
         settles(api, before)
 
 
-def test_the_same_request_id_names_two_requests(start_server: Start) -> None:
+def test_x11_the_same_request_id_names_two_requests(start_server: Start) -> None:
     """Row X11: it is for logs; what must happen once has an idempotency key."""
     server = start_server()
 
@@ -294,7 +294,7 @@ def test_the_same_request_id_names_two_requests(start_server: Start) -> None:
         assert second.headers["idempotent-replayed"] == "true"
 
 
-def test_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> None:
+def test_x11_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> None:
     """Row X11, half-open: the kernel gives such a connection up within a minute and a half."""
     server = start_server()
 
@@ -315,7 +315,7 @@ def test_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> None:
 # -- X14: calls that are given up
 
 
-def test_calls_that_are_given_up_at_any_moment_end_once(start_server: Start) -> None:
+def test_x14_calls_that_are_given_up_at_any_moment_end_once(start_server: Start) -> None:
     """Some dozens of each, at random offsets; afterwards nothing of them is there."""
     server = start_server()
     dice = random.Random(14)

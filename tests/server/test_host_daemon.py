@@ -332,7 +332,7 @@ def test_another_user_is_not_heard(start_host: Start) -> None:
     assert until(lambda: any("another user was refused" in line for line in host.said), "it says so")
 
 
-def test_a_second_daemon_loses_and_a_stale_socket_is_replaced(start_host: Start, tmp_path: Path) -> None:
+def test_x06_a_second_daemon_loses_and_a_stale_socket_is_replaced(start_host: Start, tmp_path: Path) -> None:
     """Row X06."""
     host = start_host()
     late = subprocess.run(
@@ -355,7 +355,7 @@ def test_a_second_daemon_loses_and_a_stale_socket_is_replaced(start_host: Start,
     assert after["incarnation"] != before["incarnation"]
 
 
-def test_of_twenty_that_race_one_lives(tmp_path: Path) -> None:
+def test_x06_of_twenty_that_race_one_lives(tmp_path: Path) -> None:
     """Row X06."""
     place = tmp_path / "run" / "host.sock"
     racers = [
