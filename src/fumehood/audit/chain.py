@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from fumehood.audit.entries import GENESIS, AuditEntry, AuditHead, AuditLog, digest_of, line_of, unsigned
 from fumehood.audit.files import AuditFile
@@ -19,6 +20,28 @@ MAX_ENTRIES = 4096
 MAX_BYTES = 2 * MIB
 # What the objects take around the text.
 _ENTRY_BYTES = 1 * KIB
+
+
+class _Kept(NamedTuple):
+    """What an entry is made of when somebody wants to see it."""
+
+    sequence: int
+    at: datetime
+    kind: str
+    fields: dict[str, JsonValue]
+    previous: str
+    hash: str
+    size_bytes: int
+
+    def entry(self) -> AuditEntry:
+        return AuditEntry(
+            sequence=self.sequence,
+            at=self.at,
+            kind=self.kind,
+            fields=self.fields,
+            previous=self.previous,
+            hash=self.hash,
+        )
 
 
 class AuditChain:
@@ -40,7 +63,7 @@ class AuditChain:
         self._file = file
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._kept: deque[tuple[AuditEntry, int]] = deque()
+        self._kept: deque[_Kept] = deque()
         self._size_bytes = 0
         self._next = 0
         self._last = GENESIS
@@ -57,7 +80,7 @@ class AuditChain:
 
     def log(self, sandbox_id: str) -> AuditLog:
         """Returns what is kept, as it stands, as the record of a sandbox."""
-        entries = tuple(entry for entry, _ in self._kept)
+        entries = tuple(kept.entry() for kept in self._kept)
         return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=self._next - len(entries))
 
     def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
@@ -67,13 +90,11 @@ class AuditChain:
         text = line_of(unsigned(sequence, at, kind, fields, previous))
         self._last = digest_of(text)
         self._next += 1
-        entry = AuditEntry(
-            sequence=sequence, at=at, kind=kind, fields=fields, previous=previous, hash=self._last
-        )
-        self._keep(entry, len(text) + _ENTRY_BYTES)
+        kept = _Kept(sequence, at, kind, fields, previous, self._last, len(text) + _ENTRY_BYTES)
+        self._keep(kept)
 
         if self._file is not None:
-            self._file.add(entry.to_line())
+            self._file.add(kept.entry().to_line())
 
         return AuditHead(sequence=sequence, hash=self._last)
 
@@ -83,11 +104,11 @@ class AuditChain:
             self._file.close()
             self._file = None
 
-    def _keep(self, entry: AuditEntry, size_bytes: int) -> None:
-        self._kept.append((entry, size_bytes))
-        self._size_bytes += size_bytes
+    def _keep(self, kept: _Kept) -> None:
+        self._kept.append(kept)
+        self._size_bytes += kept.size_bytes
 
         while len(self._kept) > self._max_entries or (
             self._size_bytes > self._max_bytes and len(self._kept) > 1
         ):
-            self._size_bytes -= self._kept.popleft()[1]
+            self._size_bytes -= self._kept.popleft().size_bytes
