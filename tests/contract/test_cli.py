@@ -258,7 +258,9 @@ def test_the_show_of_going_back_runs(tmp_path):
         ", kept\n",
         "a transaction  undone",
         "a crash",
+        ", a fork, kept",
         "rollback",
+        "adopt",
     ):
         assert words in done.stdout
 

@@ -320,7 +320,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates.verbs",
     },
     "fumehood.cli.demo": {"fumehood.cli", "fumehood.demos"},
-    "fumehood.demos": {"fumehood.errors", "fumehood.sandbox", "fumehood.text"},
+    "fumehood.demos": {"fumehood.errors", "fumehood.exploring", "fumehood.sandbox", "fumehood.text"},
     "fumehood.cli.doctor": {
         "fumehood.cli",
         "fumehood.cli.attacks",

@@ -22,9 +22,9 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     shows = parser.add_subparsers(title="shows", required=True, metavar="SHOW")
     show = shows.add_parser(
         "time-travel",
-        help="three ways tried from one point, a transaction undone, a crash survived",
-        description="Load data, try three ways to clean it from one point and keep the best, undo a transaction, and "
-        "bring back a context that has crashed.",
+        help="ways tried from one point, a transaction undone, a crash survived, forks side by side",
+        description="Load data, try three ways to clean it from one point and keep the best, undo a transaction, "
+        "bring back a context that has crashed, and go on in three forks at once.",
     )
     show.add_argument("--fast", action="store_true", help="without pauses to read")
     show.set_defaults(command=_time_travel)

@@ -1,4 +1,4 @@
-"""The show of going back: readings with gaps and spikes, three ways to clean them tried from one point, the best kept.
+"""The show of going back: readings with gaps and spikes, ways to clean them tried from one point, the best kept.
 
 Runs in the user's terminal, on the public names alone. Nothing in it is staged: the readings are made in the sandbox,
 the scores are computed there, what is undone is undone and what crashes has crashed; if anything comes out otherwise,
@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from fumehood.errors import SandboxError
+from fumehood.exploring import explore
 from fumehood.sandbox import Sandbox
 from fumehood.text import visible_line
 
@@ -56,6 +57,10 @@ readings = [value if value is not None and value < 50 else statistics.median(nea
 }
 _SPOIL = "readings.clear(); import os; os.remove('readings.csv'); raise ValueError('that was the wrong file')"
 _CRASH = "import os; os.kill(os.getpid(), 9)"
+_SMOOTH = """
+readings = [statistics.fmean(readings[max(0, place - {width}):place + {width} + 1]) for place in range(len(readings))]
+"""
+_WIDTHS = (1, 2, 4)
 _LOOK = """
 import os
 f'{len(readings):,} readings, file of {os.path.getsize("readings.csv"):,} bytes, error {error():.4f}'
@@ -101,6 +106,7 @@ class TimeTravelShow:
             kept = self._keep(sandbox, best, root)
             self._undo(sandbox, kept)
             self._bring_back(sandbox, best, kept)
+            self._explore(sandbox, kept)
             self._draw(root)
             self._tabulate()
 
@@ -147,6 +153,27 @@ class TimeTravelShow:
         self._timed("rollback", lambda: sandbox.rollback(best))
         self._expect(self._cell(sandbox, "look", _LOOK) == before, "the crashed context did not come back")
         self._tell("crash      the context was killed, and is back with all it held")
+
+    def _explore(self, sandbox: Sandbox, kept: _State) -> None:
+        ways = {_SMOOTH.format(width=width) + _SAVE: f"smooth by {2 * width + 1}" for width in _WIDTHS}
+        errors: dict[str, float] = {}
+        before = self._cell(sandbox, "look", _LOOK)
+
+        with self._timed("three forks, side by side", lambda: explore(sandbox, ways)) as branches:
+            self._expect(self._cell(sandbox, "look", _LOOK) == before, "a fork has changed its parent")
+
+            for branch in branches:
+                errors[branch.code] = float(branch.execution.text or "nan")
+                self._tell(f"fork       {ways[branch.code]}: error {errors[branch.code]:.4f}")
+
+            best = min(branches, key=lambda branch: errors[branch.code])
+            self._timed("adopt", lambda: branches.keep(best))
+
+        for code, error in errors.items():
+            note = f"error {error:.4f}, a fork{', kept' if code == best.code else ''}"
+            kept.below.append(_State(ways[code], note))
+
+        self._tell(f"adopt      {ways[best.code]}: {self._cell(sandbox, 'look', _LOOK)}")
 
     # -- words
 
