@@ -43,8 +43,10 @@ async def read_hello(incoming: Incoming) -> Hello:
     return hello
 
 
-def check_hello(hello: Hello, target: Target, policy: Policy) -> None:
+def check_hello(hello: Hello, target: Target, policy: Policy) -> Target | None:
     """Holds the name that a TLS client asks for against the target of its tunnel.
+
+    Returns the name, with the tunnel's port, where it was allowed beside an address; None where there is none.
 
     Raises:
         RefusedError: It is another one, or cannot be known.
@@ -56,7 +58,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> None:
         if target.address is None:
             raise RefusedError(f"in the tunnel to {target.authority} TLS names nobody (SNI)")
 
-        return
+        return None
 
     try:
         name, address = read_host(hello.server_name)
@@ -66,12 +68,14 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> None:
         ) from None
 
     if name == target.host:
-        return
+        return None
 
     if target.address is None or address is not None:
         raise RefusedError(f"in the tunnel to {target.authority} TLS names {name}")
 
-    policy.admit(Target(name, target.port))
+    named = Target(name, target.port)
+    policy.admit(named)
+    return named
 
 
 async def looks_like_http(incoming: Incoming) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,7 +79,9 @@ class Passage:
         self._task = asyncio.current_task()
         self._kind: Kind = "http"
         self._entry: Entry | None = None
-        self._way: tuple[Target, Address] | None = None
+        # Where it goes, and whatever is dialled for it; names that were asked for in a tunnel to an address.
+        self._way: tuple[Target, Sequence[Address]] | None = None
+        self._named: list[Target] = []
         self._deadline: asyncio.Timeout | None = None
         self._is_answered = False
         self._asked = ""
@@ -108,10 +110,13 @@ class Passage:
         if self._way is None:
             return
 
-        target, address = self._way
+        target, addresses = self._way
         try:
-            self._gateway.policy.admit(target)
-            self._gateway.policy.admit_address(target, address)
+            for each in (target, *self._named):
+                self._gateway.policy.admit(each)
+
+            for address in addresses:
+                self._gateway.policy.admit_address(target, address)
         except RefusedError as refusal:
             self._gateway.journal.note_denied(self._kind, target, refusal.reason)
             self.abort()
@@ -191,6 +196,8 @@ class Passage:
         try:
             rule = gateway.policy.admit(target)
             addresses = await gateway.addresses_of(target)
+            # The policy may have changed while the name was looked up; the addresses were held against the new one.
+            rule = gateway.policy.admit(target)
         except RefusedError as refusal:
             gateway.journal.note_denied(self._kind, target, refusal.reason)
             await self._answer(403, refusal.reason, socks.NOT_ALLOWED)
@@ -201,9 +208,9 @@ class Passage:
 
         self._entry = gateway.journal.note_allowed(self._kind, target, rule)
         # From here on a change of the policy concerns this one, also while it is dialled.
-        self._way = (target, addresses[0])
+        self._way = (target, addresses)
         sock, address = await dial(addresses, target.port)
-        self._way = (target, address)
+        self._way = (target, [address])
         self._entry.note_address(address)
         return SocketPipe(sock)
 
@@ -224,7 +231,7 @@ class Passage:
             return
 
         if begins_tls(self._incoming.held):
-            check_hello(await read_hello(self._incoming), target, self._gateway.policy)
+            self._note_named(check_hello(await read_hello(self._incoming), target, self._gateway.policy))
         elif target.port == _TLS_PORT:
             raise HelloError("through port 443 only TLS may be spoken")
         elif await looks_like_http(self._incoming):
@@ -262,6 +269,7 @@ class Passage:
             if named != target:
                 # An address was asked for; what is asked of it by name must be allowed by name.
                 self._gateway.policy.admit(named)
+                self._note_named(named)
 
         await self._send(head, write_request_head(head, named, path, default_port, injected), upstream)
 
@@ -332,6 +340,10 @@ class Passage:
     def _secrets(self, scheme: str, target: Target) -> Mapping[str, str]:
         place = SecretPlace("https" if scheme == "https" else "http", target.host, target.port)
         return self._gateway.route.secrets.get(place, {})
+
+    def _note_named(self, named: Target | None) -> None:
+        if named is not None:
+            self._named.append(named)
 
     def _note_refusal(self, reason: str) -> None:
         if self._way is None:
