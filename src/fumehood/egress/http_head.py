@@ -82,6 +82,10 @@ def read_request_head(data: bytes) -> RequestHead:
     if first[1].upper() in _ECHOING:
         raise HeadError("a method that has a server repeat the request")
 
+    # Written otherwise, or for a path, it is whatever a server makes of it: to some it has no body, whatever follows.
+    if first[1].upper() == b"CONNECT" and (first[1] != b"CONNECT" or b"/" in first[2]):
+        raise HeadError("a CONNECT in another form than CONNECT NAME:PORT")
+
     if len(lines) > _MAX_HEADERS:
         raise HeadError(f"more than {_MAX_HEADERS} headers")
 

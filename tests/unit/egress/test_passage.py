@@ -252,6 +252,7 @@ def ambiguous(server: Any) -> dict[str, bytes]:
         "a user": b"GET http://a:b@%s/ HTTP/1.1\r\n\r\n" % host,
         "a backslash": b"GET http://%s\\@evil.com/ HTTP/1.1\r\n\r\n" % host,
         "an echo": b"TRACE http://%s/ HTTP/1.1\r\n\r\n" % host,
+        "CONNECT in small letters": b"connect http://%s/ HTTP/1.1\r\n\r\n" % host,
         "an echo in small letters": b"track http://%s/ HTTP/1.1\r\n\r\n" % host,
         "https in this form": b"GET https://%s/ HTTP/1.1\r\n\r\n" % host,
         "a file": b"GET file:///etc/passwd HTTP/1.1\r\n\r\n",
