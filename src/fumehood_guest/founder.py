@@ -141,7 +141,7 @@ class Founder:
     ) -> None:
         """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
         signal.alarm(_WITHIN_SECONDS)
-        launch.become_guest_within()
+        launch.become_owner_of_fork(request["options"]["has_movers"])
         pid = syscalls.clone(namespaces.JAIL_FLAGS)
 
         if pid == 0:

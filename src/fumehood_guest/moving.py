@@ -14,6 +14,7 @@ import socket
 from typing import Callable, List
 
 from fumehood_jail import launch, syscalls
+from fumehood_jail.errors import JailError
 
 # Channel, standard output, standard error; then the namespaces, the user's first; all others are doors.
 _OWN_FDS = 3
@@ -38,8 +39,15 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
 
         namespaces = fds[_OWN_FDS : _OWN_FDS + _NAMESPACES]
 
-        for fd in namespaces:
+        user, *others = namespaces
+        has_movers = launch.take_movers_id()
+        syscalls.setns(user)
+        launch.become_guest_of_fork(has_movers)
+
+        for fd in others:
             syscalls.setns(fd)
+
+        for fd in namespaces:
             os.close(fd)
 
         if fork():
@@ -47,7 +55,7 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
 
         launch.settle(fds[_OWN_FDS + _NAMESPACES :])
         sock.send(_HERE)
-    except OSError as error:
+    except (OSError, JailError) as error:
         report(sock, error)
         os._exit(0)
 
@@ -55,7 +63,7 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
     return fds[:_OWN_FDS]
 
 
-def report(sock: socket.socket, error: OSError) -> None:
+def report(sock: socket.socket, error: OSError | JailError) -> None:
     """Tells the host why nobody comes."""
     try:
         sock.send(str(error.errno or 0).encode("ascii"))

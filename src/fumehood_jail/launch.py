@@ -19,6 +19,8 @@ from fumehood_jail.errors import JailError
 
 # Inside a sandbox everybody is this user.
 GUEST_UID = 1000
+# What contexts have in reserve, where there are ids enough: who has it owns the namespaces of forked sandboxes.
+MOVER_UID = 2000
 # Inside the base jail founder and zygote are root of its user namespace, and nobody on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
@@ -118,7 +120,8 @@ def confine(
     Returns:
         The Landlock ABI that is enforced, 0 when the kernel has none.
     """
-    _step("become the guest user", _become_guest)
+    saved = MOVER_UID if is_context and options["has_movers"] else GUEST_UID
+    _step("become the guest user", _become_guest, saved)
     # A change of user sets this anew, as fs.suid_dumpable says: while capabilities are left it must be off.
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("set resource limits", rlimits.apply, _limits(options["rlimits"], is_context))
@@ -155,28 +158,49 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
         raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
 
 
-def become_guest_within() -> None:
-    """Becomes the user of the sandbox whose user namespace this process has entered, with every capability in it.
+def become_owner_of_fork(has_movers: bool) -> None:
+    """Takes the user that is to own a new sandbox's namespaces, in the namespace of the one that it is forked from.
 
-    Guest code of that sandbox sees this process. It can neither trace it nor, where sandboxes have ids of their own,
-    keep what it makes.
+    Guest code of that sandbox sees this process, and can neither trace it nor, where sandboxes have ids of their own,
+    signal it.
     """
-    _step("become the guest user", _become_guest)
+    owner = MOVER_UID if has_movers else GUEST_UID
+    _step("become the owner", os.setresgid, GUEST_UID, GUEST_UID, GUEST_UID)
+    _step("become the owner", os.setresuid, owner, owner, owner)
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
+
+
+def take_movers_id() -> bool:
+    """Takes the id that owns the namespaces of forked sandboxes, if this process has it in reserve.
+
+    No other guest code can: the system call filter leaves it to the host. So the code of a sandbox has no power over
+    what is forked from it, as the owner of a namespace would have.
+    """
+    has_movers = os.getresuid()[2] == MOVER_UID
+
+    if has_movers:
+        _step("take the movers' id", os.setresuid, -1, MOVER_UID, -1)
+
+    return has_movers
+
+
+def become_guest_of_fork(has_movers: bool) -> None:
+    """Becomes the user of the forked sandbox whose user namespace this process has entered, and keeps its capabilities."""
+    umask = os.umask(0)
+    _step("become the guest user", _become_guest, MOVER_UID if has_movers else GUEST_UID)
+    os.umask(umask)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
 def settle(doors: List[int]) -> None:
     """Makes a process that was born in a forked sandbox what its contexts are, as far as it is not.
 
-    Before: every capability in that sandbox's user namespace, and the filter and Landlock rules of a context. After: in
-    its control groups, its user, and without capabilities.
+    Before: its user, every capability in its user namespace, and the filter and Landlock rules of a context. After: in
+    its control groups, and without capabilities.
     """
-    umask = os.umask(0)
     _step("enter the control groups", _go_through, doors)
-    _step("become the guest user", _become_guest)
-    os.umask(umask)
-    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("drop every capability", caps.drop_all)
+    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
 def enter_control_groups(doors: List[int]) -> None:
@@ -205,9 +229,9 @@ def _limits(table: Dict[str, int], is_context: bool) -> Dict[str, int]:
     return table if is_context else {**table, "nofile": table["nofile"] + SNAPSHOT_FILES}
 
 
-def _become_guest() -> None:
+def _become_guest(saved: int = GUEST_UID) -> None:
     os.setresgid(GUEST_UID, GUEST_UID, GUEST_UID)
-    os.setresuid(GUEST_UID, GUEST_UID, GUEST_UID)
+    os.setresuid(GUEST_UID, GUEST_UID, saved)
     os.umask(0o022)
 
 

@@ -106,11 +106,12 @@ def compile_policy(policy: str | Policy, machine: str = syscalls.MACHINE, *, is_
         policy = read_policy(policy)
 
     numbers = _syscall_numbers(machine)
-    answers = _answers(policy)
+    tell = ((_RETURN, 0, 0, _RET_USER_NOTIF),) if is_told else _refusal("EPERM")
+    answers = _answers(policy, tell)
     told = _told_calls(policy)
 
     if is_told:
-        answers.update(dict.fromkeys(told, ((_RETURN, 0, 0, _RET_USER_NOTIF),)))
+        answers.update(dict.fromkeys(told, tell))
 
     code = (
         (_LOAD, 0, 0, _DATA_ARCH),
@@ -153,7 +154,8 @@ def told_calls(policy: str | Policy, machine: str = syscalls.MACHINE) -> dict[in
         policy = read_policy(policy)
 
     numbers = _syscall_numbers(machine)
-    return {numbers[name]: name for name in _told_calls(policy) if name in numbers}
+    checked = [check["call"] for check in policy.get("check", []) if check["answer"] == "TELL"]
+    return {numbers[name]: name for name in [*_told_calls(policy), *checked] if name in numbers}
 
 
 def policy_digest(program: bytes) -> str:
@@ -244,7 +246,7 @@ def _syscall_numbers(machine: str) -> dict[str, int]:
     return numbers
 
 
-def _answers(policy: Policy) -> dict[str, Code]:
+def _answers(policy: Policy, tell: Code) -> dict[str, Code]:
     """Compiles what is said about each call into the code that runs when the number has matched."""
     answers: dict[str, Code] = {}
     for call, verdict in named_calls(policy).items():
@@ -252,7 +254,7 @@ def _answers(policy: Policy) -> dict[str, Code]:
             answers[call] = ((_RETURN, 0, 0, _RET_ALLOW),)
         elif verdict == "check":
             checks = [check for check in policy["check"] if check["call"] == call]
-            answers[call] = _checks(checks, policy.get("constants", {}))
+            answers[call] = _checks(checks, policy.get("constants", {}), tell)
         else:
             answers[call] = _refusal(verdict)
 
@@ -267,11 +269,11 @@ def _refusal(errno_name: str) -> Code:
     return ((_RETURN, 0, 0, _RET_ERRNO | number),)
 
 
-def _checks(checks: list[Policy], constants: dict[str, int]) -> Code:
+def _checks(checks: list[Policy], constants: dict[str, int], tell: Code) -> Code:
     """Compiles the checks of one call, first match first; without a match the call is allowed."""
     code: Code = ()
     for check in checks:
-        clause = _refusal(check["answer"])
+        clause = tell if check["answer"] == "TELL" else _refusal(check["answer"])
         for condition in reversed(check["when"]):
             clause = _condition(condition, constants, len(clause)) + clause
 

@@ -22,6 +22,8 @@ from fumehood.runtimes.linux_refusals import RefusedCalls
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
+# Before the first one it takes the id that owns it, and behind it the guest's, with that one in reserve again.
+_IDS = 2
 _CREDENTIALS = struct.Struct("3i")
 _HERE = b"!"
 _MAX_WORD_BYTES = 16
@@ -108,7 +110,7 @@ async def move_in(
 
 async def _let_in(sock: socket.socket, init_pid: int, origin: RefusedCalls, given: Sequence[int]) -> int:
     mover = await _hear(sock)
-    origin.let_move(mover, len(NAMESPACES))
+    origin.let_move(mover, len(NAMESPACES) + _IDS)
     namespaces = [os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     try:
         own, doors = given[:3], given[3:]

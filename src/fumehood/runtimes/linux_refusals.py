@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from fumehood_jail import notify
 
 _SETNS = "setns"
+_SETRESUID = "setresuid"
 # So many are answered at once; from then on each waits.
 _PROMPT = 32
 _PAUSE_SECONDS = 0.02
@@ -37,7 +38,7 @@ class RefusedCalls:
         self._names = names
         self._fd = -1
         self._sock: socket.socket | None = None
-        # How many namespaces a process may still enter, by its number on the host.
+        # How many namespaces a process may still enter or ids take, by its number on the host.
         self._movers: dict[int, int] = {}
         self._count = 0
         self._later: asyncio.TimerHandle | None = None
@@ -61,7 +62,7 @@ class RefusedCalls:
         return theirs.detach()
 
     def let_move(self, pid: int, times: int) -> None:
-        """Lets a process enter namespaces so many times."""
+        """Lets a process enter namespaces, or take the id of movers, so many times."""
         self._movers[pid] = times
 
     def forbid(self, pid: int) -> None:
@@ -107,7 +108,7 @@ class RefusedCalls:
 
         name = self._names.get(call.number, str(call.number))
 
-        if name == _SETNS and self._movers.get(call.pid, 0) > 0:
+        if name in (_SETNS, _SETRESUID) and self._movers.get(call.pid, 0) > 0:
             self._movers[call.pid] -= 1
             notify.permit(self._fd, call)
             return

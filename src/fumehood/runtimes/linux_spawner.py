@@ -31,7 +31,7 @@ from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
 from fumehood_jail import cgroups, seccomp, users
-from fumehood_jail.launch import GUEST_UID
+from fumehood_jail.launch import GUEST_UID, MOVER_UID
 
 _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
@@ -86,7 +86,8 @@ class LinuxSpawner(Spawner):
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
         self._keeper = keeper
         self._ids = ids
-        self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count))
+        # The last one is that of movers, in all sandboxes.
+        self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count - 1))
         # Where cgroups are made, or why nowhere.
         self._driver, self._cgroup_reason = cgroup_place
         self._init_watches = self._driver is None
@@ -320,10 +321,11 @@ class LinuxSpawner(Spawner):
         if self._ids.count == 1:
             return []
 
-        lines = []
         first = self._ids.first_id
+        last = first + self._ids.count - 1
+        lines = [(MOVER_UID, MOVER_UID if is_within else last, 1)]
 
-        for end in [*sorted(taken), self._ids.first_id + self._ids.count]:
+        for end in [*sorted(taken), last]:
             if end > first:
                 lines.append((_SPARE_IDS + first, _SPARE_IDS + first if is_within else first, end - first))
 
@@ -354,7 +356,12 @@ class LinuxSpawner(Spawner):
 
     def _confinement(self, limits: Limits) -> dict[str, Any]:
         """What `launch.confine` is told, in init and in contexts."""
-        return {"rlimits": _rlimits(limits, self._init_watches), "is_weighed": self._init_watches}
+        return {
+            "rlimits": _rlimits(limits, self._init_watches),
+            "is_weighed": self._init_watches,
+            # Where init weighs contexts, they must have its user and nobody else's.
+            "has_movers": self._ids.count > 1 and not self._init_watches,
+        }
 
     def _note_refused(self, name: str, pid: int) -> None:
         """Finds whose process made a call that was refused: a fork's are under the filter of what it is forked from."""
