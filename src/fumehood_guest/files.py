@@ -229,11 +229,15 @@ def absolute(path: str) -> str:
     """Resolves a path as the user means it: relative ones begin in the home."""
     full = os.path.normpath(os.path.join(HOME, path))
 
-    for name, place in _places.items():
-        if full == name or full.startswith(f"{name}/"):
-            return place + full[len(name) :]
+    # What a caller was told before is a real name, and may begin like another.
+    if any(_lies_in(full, place) for place in _places.values()):
+        return full
 
-    return full
+    return next((place + full[len(name) :] for name, place in _places.items() if _lies_in(full, name)), full)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def settle(places: Dict[str, str]) -> None:

@@ -55,9 +55,18 @@ def run(options: argparse.Namespace) -> int:
         return int(bool(lacking))
 
     _print_table(layers)
-    names = ", ".join(layer["name"] for layer in lacking)
-    print(f"\nNo sandbox can start here without: {names}." if lacking else "\nSandboxes can start here.")
+    print(f"\n{_verdict(layers, lacking)}")
     return int(bool(lacking))
+
+
+def _verdict(layers: list[dict[str, str]], lacking: list[dict[str, str]]) -> str:
+    if not lacking:
+        return "Sandboxes can start here."
+
+    names = ", ".join(layer["name"] for layer in lacking)
+    is_weaker = any(layer["name"] == "isolation level" and layer["state"] == "degraded" for layer in layers)
+    way = " Weaker ones can, for those who name that level: --isolation landlock-only." if is_weaker else ""
+    return f"No sandbox can start here without: {names}.{way}"
 
 
 def _print_table(layers: list[dict[str, str]]) -> None:

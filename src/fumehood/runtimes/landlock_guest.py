@@ -158,11 +158,17 @@ class LandlockGuest(Guest):
 
     def kill(self) -> None:
         """Ends every process of the sandbox; see the port."""
-        if self._leash >= 0:
+        if self._leash < 0:
+            return
+
+        leash, self._leash = self._leash, -1
+        try:
             # A fork of this process may hold the pipe as well: the word does not wait for its end.
-            os.write(self._leash, b"!")
-            os.close(self._leash)
-            self._leash = -1
+            os.write(leash, b"!")
+        except BrokenPipeError:
+            pass  # the warden has ended, and the keeper ends what it has left
+        finally:
+            os.close(leash)
 
     @property
     def can_freeze(self) -> bool:

@@ -28,7 +28,7 @@ from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
-from fumehood_jail import cgroups, probe, seccomp, users
+from fumehood_jail import cgroups, landlock_fence, probe, seccomp, users
 from fumehood_jail.errors import JailError
 from fumehood_jail.launch import BASE_UID
 from fumehood_wire.frames import ProtocolError, parse_json
@@ -37,6 +37,11 @@ from fumehood_wire.frames import ProtocolError, parse_json
 # many.
 _READY_SECONDS = 120.0
 _MAX_REPORT_BYTES = 1 << 16
+
+_LEVEL = "isolation level"
+_GET_LEVEL = (
+    "Get what is required above; until then Sandbox(isolation='landlock-only') where that is listed here."
+)
 
 _FOUNDER = "from fumehood_guest.founder import main; main()"
 _KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"
@@ -276,4 +281,25 @@ def _missing_layer() -> probe.Layer | None:
 
 def doctor() -> list[dict[str, str]]:
     """Describes every layer on this machine: whether it is there, why not, and how to get it."""
-    return [layer.to_dict() for layer in probe.probe()]
+    layers = probe.probe()
+    return [layer.to_dict() for layer in (*layers, _level(layers))]
+
+
+def _level(layers: list[probe.Layer]) -> probe.Layer:
+    """The strongest level that sandboxes can reach here, as far as the layers tell."""
+    missing = [layer.name for layer in layers if layer.need == "required" and layer.state == "missing"]
+
+    if not missing:
+        return probe.Layer(
+            _LEVEL, "there", "advice", "namespaces: what a sandbox gets unless it names another"
+        )
+
+    lacks = f"namespaces cannot be reached without: {', '.join(missing)}"
+    why = landlock_fence.why_impossible()
+
+    if why is not None:
+        return probe.Layer(_LEVEL, "missing", "advice", f"none; {lacks}; landlock-only: {why}", _GET_LEVEL)
+
+    return probe.Layer(
+        _LEVEL, "degraded", "advice", f"landlock-only, for those who name it; {lacks}", _GET_LEVEL
+    )
