@@ -1,4 +1,4 @@
-"""Going back, against a model: random cells, checkpoints and rollbacks, and after each step a look at everything.
+"""Going back and forks, against a model: random cells, checkpoints and so on, and after each step a look at everything.
 
 The model is plain Python: what variables and files should be, copied at each checkpoint. FUMEHOOD_MODEL_SEQUENCES sets
 how many sequences are tried; without it as many as a run of the tests has time for.
@@ -29,6 +29,7 @@ PATHS = ("a", "b", "d/a", "d/e/a")
 FOLDERS = ("d", "d/e", "g")
 HANDLES = ("h0", "h1")
 MAX_CHECKPOINTS = 5
+MAX_GENERATION = 8
 
 # Each sequence begins so, in a context and with files of its own.
 BEGIN = """
@@ -265,6 +266,8 @@ class TimeTravel(RuleBasedStateMachine):
     """Steps that a caller may take, in any order."""
 
     sandbox: Sandbox
+    # How often a fork has taken the place of the sandbox, in all sequences.
+    generation = 0
 
     @initialize()
     def begin(self) -> None:
@@ -352,6 +355,33 @@ class TimeTravel(RuleBasedStateMachine):
         self.sandbox.drop_checkpoint(name)
         del self.kept[name]
 
+    @rule(
+        data=strategies.data(),
+        mine=strategies.lists(changes(), min_size=1, max_size=4),
+        own=strategies.lists(changes(), min_size=1, max_size=4),
+    )
+    def fork(self, data: Any, mine: list[Any], own: list[Any]) -> None:
+        """A fork goes on from here or from a point, and neither sees what the other does."""
+        name = data.draw(strategies.sampled_from(("", *sorted(self.kept))))
+        world = copy.deepcopy(self.kept[name] if name else self.world)
+
+        with self.sandbox.fork(checkpoint=name or None, reseed=False)[0] as child:
+            assert child.left_behind == ()
+            self._compare(child, world)
+            self._run(self._apply(self.world, mine))
+            assert child.run_code(self._apply(world, own)).error is None
+            self._compare(child, world)
+
+    @precondition(lambda self: self.generation < MAX_GENERATION)
+    @rule(drawn=strategies.lists(changes(), min_size=1, max_size=4))
+    def go_on_in_a_fork(self, drawn: list[Any]) -> None:
+        """A fork takes the place of what it was forked from, without its points."""
+        (child,) = self.sandbox.fork(reseed=False)
+        self.sandbox.adopt(child)
+        type(self).generation += 1
+        self.kept.clear()
+        self._run(self._apply(self.world, drawn))
+
     @precondition(lambda self: self.kept)
     @rule(data=strategies.data(), by=strategies.sampled_from(("restart", "crash")))
     def lose_the_context(self, data: Any, by: str) -> None:
@@ -369,15 +399,19 @@ class TimeTravel(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
 
-        number, items, array, generated, draws, names, files = self._look()
-        world = self.world
+        self._compare(self.sandbox, self.world)
+        assert {one.name for one in self.sandbox.list_checkpoints()} == set(self.kept)
+
+    # -- inside
+
+    @staticmethod
+    def _compare(sandbox: Sandbox, world: World) -> None:
+        found = ast.literal_eval(sandbox.run_code(LOOK).text or "")
+        number, items, array, generated, draws, names, files = found
         files.pop(".local", None)
         assert (number, items, array) == (world.number, world.items, world.array)
         assert (generated, draws) == (world.generated, world.draws)
         assert (names, files) == (sorted(world.handles), world.files)
-        assert {one.name for one in self.sandbox.list_checkpoints()} == set(self.kept)
-
-    # -- inside
 
     def _return_to(self, data: Any) -> None:
         name = data.draw(strategies.sampled_from(sorted(self.kept)))
@@ -400,9 +434,6 @@ class TimeTravel(RuleBasedStateMachine):
     def _run(self, code: str) -> None:
         execution = self.sandbox.run_code(code)
         assert execution.error is None, execution.error
-
-    def _look(self) -> Any:
-        return ast.literal_eval(self.sandbox.run_code(LOOK).text)
 
 
 def test_a_sandbox_is_what_the_model_says() -> None:
