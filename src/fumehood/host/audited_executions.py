@@ -7,7 +7,6 @@ written down before it runs, so that it is there whatever it does; in memory one
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from fumehood.audit.entries import AuditHead
 from fumehood.backends.requests import ExecuteRequest
