@@ -69,12 +69,14 @@ class Caller:
         keeps: Whether what the caller makes ends with this server.
         max_network: The most network that a sandbox may be given here: none, listed or internet.
         made: Sandboxes that were made here and must end with it, by id.
+        making: How many more are being made.
     """
 
     backend: Backend | None = None
     keeps: bool = False
     max_network: str = "internet"
     made: dict[str, AsyncSandbox] = field(default_factory=dict)
+    making: int = 0
 
     @asynccontextmanager
     async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
@@ -148,22 +150,23 @@ class Caller:
             raise
 
     async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
-        await self._make_room(count)
-        return self._kept(await sandbox.fork(count, checkpoint=checkpoint))
+        async with self._room(count):
+            return self._kept(await sandbox.fork(count, checkpoint=checkpoint))
 
     async def _create(self, wanted: NewSandbox) -> Sandboxes:
         network = network_named(wanted.network, self.max_network)
-        await self._make_room(1)
-        sandbox = await AsyncSandbox.create(
-            wanted.template,
-            envs=wanted.envs,
-            metadata=LABEL,
-            timeout=LONGEST_SECONDS,
-            idle_timeout=wanted.idle_timeout_seconds,
-            network=network,
-            backend=self.backend,
-        )
-        return self._kept([sandbox])
+
+        async with self._room(1):
+            sandbox = await AsyncSandbox.create(
+                wanted.template,
+                envs=wanted.envs,
+                metadata=LABEL,
+                timeout=LONGEST_SECONDS,
+                idle_timeout=wanted.idle_timeout_seconds,
+                network=network,
+                backend=self.backend,
+            )
+            return self._kept([sandbox])
 
     def _kept(self, sandboxes: Sandboxes) -> Sandboxes:
         if self.keeps:
@@ -171,19 +174,31 @@ class Caller:
 
         return sandboxes
 
-    async def _make_room(self, count: int) -> None:
-        """Raises CapacityError when the caller would keep too many."""
-        if self.keeps and len(self.made) + count > _MAX_KEPT:
+    @asynccontextmanager
+    async def _room(self, count: int) -> AsyncGenerator[None, None]:
+        """Holds places for so many more while the block makes them; CapacityError when there are none."""
+        if self.keeps and len(self.made) + self.making + count > _MAX_KEPT:
             await self._forget_ended()
 
-        if self.keeps and len(self.made) + count > _MAX_KEPT:
-            raise CapacityError(resource="sandboxes", used=len(self.made), maximum=_MAX_KEPT)
+        used = len(self.made) + self.making
+
+        if self.keeps and used + count > _MAX_KEPT:
+            raise CapacityError(resource="sandboxes", used=used, maximum=_MAX_KEPT)
+
+        self.making += count
+        try:
+            yield
+        finally:
+            self.making -= count
 
     async def _forget_ended(self) -> None:
+        # What is made while that is asked is in no answer, and has not ended.
+        known = set(self.made)
         living = {info.id for info in await self.list()}
 
-        for sandbox_id in self.made.keys() - living:
-            await _kill_quietly(self.made.pop(sandbox_id))
+        for sandbox_id in known - living:
+            if (ended := self.made.pop(sandbox_id, None)) is not None:
+                await _kill_quietly(ended)
 
 
 def caller_of(context: CallContext) -> Caller:
