@@ -2,7 +2,7 @@
 
 Used by all host code and by callers. User code that fails is never one of these: it is `Execution.error`. Each class
 writes its own message from typed fields (what failed, with the value) and gives a hint (the way out), so no call site
-composes prose. `code` is stable and may cross a process border. Guest text enters a message only through `visible_line`.
+composes prose. `code` is stable and may cross a process border. Guest text enters a message only by `visible_line`.
 
     FumehoodError
     ├── InvalidArgumentError (ValueError)             refused before anything was done
@@ -42,8 +42,10 @@ import errno
 import os
 from typing import ClassVar, Literal
 
-from fumehood.text import visible, visible_line
+from fumehood.text import errno_text, visible, visible_line
 
+# These tell how something has ended that has run.
+_ENDS_OF_COMMANDS = ("command_exit", "command_timeout")
 EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted", "policy"]
 
 
@@ -66,11 +68,13 @@ class FumehoodError(Exception):
         self.hint = hint
         self.outcome_unknown = outcome_unknown
 
-    def __str__(self) -> str:
-        if not self.hint:
-            return self.message
+    @property
+    def retry_safe(self) -> bool:
+        """True when nothing of what was asked for has been done: to ask again does nothing twice."""
+        return not self.outcome_unknown and self.code not in _ENDS_OF_COMMANDS
 
-        return f"{self.message}\n\nhint: {self.hint}"
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, dict(self.__dict__))
@@ -374,7 +378,7 @@ class CommandStartError(CommandError, OSError):
     def __init__(self, *, command: str, errno_value: int) -> None:
         self.command = command
         super().__init__(
-            f"command {visible_line(command)!r} did not start: {_strerror(errno_value)}",
+            f"command {visible_line(command)!r} did not start: {errno_text(errno_value)}",
             hint="check that the program and `cwd` exist inside the sandbox",
         )
         self.errno = errno_value
@@ -410,7 +414,7 @@ class FileError(FumehoodError, OSError):
         self.path = path
         self.operation = operation
         super().__init__(
-            f"cannot {operation} {visible_line(path)!r}: {_strerror(errno_value)}", hint=self.default_hint
+            f"cannot {operation} {visible_line(path)!r}: {errno_text(errno_value)}", hint=self.default_hint
         )
         # Last: OSError forgets it when it is made with one argument.
         self.errno = errno_value
@@ -493,8 +497,3 @@ _FILE_ERRORS: dict[int, type[FileError]] = {
     errno.ENOSPC: DiskFullError,
     errno.EDQUOT: DiskFullError,
 }
-
-
-def _strerror(errno_value: int) -> str:
-    """Return our own words for an error number, which a guest may have made up."""
-    return os.strerror(errno_value) if errno_value in errno.errorcode else f"error {errno_value}"

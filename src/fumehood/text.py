@@ -7,6 +7,9 @@ character, it only spells it out.
 
 from __future__ import annotations
 
+import errno
+import os
+
 # Bidirectional overrides and isolates (Unicode UAX 9): they reorder what follows, which hides code from a
 # reader.
 _BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -39,3 +42,8 @@ def visible_line(text: str, *, max_characters: int = 200) -> str:
         return line
 
     return f"{line[: max_characters - 1]}…"
+
+
+def errno_text(number: int) -> str:
+    """Return our own words for an error number, which a guest may have made up."""
+    return os.strerror(number) if number in errno.errorcode else f"error {number}"

@@ -65,6 +65,8 @@ async def _feed(target: Target, cases: int, seed: int) -> tuple[Counter[str], li
     for _ in range(cases):
         try:
             seen[await target.case(dice)] += 1
+            # What reads does not always wait: the loop closes behind it what was left half-way.
+            await asyncio.sleep(0)
         except Exception:
             problems.append(traceback.format_exc())
 

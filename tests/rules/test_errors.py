@@ -135,3 +135,13 @@ def test_errors_of_the_system_keep_their_number(kind):
     error = make(kind)
     assert error.errno == VALUES["errno_value"]
     assert pickle.loads(pickle.dumps(error)).errno == error.errno
+
+
+def test_x15_an_error_says_whether_to_ask_again_is_safe():
+    """What was refused is; what may have happened is not, nor what tells how something that has run has ended."""
+    assert errors.SandboxClosedError(sandbox_id="abc", reason="died").retry_safe
+    assert not errors.SandboxClosedError(sandbox_id="abc", reason="died", outcome_unknown=True).retry_safe
+    assert not errors.ProtocolViolationError(sandbox_id="abc", rule="order").retry_safe
+    assert service_errors.OverloadedError(reason="full", retry_after_seconds=1).retry_safe
+    assert not errors.CommandExitError(command="false", exit_code=1).retry_safe
+    assert not errors.CommandTimeoutError(command="sleep", timeout_seconds=1).retry_safe

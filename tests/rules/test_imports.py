@@ -183,6 +183,7 @@ CONTRACT: dict[str, set[str]] = {
     # says where the package of the guest lies.
     "fumehood.runtimes.linux": _FLOOR
     | {
+        "fumehood.failpoints",
         "fumehood.readiness",
         "fumehood.templates",
         "fumehood.runtimes",
@@ -208,6 +209,7 @@ CONTRACT: dict[str, set[str]] = {
     | {
         "fumehood.audit",
         "fumehood.egress",
+        "fumehood.failpoints",
         "fumehood.failure_hints",
         "fumehood.readiness",
         "fumehood.runtimes.base",
@@ -221,6 +223,8 @@ CONTRACT: dict[str, set[str]] = {
     # Advice about code and outputs: values and text alone.
     "fumehood.advice": {"fumehood.errors", "fumehood.text"},
     "fumehood.portal": set(),
+    # What host and runtimes pass on their way; nobody else knows it, and nobody of ours arms one.
+    "fumehood.failpoints": set(),
     "fumehood.readiness": set(),
     "fumehood.callbacks": set(),
     # A tool is written down, its schema made and held, its calls run: each knows the one before.

@@ -1,0 +1,129 @@
+"""A neighbour that takes all it may: calls in one sandbox before and while another is at its limits.
+
+Both are on the machine that is measured, with the limits that sandboxes have by default, but for the neighbour's share
+of the processors, which is bounded as an owner bounds it who lets strangers in. Quiet and noisy calls are taken in
+blocks, one after the other, so that both see the same machine: between blocks the neighbour is paused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from fumehood import FumehoodError, Limits, Sandbox
+from fumehood_bench.figure import Figure, Plan
+from fumehood_bench.timing import milliseconds, percentile
+
+_TARGET_RATIO = 3.0
+_BLOCK = 25
+# Its first one and the context's, what makes the noise, and what each of its threads runs.
+_NOISY_PROCESSES = 6
+_MIB = 1 << 20
+# Half of the machine, and a little of everything else, all of which it uses.
+_LIMITS = Limits(
+    cpu_cores=max(0.5, (os.cpu_count() or 1) / 2),
+    memory_bytes=256 * _MIB,
+    disk_bytes=64 * _MIB,
+    processes=48,
+    wall_seconds=3600,
+)
+# Each loop meets its limit and goes on: what dies of it is begun again.
+_NOISE = '''
+import os, subprocess, sys, threading, time
+
+SPIN = "while True: pass"
+HOLD = "x = []\\nwhile True: x.append(bytearray(1 << 22))"
+SHOUT = "import os\\nwhile True: os.write(1, b'x' * 60000 + b'\\\\n')"
+FILL = """
+import os
+while True:
+    try:
+        with open('/tmp/full', 'wb') as file:
+            while True: file.write(bytes(1 << 20))
+    except OSError:
+        os.unlink('/tmp/full')
+"""
+FORK = """
+import os, time
+while True:
+    try:
+        if os.fork() == 0: os._exit(0)
+    except OSError:
+        pass
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except OSError:
+        pass
+"""
+
+def keep(code, output):
+    while True:
+        subprocess.run([sys.executable, "-I", "-S", "-c", code], stdout=output, stderr=subprocess.DEVNULL)
+
+for code in (SPIN, SPIN, HOLD, FILL, FORK):
+    threading.Thread(target=keep, args=(code, subprocess.DEVNULL), daemon=True).start()
+
+print("begun", flush=True)
+keep(SHOUT, None)
+'''
+
+
+def measure(plan: Plan) -> Iterator[Figure]:
+    """How many of the calls succeed, and how much slower the slow ones become."""
+    calls = plan.repetitions(200)
+    quiet: list[float] = []
+    noisy: list[float] = []
+    failed = 0
+
+    with Sandbox() as sandbox, Sandbox(limits=_LIMITS) as neighbour:
+        failed += _calls(sandbox, 20, [])
+        neighbour.files.write("noise.py", _NOISE)
+        neighbour.commands.run("exec python3 -I -S noise.py", background=True, timeout=None)
+
+        while neighbour.get_metrics().processes < _NOISY_PROCESSES:
+            _calls(sandbox, 1, [])
+
+        neighbour.pause()
+
+        while len(noisy) < calls:
+            _calls(sandbox, _BLOCK, quiet)
+            neighbour.resume()
+            failed += _calls(sandbox, min(_BLOCK, calls - len(noisy)), noisy)
+            usage = neighbour.get_metrics()
+            neighbour.pause()
+            assert usage.processes >= _NOISY_PROCESSES, "the neighbour was not noisy"
+
+    yield Figure(
+        name=f"{calls} calls beside a sandbox at its limits: failed",
+        unit="",
+        ours=failed,
+        samples=calls,
+        target=0,
+        note=f"it may use {_LIMITS.cpu_cores:g} processors, and burns them, memory, processes, disk and output",
+    )
+    yield Figure(
+        name=f"{calls} calls beside a sandbox at its limits: p95",
+        unit="ms",
+        ours=percentile(noisy, 95),
+        samples=len(noisy),
+        reference=percentile(quiet, 95),
+        reference_name="p95 of the same calls in the same run while that sandbox is paused",
+        target=_TARGET_RATIO,
+    )
+
+
+def _calls(sandbox: Sandbox, count: int, samples: list[float]) -> int:
+    """Takes samples of a call; returns how many had another answer than the right one."""
+    wrong = 0
+
+    def ask() -> None:
+        nonlocal wrong
+        try:
+            wrong += sandbox.run_code("6 * 7").text != "42"
+        except FumehoodError:
+            wrong += 1
+
+    for _ in range(count):
+        samples.append(milliseconds(ask))
+
+    return wrong
