@@ -110,7 +110,7 @@ for runs in (False, True):
 def everything() -> dict[str, Any]:
     """All of what follows, with one engine and one start of the template."""
     parts = (refused, every_promise, attacks, ends, bombs)
-    return {part.__name__: part() for part in parts}
+    return {"is_root": os.geteuid() == 0, **{part.__name__: part() for part in parts}}
 
 
 def refused() -> dict[str, str]:
@@ -167,10 +167,15 @@ def every_promise() -> dict[str, Any]:
             ),
             "metrics": 1 < sandbox.get_metrics().processes < 20,
         }
+        error = sandbox.run_code("import shutil; shutil.copy('folder/a.txt', 'copy')").error
+        seen["metadata"] = error.name if error else "ok"
         sandbox.pause()
         sandbox.resume()
         seen["resumed"] = sandbox.run_code("'resumed'").text
         seen["checkpoint"] = _refusal(sandbox.checkpoint)
+        seen["network"] = _refusal(lambda: sandbox.set_network("internet"))
+        seen["private"] = _refusal(lambda: sandbox.files.read("/etc/shadow"))
+        seen["outside"] = _refusal(lambda: sandbox.files.write("/usr/x", "x"))
 
     return seen
 

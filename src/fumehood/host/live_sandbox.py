@@ -191,6 +191,8 @@ class LiveSandbox:
 
     async def use_route(self, route: Route) -> None:
         """Gives it another way out."""
+        self.guest.check_network(route.network)
+
         if route.bundle is not None:
             await self.files.write(BUNDLE_PATH, one_piece(route.bundle))
 

@@ -18,6 +18,7 @@ from fumehood.fork_errors import ForkError
 from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Isolation
+from fumehood.network import Network
 from fumehood.templates.template import Template
 
 
@@ -179,6 +180,10 @@ class Guest(ABC):
     def retire(self) -> None:
         """Nothing lives in it but its init: it counts as ended, and really ends when it carries no forks any more."""
         raise NotImplementedError
+
+    def check_network(self, network: Network) -> None:
+        """Raises IsolationUnavailableError when this guest cannot be given such a network."""
+        return  # most can be given any
 
     @abstractmethod
     def apply(self, limits: Limits) -> None:

@@ -116,13 +116,18 @@ class LandlockRuntime(Runtime):
 
     async def _started(self, template: Template, folder: str, place: Place) -> LandlockSpawner:
         zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper = _Keeper(template, folder, place, zygote_end, self._program("landlock_init"))
+        # Who owns files of the host may not touch what Landlock does not fence: their modes, times and attributes.
+        guests, ours = (
+            ("landlock_only", "landlock_init")
+            if place.ids is None
+            else ("landlock_own_user", "landlock_own_user_init")
+        )
+        keeper = _Keeper(template, folder, place, zygote_end, self._program(ours))
         spawner: LandlockSpawner | None = None
         try:
             await keeper.launched()
             spawner = LandlockSpawner(zygote, keeper.process, place)
-            program = self._program("landlock_only")
-            await asyncio.wait_for(spawner.begin(program, template.preload), _READY_SECONDS)
+            await asyncio.wait_for(spawner.begin(self._program(guests), template.preload), _READY_SECONDS)
         except BaseException as error:
             if spawner is None:
                 zygote.close()

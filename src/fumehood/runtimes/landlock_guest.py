@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
+from fumehood.network import Network
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
 from fumehood.runtimes.linux_packets import PacketSocket
@@ -188,6 +189,15 @@ class LandlockGuest(Guest):
 
         if self._is_open:
             self.socket.close()
+
+    def check_network(self, network: Network) -> None:
+        """None can be given: the way out is a port of a network namespace; see the port."""
+        if network != Network():
+            raise IsolationUnavailableError(
+                layer="network namespace",
+                reason=f"a sandbox of the level 'landlock-only' reaches nothing, not network={network.level!r}",
+                how_to_get_it="leave `network` away, or run it where namespaces can be had",
+            )
 
     def apply(self, limits: Limits) -> None:
         """Changes the limits that cgroups keep; see the port."""

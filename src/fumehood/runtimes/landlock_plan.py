@@ -98,8 +98,8 @@ def plain_environment(template: Template) -> dict[str, str]:
         "PIP_USER": "1",
         "PIP_NO_CACHE_DIR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        # They would bind a socket.
-        "MPLBACKEND": "agg",
+        # What is said for all users of the host cannot be read here.
+        "GIT_CONFIG_NOSYSTEM": "1",
         **template.envs,
     }
 
