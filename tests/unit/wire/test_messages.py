@@ -17,7 +17,7 @@ from fumehood_wire.messages import (
     read_text,
     split_parts,
 )
-from fumehood_wire.payloads import parse_comm, parse_matches, split_comm
+from fumehood_wire.payloads import parse_comm, parse_matches, parse_telemetry, split_comm
 from fumehood_wire.rules import is_mime_name
 
 TABLES = {
@@ -393,6 +393,24 @@ class TestAnswersAndComms:
             parse_matches(payload)
 
         assert caught.value.code == code
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {},
+            [1],
+            [{"event": "open", "detail": "x"}],
+            [{"event": "open", "detail": "x", "count": 0}],
+            [{"event": "open", "detail": "x", "count": True}],
+            [{"event": "open", "detail": "x", "count": 1, "more": 1}],
+            [{"event": "open", "detail": "x" * (messages.MAX_TELEMETRY_CHARS + 1), "count": 1}],
+            [{"event": "open", "detail": "x", "count": 1}] * (messages.MAX_TELEMETRY + 1),
+        ],
+    )
+    def test_what_is_no_telemetry_is_refused(self, said: object) -> None:
+        """So many lines of so many characters, and nothing else."""
+        with pytest.raises(ProtocolError):
+            parse_telemetry(json.dumps(said).encode())
 
     @pytest.mark.parametrize("buffers", [[], [b""], [b"\0" * 5, b"", b"xyz"]])
     def test_a_comm_message_comes_apart_as_it_was_put_together(self, buffers: list[bytes]) -> None:

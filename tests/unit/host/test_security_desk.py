@@ -1,0 +1,127 @@
+"""The security desk: which programs are unusual, and what becomes of more events than anybody wants to read."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from fumehood.audit.chain import AuditChain
+from fumehood.host.auditing import AuditTrail
+from fumehood.host.security_desk import MAX_EVENTS, SecurityDesk
+from fumehood.host.unusual_programs import unusual_program
+from fumehood.limits import Limits
+from fumehood.security import SecurityRule, SecuritySettings
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "is_guess"),
+    [
+        (("/usr/bin/nmap", "-sS"), "nmap", False),
+        (("/bin/bash", "-l", "-c", "cd /tmp && sudo -n true"), "sudo", True),
+        (("sh", "-c", "echo x | nc host 1"), "nc", True),
+        (("bash", "-c", "x=$(strace -p 1)"), "strace", True),
+        (("bash", "-c", "exec /usr/sbin/tcpdump"), "tcpdump", True),
+    ],
+)
+def test_unusual_programs_are_seen(argv, name, is_guess):
+    assert unusual_program(argv) == (name, is_guess)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python", "nmap"),
+        ("bash", "-c", "echo nmap; ls ./mount.txt; sumo"),
+        ("bash", "-c"),
+        ("bash",),
+        ("",),
+        ("bash", "-c", "x" * 1_000_000),
+    ],
+)
+def test_usual_ones_are_left_alone(argv):
+    assert unusual_program(argv) is None
+
+
+class Scene:
+    """A desk without a sandbox behind it."""
+
+    def __init__(self, *rules: SecurityRule) -> None:
+        self.ended: list[str] = []
+        self.paused = 0
+        self.trail = AuditTrail()
+        self.trail.begin(AuditChain(), {})
+        sandbox = SimpleNamespace(id="box", limits=Limits(), end=self.ended.append)
+        self.desk = SecurityDesk(sandbox, self.trail, self.pause, self.figures)
+        self.desk.begin(SecuritySettings(rules=rules), lambda _: None)
+
+    async def pause(self) -> None:
+        self.paused += 1
+
+    async def figures(self, _verb: str):
+        return {"processes": 100, "inodes_used": 1}, b""
+
+    async def told(self):
+        return [event async for event in self.desk.follow()]
+
+
+def test_a_flood_is_counted_and_bounded():
+    """All of it is judged by the rules; of what is only recorded, some is told."""
+
+    async def scene():
+        there = Scene(SecurityRule(kind="refused_call", action="kill", count=5_000))
+
+        for _ in range(5_000):
+            there.desk.note_refused_call("mount", 7)
+
+        there.desk.end("policy", "")
+        return there, await there.told()
+
+    there, told = asyncio.run(scene())
+    assert there.desk.counts == {"refused_call": 5_000}
+    assert there.ended == ["policy"]
+    assert 100 <= len(told) < MAX_EVENTS
+    assert (told[-1].action, told[-1].count) == ("kill", 5_000)
+    kinds = [entry.kind for entry in there.trail.read("box").entries]
+    assert 100 <= kinds.count("refused_call") < 1_000
+    assert kinds[-3:] == ["policy", "left_out", "ended"]
+
+
+def test_who_follows_late_and_slowly_hears_the_newest():
+    async def scene():
+        there = Scene(SecurityRule(kind="limit_hit", action="pause"))
+
+        for _ in range(MAX_EVENTS + 10):
+            there.desk.note_guessed_limit("processes")
+
+        there.desk.end("killed", "")
+        return await there.told()
+
+    told = asyncio.run(scene())
+    assert len(told) == MAX_EVENTS
+    assert (told[0].count, told[-1].count) == (11, MAX_EVENTS + 10)
+
+
+def test_what_ran_long_is_looked_at_once():
+    async def scene():
+        there = Scene()
+        there.desk.note_ran(0.001)
+        there.desk.note_ran(1.0)
+        there.desk.note_ran(1.0)
+        follower = asyncio.ensure_future(anext(there.desk.follow()))
+        event = await asyncio.wait_for(follower, 20)
+        return event, there.desk.counts
+
+    event, counts = asyncio.run(scene())
+    assert (event.kind, counts) == ("process_storm", {"process_storm": 1})
+
+
+def test_before_and_after_its_time_nothing_is_told():
+    async def scene():
+        there = Scene()
+        there.desk.end("killed", "")
+        there.desk.note_refused_call("mount", None)
+        return await there.told(), there.desk.counts
+
+    assert asyncio.run(scene()) == ([], {})
