@@ -43,10 +43,10 @@ async def read_hello(incoming: Incoming) -> Hello:
     return hello
 
 
-def check_hello(hello: Hello, target: Target, policy: Policy) -> Target | None:
+def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, ...]:
     """Holds the name that a TLS client asks for against the target of its tunnel.
 
-    Returns the name, with the tunnel's port, where it was allowed beside an address; None where there is none.
+    Returns the name, with the tunnel's port, where a tunnel to an address asks for one; it was allowed by itself.
 
     Raises:
         RefusedError: It is another one, or cannot be known.
@@ -58,7 +58,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> Target | None:
         if target.address is None:
             raise RefusedError(f"in the tunnel to {target.authority} TLS names nobody (SNI)")
 
-        return None
+        return ()
 
     try:
         name, address = read_host(hello.server_name)
@@ -68,14 +68,14 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> Target | None:
         ) from None
 
     if name == target.host:
-        return None
+        return ()
 
     if target.address is None or address is not None:
         raise RefusedError(f"in the tunnel to {target.authority} TLS names {name}")
 
     named = Target(name, target.port)
     policy.admit(named)
-    return named
+    return (named,)
 
 
 async def looks_like_http(incoming: Incoming) -> bool:

@@ -231,7 +231,7 @@ class Passage:
             return
 
         if begins_tls(self._incoming.held):
-            self._note_named(check_hello(await read_hello(self._incoming), target, self._gateway.policy))
+            self._named += check_hello(await read_hello(self._incoming), target, self._gateway.policy)
         elif target.port == _TLS_PORT:
             raise HelloError("through port 443 only TLS may be spoken")
         elif await looks_like_http(self._incoming):
@@ -269,7 +269,7 @@ class Passage:
             if named != target:
                 # An address was asked for; what is asked of it by name must be allowed by name.
                 self._gateway.policy.admit(named)
-                self._note_named(named)
+                self._named.append(named)
 
         await self._send(head, write_request_head(head, named, path, default_port, injected), upstream)
 
@@ -340,10 +340,6 @@ class Passage:
     def _secrets(self, scheme: str, target: Target) -> Mapping[str, str]:
         place = SecretPlace("https" if scheme == "https" else "http", target.host, target.port)
         return self._gateway.route.secrets.get(place, {})
-
-    def _note_named(self, named: Target | None) -> None:
-        if named is not None:
-            self._named.append(named)
 
     def _note_refusal(self, reason: str) -> None:
         if self._way is None:
