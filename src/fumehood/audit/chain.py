@@ -74,6 +74,11 @@ class AuditChain:
         return self._file is not None
 
     @property
+    def head(self) -> AuditHead | None:
+        """Where the record stands; None when it is empty."""
+        return AuditHead(sequence=self._next - 1, hash=self._last) if self._next else None
+
+    @property
     def size_bytes(self) -> int:
         """What the entries take in memory."""
         return self._size_bytes

@@ -76,6 +76,12 @@ class AuditRecords:
         trail = self._living.get(sandbox_id) or self._ended.find(sandbox_id)
         return None if trail is None else trail.read(sandbox_id)
 
+    def _head_of(self, sandbox_id: str | None) -> str | None:
+        """Where the record of a parent stands: its fork begins there."""
+        trail = None if sandbox_id is None else self._living.get(sandbox_id)
+        head = None if trail is None else trail.head
+        return None if head is None else head.hash
+
     def _begin(
         self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None, file: AuditFile | None
     ) -> None:
@@ -85,6 +91,7 @@ class AuditRecords:
                 "format": FORMAT,
                 "sandbox": sandbox.id,
                 "parent": parent_id,
+                "parent_head": self._head_of(parent_id),
                 "owner": shown(spec.owner) or None,
                 "template": shown(spec.template_name),
                 "limits": _limits(spec.limits),

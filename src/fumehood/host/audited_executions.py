@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from fumehood.audit.entries import AuditHead
+from fumehood.backends.questions import CommMessage
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.execution import Execution, ExecutionError
 from fumehood.failure_hints import explain_failure
@@ -81,7 +82,7 @@ class AuditedExecution:
 
 
 async def begin_execution(
-    host: ContextHost, context: ContextInfo, request: ExecuteRequest
+    host: ContextHost, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
 ) -> AuditedExecution:
     """Takes note of code that is about to run."""
     if not host.audit.is_open:
@@ -94,6 +95,7 @@ async def begin_execution(
             "language": context.language,
             **await describe_code(request.code),
             "silent": request.silent or None,
+            "handles": None if comm is None else comm.kind,
             "transactional": request.transactional or None,
             "stdin_bytes": None if request.stdin is None else len(request.stdin),
         },

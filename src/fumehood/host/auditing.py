@@ -90,6 +90,11 @@ class AuditTrail:
         return self._chain is not None and self._chain.is_in_file
 
     @property
+    def head(self) -> AuditHead | None:
+        """Where it stands; None before it begins."""
+        return None if self._chain is None else self._chain.head
+
+    @property
     def size_bytes(self) -> int:
         """What it takes in memory."""
         return 0 if self._chain is None else self._chain.size_bytes

@@ -96,7 +96,7 @@ class LiveContext:
                 if failpoints.armed:
                     await failpoints.reach("run.ready", self)
 
-            audited = await begin_execution(self._host, self.info, request)
+            audited = await begin_execution(self._host, self.info, request, comm)
 
             def run(living: ContextProcess) -> Awaitable[Execution]:
                 return self._work.run(living, request, message, emit)

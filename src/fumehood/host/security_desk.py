@@ -237,7 +237,7 @@ class SecurityDesk:
     async def _pause_or_end(self) -> None:
         try:
             await self._pause()
-        except SandboxError:
+        except (InitError, InitGoneError, SandboxError):
             # Whoever wanted it to stand still does not want it to run on.
             self._sandbox.end("policy")
 

@@ -5,6 +5,7 @@ Runs in the server process. Translation only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Literal
@@ -12,6 +13,7 @@ from typing import Annotated, Literal
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
 from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend
@@ -41,7 +43,8 @@ async def audit_log(
 ) -> Response:
     """Tells the newest entries of the record, each chained to the one before. It may have ended lately."""
     log = await backend.audit_log(sandbox_id)
-    return Response(log.to_jsonl(), media_type=_LINES) if form == "lines" else answer(log)
+    # In a thread: thousands of entries would hold up what else this loop does.
+    return await asyncio.to_thread(_written, log, form)
 
 
 @router.get(
@@ -56,6 +59,10 @@ async def security_events(sandbox_id: SandboxId, backend: CallersBackend, reques
     # Says at once when there is no such sandbox.
     await backend.info(sandbox_id)
     return await stream_response(request, _lines(backend, sandbox_id))
+
+
+def _written(log: AuditLog, form: str) -> Response:
+    return Response(log.to_jsonl(), media_type=_LINES) if form == "lines" else answer(log)
 
 
 async def _lines(backend: Backend, sandbox_id: str) -> AsyncGenerator[Line, None]:
