@@ -12,7 +12,7 @@ import asyncio
 import select
 import selectors
 from asyncio import events
-from typing import Any, Coroutine, List, Optional
+from typing import Any, Coroutine, Dict, List, Optional, Set
 
 _get_running_loop = events._get_running_loop
 _set_running_loop = events._set_running_loop
@@ -24,8 +24,8 @@ class BackgroundLoop:
     def __init__(self, channel_fd: int) -> None:
         self._channel_fd = channel_fd
         self._loop: Any = None
-        self._poller = select.poll()
-        self._poller.register(channel_fd, select.POLLIN)
+        self._heeded: Set[int] = set()
+        self._poller = self._new_poller()
         self._is_lent = False
 
     def install(self) -> None:
@@ -67,13 +67,13 @@ class BackgroundLoop:
         loop = self._loop
 
         if loop is None or loop.is_closed():
-            self._poller.poll()
+            self._poll()
             return
 
         if not loop._ready and not loop._scheduled:
-            ready = dict(self._poller.poll())
+            ready = self._poll()
 
-            if self._channel_fd in ready:
+            if not ready or self._channel_fd in ready:
                 return
 
         loop.add_reader(self._channel_fd, loop.stop)
@@ -82,11 +82,32 @@ class BackgroundLoop:
         finally:
             loop.remove_reader(self._channel_fd)
 
+    def _poll(self) -> Dict[int, int]:
+        """Returns what of the loop and the channel is ready; nothing, when it is something that was to be heeded."""
+        ready = dict(self._poller.poll())
+        heeded = self._heeded.intersection(ready)
+
+        # Once each: user code may have put something else in its place.
+        for fd in heeded:
+            self.forget(fd)
+
+        return {} if heeded else ready
+
     def abandon(self) -> None:
         """Gives up a loop that only fails; the next cell makes a new one."""
         self._loop = None
-        self._poller = select.poll()
-        self._poller.register(self._channel_fd, select.POLLIN)
+        self._poller = self._new_poller()
+
+    def heed(self, fd: int) -> None:
+        """Lets `wait` return as well when this can be read, at the latest when the user's loop has nothing to do."""
+        self._heeded.add(fd)
+        self._poller.register(fd, select.POLLIN)
+
+    def forget(self, fd: int) -> None:
+        """Ends what `heed` began; before the descriptor is closed."""
+        if fd in self._heeded:
+            self._heeded.remove(fd)
+            self._poller.unregister(fd)
 
     def fds(self) -> List[int]:
         """The descriptors of the loop itself."""
@@ -139,9 +160,16 @@ class BackgroundLoop:
 
     def _watch(self) -> None:
         # A descriptor of epoll is readable when one of those that it watches is.
-        self._poller = select.poll()
-        self._poller.register(self._channel_fd, select.POLLIN)
+        self._poller = self._new_poller()
         self._poller.register(self._loop._selector.fileno(), select.POLLIN)
+
+    def _new_poller(self) -> select.poll:
+        poller = select.poll()
+
+        for fd in (self._channel_fd, *self._heeded):
+            poller.register(fd, select.POLLIN)
+
+        return poller
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         if task.done():

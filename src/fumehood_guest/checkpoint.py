@@ -22,6 +22,7 @@ from fumehood_guest.channel import CHANNEL_FD, Channel
 from fumehood_guest.holdings import Holdings
 from fumehood_guest.moving import move, report
 from fumehood_guest.randomness import reseed
+from fumehood_jail import syscalls
 from fumehood_wire.frames import Decoder, encode
 from fumehood_wire.messages import MAX_LEFT_BEHIND, MAX_LEFT_BEHIND_CHARS
 
@@ -30,6 +31,8 @@ _MAX_FDS = 3
 # EX_SOFTWARE of sysexits.h: what could not be made ends at once.
 _DAMAGED = 70
 _ZOMBIE = "Z"
+# include/uapi/linux/wait.h: __WALL
+_ALL_KINDS = 0x40000000
 
 
 class Checkpoints:
@@ -39,9 +42,11 @@ class Checkpoints:
         self._channel = channel
         self._background = background
         self._fork = os.fork
+        self._clone = syscalls.clone
         self._waitpid = os.waitpid
         self._exit = os._exit
-        self._children: List[int] = []
+        # What tells of the end of each child, by its number.
+        self._children: Dict[int, int] = {}
         # True while a fork is made that is none of the user's.
         self.is_forking = False
 
@@ -59,23 +64,27 @@ class Checkpoints:
         """
         self.reap()
         beside = _other_threads() + _children_of(os.getpid(), self._children)
+        # libc's own fork takes the locks that other threads may hold. Without any, one that user code cannot wait for
+        # can be had at once: a wait for all children must not find one that never ends.
+        is_alone = len(os.listdir("/proc/self/task")) == 1
         try:
-            pid = self._fork_quietly()
+            pid = self._fork_quietly(is_unseen=is_alone)
         except BaseException:
             os.close(line_fd)
             raise
 
         if pid:
             os.close(line_fd)
-            self._children.append(pid)
+            self._children[pid] = watch = os.pidfd_open(pid)
+            self._background.heed(watch)
             return False
 
         try:
-            # User code that waits for all of its children must find none that never ends: init becomes the parent.
-            if self._fork_quietly():
+            # Else init becomes the parent.
+            if not is_alone and self._fork_quietly():
                 self._exit(0)
 
-            self._children = []
+            self._let_go_of_children()
             _Checkpoint(self, line_fd, beside).wait()
         except BaseException:
             self._exit(_DAMAGED)
@@ -83,22 +92,32 @@ class Checkpoints:
         return True
 
     def reap(self) -> None:
-        """Takes leave of those that were only forked to fork a checkpoint."""
-        for pid in self._children[:]:
+        """Takes leave of checkpoints that have ended, and of those that were only forked to fork one."""
+        for pid, watch in list(self._children.items()):
             try:
-                ended, _ = self._waitpid(pid, os.WNOHANG)
+                ended, _ = self._waitpid(pid, os.WNOHANG | _ALL_KINDS)
             except ChildProcessError:
                 ended = pid  # user code has waited for it
 
             if ended:
-                self._children.remove(pid)
+                del self._children[pid]
+                self._background.forget(watch)
+                _close_all([watch])
 
-    def _fork_quietly(self) -> int:
-        """Forks without what a fork does to a program's randomness, and unseen by the shell."""
+    def _let_go_of_children(self) -> None:
+        """In a fork: they are its parent's."""
+        for watch in self._children.values():
+            self._background.forget(watch)
+
+        _close_all(self._children.values())
+        self._children = {}
+
+    def _fork_quietly(self, *, is_unseen: bool = False) -> int:
+        """Forks without what a fork does to a program's randomness, unseen by the shell, and perhaps by any wait."""
         state = random.getstate()
         self.is_forking = True
         try:
-            pid = self._fork()
+            pid = self._clone(0, exit_signal=0) if is_unseen else self._fork()
         finally:
             self.is_forking = False
 
@@ -314,7 +333,7 @@ def _bounded(lines: List[str]) -> List[str]:
     return kept
 
 
-def _close_all(fds: List[int]) -> None:
+def _close_all(fds: Iterable[int]) -> None:
     for fd in fds:
         try:
             os.close(fd)

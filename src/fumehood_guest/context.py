@@ -133,6 +133,7 @@ class Context:
 
     def _serve_one(self) -> None:
         self._gate.close()
+        self._checkpoints.reap()
 
         if not self._channel.is_readable() and not self._idle():
             return

@@ -162,7 +162,10 @@ class Init:
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
 
     def _receive(self, _events: int) -> None:
-        data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE_BYTES, _MAX_FDS)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE_BYTES, _MAX_FDS)
+        except ConnectionResetError:
+            data, fds = b"", []  # the host has gone, and has not read all that was said
 
         if not data and self._is_hollow:
             self.remove_reader(self._sock.fileno())
@@ -220,7 +223,9 @@ class Init:
         try:
             self._sock.sendall(frame)
         except OSError:
-            os._exit(0)
+            # Of a hollow one nobody wants to hear any more, and it stays.
+            if not self._is_hollow:
+                os._exit(0)
 
     def _heed_signals(self, _events: int) -> None:
         if signal.SIGIO in os.read(self._wakeup_read, 4096):

@@ -9,6 +9,7 @@ namespace again; classes of the cells need cloudpickle, which is the template's 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import marshal
@@ -43,6 +44,7 @@ _TRIES_OF_ALL = 3
 _MOST_RELOADS = 16
 _MAX_REASON_CHARACTERS = 300
 _BUFFER_BYTES = 1 << 16
+_CACHED = type(functools.lru_cache(len))
 
 
 class Segment(NamedTuple):
@@ -266,6 +268,10 @@ class _StatePickler(_Pickler):  # type: ignore[misc]
         if kind is FunctionType and value.__globals__ is _namespace():
             return _function(value)
 
+        if kind is _CACHED:
+            bounds = value.cache_parameters()
+            return cache_again, (value.__wrapped__, bounds["maxsize"], bounds["typed"])
+
         if kind is CellType:
             return make_cell, ()
 
@@ -330,6 +336,11 @@ def make_function(version: Tuple[int, int], code: bytes, name: str, closure: Tup
         )
 
     return FunctionType(marshal.loads(code), _namespace(), name, None, closure or None)  # noqa: S302
+
+
+def cache_again(function: Any, maxsize: Optional[int], typed: bool) -> Any:
+    """Makes a function with a cache, which is empty. Saved states call it by this name: it may not change."""
+    return functools.lru_cache(maxsize, typed)(function)
 
 
 def make_cell() -> CellType:

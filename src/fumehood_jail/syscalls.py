@@ -252,15 +252,17 @@ def _text(value: str | None) -> bytes | None:
     return encoded
 
 
-def clone(flags: int) -> int:
-    """Forks this process into new namespaces with one raw system call.
+def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
+    """Forks this process, into new namespaces if told so, with one raw system call.
 
     Before: the caller is the only thread whose locks the child needs. After: as after `os.fork`, the
     at-fork hooks of Python have run on both sides. What the fork of glibc does for its thread record
     (the cached thread id, the robust list) is done here too.
 
     Args:
-        flags: Any of the `CLONE_NEW*` constants; the exit signal is always SIGCHLD.
+        flags: Any of the `CLONE_NEW*` constants.
+        exit_signal: What the parent is sent at the child's end. One with another than SIGCHLD is seen by no wait that
+            does not ask for such (man 2 wait, "__WALL").
 
     Returns:
         0 in the child, the pid of the child in the parent.
@@ -270,7 +272,7 @@ def clone(flags: int) -> int:
 
     tid_address = _tid_address()
     robust = _robust_list()
-    flags |= SIGCHLD
+    flags = flags & ~SIGCHLD | exit_signal
     if tid_address:
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
 
