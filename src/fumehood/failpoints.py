@@ -66,6 +66,8 @@ POINTS = (
     "pause.frozen",
     "resume.begin",
     "resume.thawed",
+    # A connection out: before its ends are made.
+    "egress.carry",
     # The end: it is asked for; the signal is sent; the kernel has taken all back; the host lets go of it.
     "delete.begin",
     "delete.signalled",

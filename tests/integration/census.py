@@ -24,26 +24,38 @@ def children_of(pid: int) -> list[int]:
 
 def descendants_of(pid: int) -> list[int]:
     """Lists all that descend from a process."""
-    found = []
+    return list(_below(pid, _children()))
 
-    for child in children_of(pid):
-        found += [child, *descendants_of(child)]
+
+def _below(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
+    for child in children.get(pid, ()):
+        yield child
+        yield from _below(child, children)
+
+
+def _children() -> dict[int, list[int]]:
+    """Lists the children of every process, the oldest first: one look for all."""
+    found: dict[int, list[int]] = {}
+
+    for child, parent in sorted(_parents().items()):
+        found.setdefault(parent, []).append(child)
 
     return found
 
 
 def parts_of(host: int) -> dict[str, list[int]]:
     """Lists the parts of a host by what they are, as pids of the host."""
-    keepers = [pid for pid in children_of(host) if b"fumehood_jail.keeper" in _command_line(pid)]
-    founders = [child for pid in keepers for child in children_of(pid)]
-    below = [(founder, child) for founder in founders for child in children_of(founder)]
+    children = _children()
+    keepers = [pid for pid in children.get(host, ()) if b"fumehood_jail.keeper" in _command_line(pid)]
+    founders = [child for pid in keepers for child in children.get(pid, ())]
+    below = [(founder, child) for founder in founders for child in children.get(founder, ())]
     zygotes = [child for founder, child in below if _pid_namespace(child) == _pid_namespace(founder)]
     return {
         "keeper": keepers,
         "founder": founders,
         "zygote": zygotes,
         "init": [child for _, child in below if child not in zygotes],
-        "context": [child for zygote in zygotes for child in children_of(zygote)],
+        "context": [child for zygote in zygotes for child in children.get(zygote, ())],
     }
 
 

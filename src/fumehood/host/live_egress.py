@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from fumehood import failpoints
 from fumehood.egress.gateway import Gateway, Route
 from fumehood.host.init_client import InitError, InitGoneError
 from fumehood.host.sockets import open_pair
@@ -130,6 +131,7 @@ class LiveEgress:
 
     async def _carry(self, passage: int) -> None:
         try:
+            await failpoints.reach("egress.carry", self)
             near, far = open_pair()
         except OSError:
             # This process has no descriptor left; the guest sees its connection end.
