@@ -160,6 +160,19 @@ def test_a_fork_from_a_checkpoint(sandbox, fork):
     assert run(sandbox, look).text == "([1], 'one', False)"
 
 
+def test_a_fork_outlives_a_parent_that_had_gone_back(sandbox, fork):
+    """Although the life that it was forked from is one of several that the parent had."""
+    run(sandbox, "x = 1")
+    sandbox.checkpoint("start")
+    sandbox.rollback("start")
+    sandbox.drop_checkpoint("start")
+    (child,) = fork(sandbox)
+    sandbox.kill()
+
+    for _ in range(10):
+        assert run(child, "x").text == "1"
+
+
 def test_a_fork_is_a_sandbox_like_any_other(sandbox, fork):
     """It can be forked, kept, gone back, interrupted, restarted, paused and asked for other contexts."""
     run(sandbox, "path = ['root']; open('path', 'w').write('root')")
