@@ -82,7 +82,8 @@ def read_tests(path: str) -> dict[str, Tried]:
 
 def _count(case: ElementTree.Element, tried: Tried) -> None:
     skipped = case.find("skipped")
-    tried.files.add(case.get("classname", "").rpartition(".")[2])
+    parts = case.get("classname", "").split(".")
+    tried.files.update(part for part in parts if part.startswith("test_"))
 
     if case.find("failure") is not None or case.find("error") is not None:
         tried.failed.append(case.get("name", ""))
