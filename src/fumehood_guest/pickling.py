@@ -268,7 +268,7 @@ class _StatePickler(_Pickler):  # type: ignore[misc]
         if kind is FunctionType and value.__globals__ is _namespace():
             return _function(value)
 
-        if kind is _CACHED:
+        if kind is _CACHED and getattr(value.__wrapped__, "__globals__", None) is _namespace():
             bounds = value.cache_parameters()
             return cache_again, (value.__wrapped__, bounds["maxsize"], bounds["typed"])
 

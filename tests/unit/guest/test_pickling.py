@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import signal
 import sys
@@ -59,6 +60,13 @@ def there_and_back(variables, bounds=BOUNDS):
         file.seek(0, 2)
         assert file.tell() == sum(segment.size_bytes for segment in kept.segments)
         return found, kept.left_out, missing
+
+
+def test_functions_of_modules_stay_theirs():
+    """With a cache or without."""
+    found, left_out, _ = there_and_back({"cached": fnmatch._compile_pattern, "plain": fnmatch.fnmatch})
+    assert left_out == {}
+    assert found == {"cached": fnmatch._compile_pattern, "plain": fnmatch.fnmatch}
 
 
 def test_what_is_shared_stays_shared():
@@ -149,6 +157,10 @@ def outer():
     return note, lambda: seen
 note, seen = outer()
 note(1)
+import functools
+@functools.lru_cache(maxsize=3)
+def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+del functools
 """
 
 
@@ -166,13 +178,15 @@ def test_functions_live_in_the_namespace_again(main, monkeypatch, has_cloudpickl
         with tempfile.TemporaryFile() as file:
             kept = module.pickle_variables(variables, file, BOUNDS)
             main["factor"] = 10
-            main["double"] = main["note"] = main["seen"] = None
+            main["double"] = main["note"] = main["seen"] = main["fibonacci"] = None
             assert module.unpickle_variables(file, kept.segments, main) == {}
 
         assert kept.left_out == {}
         assert main["double"](3, more=1) == 7
         main["factor"] = 100
         assert main["double"](3) == 300
+        assert main["fibonacci"](10) == 55
+        assert main["fibonacci"].cache_info().maxsize == 3
         assert main["double"].__doc__ == "Doubles."
         assert main["double"].tag == "mine"
         assert main["note"](2) is main["note"]
