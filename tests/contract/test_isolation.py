@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from fumehood import InvalidArgumentError, IsolationUnavailableError, Sandbox
+from fumehood import InvalidArgumentError, IsolationUnavailableError, Sandbox, run_code
 from fumehood.isolation_levels import ISOLATION_LEVELS
 
 
@@ -40,6 +43,19 @@ def test_below_the_floor_nothing_starts(face, floor):
     assert "'namespaces'" in str(caught.value)
     assert caught.value.hint
     assert len(face.list()) == before
+
+
+def test_every_way_in_has_the_floor(tmp_path):
+    """One call, the command line, and a stateless run."""
+    with pytest.raises(IsolationUnavailableError, match="'vm'"):
+        run_code("1", isolation="vm")
+
+    program = tmp_path / "program.py"
+    program.write_text("print(6 * 7)")
+    words = [sys.executable, "-m", "fumehood", "run", str(program), "--isolation", "vm"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "'vm'" in done.stderr
 
 
 def test_a_level_that_does_not_exist_is_refused(face):

@@ -107,9 +107,19 @@ for runs in (False, True):
 """
 
 
+HOST = """
+import select
+from fumehood import Sandbox
+sandbox = Sandbox(isolation="landlock-only")
+sandbox.commands.run(["python", "-c", {program!r}])
+print("".join(sandbox.run_code("import os; print(os.getcwd(), end='')").logs.stdout), flush=True)
+select.select([], [], [], 60)
+"""
+
+
 def everything() -> dict[str, Any]:
     """All of what follows, with one engine and one start of the template."""
-    parts = (refused, every_promise, attacks, ends, bombs)
+    parts = (refused, every_promise, attacks, ends, host_ends, bombs)
     return {"is_root": os.geteuid() == 0, **{part.__name__: part() for part in parts}}
 
 
@@ -276,6 +286,28 @@ def ends() -> dict[str, Any]:
         sandbox.kill()
 
     return seen
+
+
+def host_ends() -> dict[str, Any]:
+    """What lives of a sandbox whose host is killed, and which of its folders."""
+    marker = f"survivor-{os.getpid()}-host"
+    program = SURVIVORS.format(python=sys.executable, marker=marker)
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST.format(program=program)], stdout=subprocess.PIPE, text=True
+    )
+
+    with host:
+        assert host.stdout is not None
+        room = os.path.dirname(host.stdout.readline().strip())
+        # The host's own command line has it as well.
+        _until(lambda: len(_having(marker)) > 1)
+        family = _family(room)
+        lived = len(_having(marker)) > 1
+        host.kill()
+
+    folder = os.path.dirname(os.path.dirname(room))
+    _until(lambda: not _alive(family) and not _having(marker) and not os.path.exists(folder))
+    return {"lived": lived, "left": [_having(marker), _alive(family), os.path.exists(folder)]}
 
 
 def bombs() -> dict[str, Any]:

@@ -104,6 +104,11 @@ def test_nothing_survives(seen: Any) -> None:
     assert seen["ends"] == {"killed": [[], [], False], "warden killed": [[], [], False]}
 
 
+def test_nothing_outlives_the_host(seen: Any) -> None:
+    """When the host process is killed, its sandboxes end, and their folders are removed."""
+    assert seen["host_ends"] == {"lived": True, "left": [[], [], False]}
+
+
 def test_bombs_are_bounded(seen: Any) -> None:
     """By control groups or by the watcher and a resource limit; the sandbox lives on, and can be ended."""
     bombs = seen["bombs"]
