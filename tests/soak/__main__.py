@@ -53,7 +53,7 @@ class Soak:
     async def carry_out(self, count: int, say_progress: bool) -> None:
         """Does so many runs."""
         left = iter(range(count))
-        begun = time.monotonic()
+        begun, before = time.monotonic(), self.done.total()
 
         async def lane() -> None:
             while any(True for _ in itertools.islice(left, 1)):
@@ -66,7 +66,7 @@ class Soak:
         async def progress() -> None:
             while True:
                 await asyncio.sleep(5)
-                done, seconds = self.done.total(), time.monotonic() - begun
+                done, seconds = self.done.total() - before, time.monotonic() - begun
                 print(f"{done} of {count} runs, {seconds:.0f} s, {len(self.wrong)} wrong", flush=True)
 
         telling = asyncio.ensure_future(progress()) if say_progress else None

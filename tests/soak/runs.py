@@ -123,6 +123,19 @@ async def transaction(sandbox: AsyncSandbox, dice: random.Random) -> str | None:
     return differs((outcome, (await sandbox.run_code("t")).text), ("rolled_back", str(value)))
 
 
+async def fork(sandbox: AsyncSandbox, dice: random.Random) -> str | None:
+    """A copy goes on from the same state, and neither sees what the other does."""
+    value = dice.randrange(10**9)
+    await sandbox.run_code(f"f = {value}")
+    (child,) = await sandbox.fork()
+    try:
+        theirs = (await child.run_code("f += 1; f")).text
+    finally:
+        await child.kill()
+
+    return differs((theirs, (await sandbox.run_code("f")).text), (str(value + 1), str(value)))
+
+
 async def pause(sandbox: AsyncSandbox, dice: random.Random) -> str | None:
     """Afterwards it goes on."""
     value = dice.randrange(10**9)
@@ -145,6 +158,7 @@ ORDINARY: list[Ordinary] = [
     contexts,
     going_back,
     transaction,
+    fork,
     pause,
 ]
 
