@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,19 @@ def test_everything_gets_through_without_a_sandbox(card):
 def test_ordinary_work_goes_on(card):
     """Threads, processes, shared memory, loops, databases, drawings and packages, in every kind of process."""
     assert set(card["work"]["fumehood"].values()) == {"ok"}
+
+
+def test_nothing_gets_through_for_an_ordinary_user():
+    """Without root and without ranges of ids: what runs into the same walls, and what needs a control group is told."""
+    folder = Path(__file__).resolve().parents[1] / "integration"
+    code = (
+        f"import json, sys\nsys.path.insert(0, {str(folder)!r})\nimport launching\n"
+        "print(json.dumps(launching.run_scene('scorecard_scenes.what_gets_through', ordinary=True)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    got = json.loads(done.stdout)
+    assert all("the layer 'cgroup memory' is not on" in reason for reason in got.pop("R01", []))
+    assert got == {}
 
 
 def test_what_the_card_was_made_on_is_told(card):

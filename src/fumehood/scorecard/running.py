@@ -76,7 +76,7 @@ def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> C
 
         for name, column in stage.columns.items():
             attempts[name] = {row.id: Attempts(row.id) for row in ROWS if row.harmless}
-            _run_probes(column, attempts[name], progress)
+            run_probes(column, attempts[name], progress)
             _run_host_checks(stage, column, attempts[name], progress)
             progress(f"{name}: ordinary work")
             work[name] = _do_work(column.place)
@@ -98,7 +98,8 @@ def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> C
     return Card(machine, verdicts, work, absent, time.monotonic() - started)
 
 
-def _run_probes(column: Column, attempts: Mapping[str, Attempts], progress: Progress) -> None:
+def run_probes(column: Column, attempts: Mapping[str, Attempts], progress: Progress) -> None:
+    """Run every probe of the attacker's program in one column, in every kind of process, and keep what got through."""
     for is_tight in (False, True):
         place = column.tight if is_tight else column.place
         kinds = (_TIGHT_KIND,) if is_tight and _TIGHT_KIND in place.kinds else place.kinds
