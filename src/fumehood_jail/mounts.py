@@ -114,6 +114,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     # Scratch space for what the template's packages write while they are imported; each sandbox covers it
     # with its own.
     syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
+    syscalls.mount(_SCRATCH, _SHORT_SCRATCH, None, syscalls.MS_BIND)
 
 
 def seal_root() -> None:
