@@ -163,7 +163,12 @@ class E2B(Dialect):
         file = self.inside(ids, "POST", "/files", {"files": {"file": ("secret.html", CANARY)}, **place})
         _made(ask(file))
         watch = self.inside(ids, "POST", "/filesystem.Filesystem/CreateWatcher", {"json": {"path": "."}})
-        return {**ids, "watcher_id": _made(ask(watch))["watcherId"]}
+        snapshot = _made(ask(_post(f"/sandboxes/{ids['sandbox_id']}/snapshots", {})))
+        return {
+            **ids,
+            "watcher_id": _made(ask(watch))["watcherId"],
+            "snapshot_id": snapshot["snapshotID"],
+        }
 
     def inside(
         self, ids: Ids, method: str, path: str, given: Mapping[str, Any] | None = None, port: int = 49983
@@ -192,11 +197,13 @@ class E2B(Dialect):
             self.inside(own, "POST", "/filesystem.Filesystem/GetWatcherEvents", watcher),
             self.inside(own, "POST", "/filesystem.Filesystem/RemoveWatcher", watcher),
             Call(method="GET", path="/files", given={"params": signed}, is_bare=True),
+            _post("/sandboxes", {"templateID": ids["snapshot_id"], "timeout": 5}),
             replace(self.inside(theirs, "GET", "/files", {"params": signed}), is_bare=True),
         ]
 
     def unmake(self, ask: Ask, ids: Ids) -> None:
         ask(Call(method="DELETE", path=f"/sandboxes/{ids['sandbox_id']}"))
+        ask(Call(method="DELETE", path=f"/snapshots/{ids['snapshot_id']}"))
 
 
 def frame(data: object) -> bytes:

@@ -26,6 +26,13 @@ from .dialect_scenes import WITHOUT_PATH, NewCaller, Scene, asked_of, body_of, n
 from .dialects import ALL, CANARY, Call, Dialect, Mcp, message_of, tools_of_one
 from .walking import REFUSED, dialect_of, status_of_upgrade
 
+KNOWN_COMPARISONS = {
+    (
+        "callers.py",
+        "login.token == token",
+    ): "of a caller who has shown this token already, to count its sessions",
+    ("snapshots.py", "one.id == token"): "where a page of a list begins",
+}
 HOST_OF_ANOTHER = (
     "evil.test",
     "localhost.evil.test",
@@ -157,8 +164,7 @@ def test_w02_no_dialect_compares_secrets_by_itself() -> None:
                     found.append((path.name, ast.unparse(node)))
 
     assert seen > 50
-    # Of a caller who has shown this token already, to count its sessions.
-    assert found == [("callers.py", "login.token == token")]
+    assert set(found) <= set(KNOWN_COMPARISONS)
 
 
 # -- W03 to W05: what a browser could be made to send
@@ -258,7 +264,8 @@ def test_w05_no_safe_method_changes_anything(scene: Scene, of_dialect: list[Base
         if method in ("POST", "PUT", "PATCH", "DELETE") and path not in got:
             named = {"X-HTTP-Method-Override": method, "X-Method-Override": method}
             call = Call(method="GET", path=path, given={"params": {"_method": method}})
-            assert scene.owner(call, **named).status_code in (404, 405), path
+            # 501: there is a route for what E2B has there, which does nothing.
+            assert scene.owner(call, **named).status_code in (404, 405, 501), path
 
 
 def test_w05_what_a_form_can_send_needs_a_token_all_the_same(scene: Scene, dialect: Dialect) -> None:

@@ -84,6 +84,8 @@ TEMPLATES: dict[str, list[Template]] = {
         ("/sandboxes/{sandbox_id}/timeout", {"timeout": 600}),
         ("/sandboxes/{sandbox_id}/connect", {"timeout": 600}),
         ("/sandboxes/{sandbox_id}/refreshes", {"duration": 600}),
+        ("/sandboxes/{sandbox_id}/snapshots", {"name": "a", "memory": False}),
+        ("/sandboxes/{sandbox_id}/fork", {"count": 0, "timeout": 9}),
         ("/sandboxes/{sandbox_id}/network", {"allow_internet_access": False, "allowOut": [], "denyOut": []}),
     ],
     "jupyter": [
