@@ -15,6 +15,7 @@ import pytest
 
 from fumehood import Limits, Sandbox
 from fumehood.scorecard.places import SandboxPlace
+from fumehood_jail import launch
 
 from .conftest import KINDS, Attacked
 
@@ -97,8 +98,11 @@ def test_a_fork_is_as_confined_as_any(family, before, name, kind):
     for status in (privileges["process"], privileges["thread"]):
         assert {status[field] for field in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-        assert status["Uid"].split() == ["1000"] * 4
+        real, effective, saved, files = status["Uid"].split()
+        assert {real, effective, files} == {"1000"}
+        assert saved in {"1000", str(launch.MOVER_UID)}
 
+    assert privileges["id in reserve"] in {"EPERM", "none"}
     assert others == before[kind][1:]
 
 
@@ -396,6 +400,49 @@ def test_nobody_sees_or_ends_the_others_processes(family):
         assert run(family[name], "print(sleeper.poll())") == "None\n"
 
 
+def test_a_parent_has_no_power_over_its_forks(family):
+    """It sees that their processes are there: it can neither end one nor look into it. A fork can, the control."""
+    run(
+        family["first"],
+        "import os, subprocess\n"
+        "[open(f'{folder}/open_to_all', 'w').write('x') for folder in ('/dev/shm', '/mnt/data')]\n"
+        "command = subprocess.Popen(['sleep', '1000'], cwd='/mnt/data')",
+    )
+    try_all = """
+import json, os
+def outcome(act, *arguments):
+    try:
+        act(*arguments)
+    except OSError as error:
+        return type(error).__name__
+    return 'ok'
+def read(path):
+    with open(path, 'rb') as file:
+        file.read(9)
+said = {}
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    numbers = next(line for line in open(f'/proc/{pid}/status') if line.startswith('NSpid')).split()[1:]
+    if len(numbers) == DEPTH and pid != '1' and int(pid) != os.getpid():
+        for name in ('environ', 'maps', 'smaps', 'auxv', 'cwd/open_to_all', 'root/dev/shm/open_to_all',
+                     'root/mnt/data/open_to_all'):
+            said[f'{pid} {name}'] = outcome(read, f'/proc/{pid}/{name}')
+        for name in ('exe', 'cwd', 'ns/user', 'ns/mnt'):
+            said[f'{pid} {name}'] = outcome(os.readlink, f'/proc/{pid}/{name}')
+        said[f'{pid} fd'] = outcome(os.listdir, f'/proc/{pid}/fd')
+        said[f'{pid} kill'] = outcome(os.kill, int(pid), 0)
+        said[f'{pid} precedence'] = outcome(os.setpriority, os.PRIO_PROCESS, int(pid), 19)
+print(json.dumps(said))
+"""
+    said = told(family["parent"], try_all.replace("DEPTH", "2"))
+    assert said
+    assert set(said.values()) == {"PermissionError"}, {name: how for name, how in said.items() if how == "ok"}
+    own = told(family["first"], try_all.replace("DEPTH", "1"))
+    assert {name.partition(" ")[2] for name, how in own.items() if how == "ok"} >= {
+        "environ", "maps", "cwd/open_to_all", "root/mnt/data/open_to_all", "exe", "ns/user", "fd", "kill"
+    }  # fmt: skip
+    run(family["first"], "command.kill(); command.wait()")
+
+
 def test_memory_of_the_others_cannot_be_read(family):
     """What one puts into its memory after the fork is found by nobody else, in no process and no file of /proc."""
     find = """
@@ -485,6 +532,9 @@ def hammer():
             said.add(('unshare', probe.call('unshare', flags)))
             said.add(('clone', probe.clone(flags | 17)))
             said.add(('setns', probe.call('setns', own, flags)))
+        _, effective, saved = os.getresuid()
+        if saved != effective:
+            said.add(('setresuid', probe.call('setresuid', -1, saved, -1)))
         tries[0] += 1
 threads = [threading.Thread(target=hammer, daemon=True) for _ in range(2)]
 for thread in threads:
@@ -494,13 +544,16 @@ while not tries[0]:
 """,
         )
 
-        for _ in range(5):
+        for _ in range(3):
             with forks_of(parent, 2) as children:
                 assert [run(child, "print(tries[0] > 0)") for child in children] == ["True\n"] * 2
 
-        assert run(parent, "stop.set(); [thread.join() for thread in threads]; print(sorted(said))") == (
-            "[('clone', 'EPERM'), ('setns', 'EPERM'), ('unshare', 'EPERM')]\n"
+        end = (
+            "import json\nstop.set(); [thread.join() for thread in threads]; print(json.dumps(sorted(said)))"
         )
+        said = told(parent, end)
+        assert {name for name, _ in said} >= {"clone", "setns", "unshare"}
+        assert {how for _, how in said} == {"EPERM"}
 
 
 def test_what_one_eats_the_others_keep(needs_cgroups):
