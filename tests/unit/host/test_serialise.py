@@ -47,7 +47,7 @@ def test_an_execution_is_plain_data():
     assert data["results"][0]["extra"] == {"x/y": "AA=="}
     assert data["results"][0]["data"] == {"a": [1, None]}
     assert data["results"][0]["chart"]["elements"] == [{"label": "a", "group": "g", "value": 2}]
-    assert data["error"] == {"kind": "exception", "name": "E", "value": "v", "traceback": "tb"}
+    assert data["error"] == {"kind": "exception", "name": "E", "value": "v", "traceback": "tb", "hint": ""}
     assert data["started_at"] == "2026-01-02T00:00:00+00:00"
     assert "html" not in data["results"][0]
 
