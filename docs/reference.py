@@ -42,6 +42,8 @@ _SECTIONS = (
     ("exploring", "Exploring"),
     ("judging", "Judging"),
     ("record", "Records"),
+    ("saving", "Saved states"),
+    ("saved_state", "What is in a saved state"),
     ("audit", "Audit records"),
     ("security", "Security events"),
     ("notebook", "Replays"),
@@ -54,6 +56,7 @@ _SECTIONS = (
     ("errors", "Errors"),
     ("checkpoint_errors", "Errors of checkpoints"),
     ("fork_errors", "Errors of forks"),
+    ("save_errors", "Errors of saving and loading"),
     ("service_errors", "Errors of a server"),
     ("backends", "Where sandboxes live"),
 )
