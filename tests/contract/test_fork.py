@@ -130,6 +130,7 @@ def test_forks_and_their_parent_go_apart(sandbox, fork):
         run(sandbox, "1")
 
 
+@pytest.mark.parametrize("face", ["async"], indirect=True)
 def test_randomness_goes_apart_unless_it_is_kept(sandbox, fork):
     """Of `random` and of numpy; numbers of the kernel are never the same."""
     run(sandbox, "import random, numpy as np, os\nrandom.seed(7); np.random.seed(7); random.random()")
@@ -160,6 +161,7 @@ def test_a_fork_from_a_checkpoint(sandbox, fork):
     assert run(sandbox, look).text == "([1], 'one', False)"
 
 
+@pytest.mark.parametrize("face", ["async"], indirect=True)
 def test_a_fork_outlives_a_parent_that_had_gone_back(sandbox, fork):
     """Although the life that it was forked from is one of several that the parent had."""
     run(sandbox, "x = 1")
@@ -173,6 +175,7 @@ def test_a_fork_outlives_a_parent_that_had_gone_back(sandbox, fork):
         assert run(child, "x").text == "1"
 
 
+@pytest.mark.parametrize("face", ["sync", "http"], indirect=True)
 def test_a_fork_is_a_sandbox_like_any_other(sandbox, fork):
     """It can be forked, kept, gone back, interrupted, restarted, paused and asked for other contexts."""
     run(sandbox, "path = ['root']; open('path', 'w').write('root')")
@@ -207,6 +210,7 @@ def test_a_fork_is_a_sandbox_like_any_other(sandbox, fork):
     assert grandchild.get_metrics().memory_bytes > 0
 
 
+@pytest.mark.parametrize("face", ["sync", "http"], indirect=True)
 def test_what_cannot_come_along_is_named(sandbox, fork):
     """Other contexts, commands, child processes: they stay with the parent, where they run on."""
     other = sandbox.create_code_context()
@@ -271,6 +275,7 @@ def test_a_fork_takes_its_parents_place(sandbox, fork):
     assert run(other, "x").text == "'before'"
 
 
+@pytest.mark.parametrize("face", ["async", "http"], indirect=True)
 def test_what_is_no_fork_of_it_takes_no_place(face, sandbox, fork):
     """A stranger, a sibling, itself: refused by name, and everything is as it was."""
     run(sandbox, "x = 1")
@@ -439,6 +444,7 @@ def test_exploring_leaves_the_sandbox_as_it_was(async_face):
     async_face.runner.run(asyncio.wait_for(scene(), 60))
 
 
+@pytest.mark.parametrize("face", ["async"], indirect=True)
 def test_forks_do_not_share_what_has_a_name(sandbox, fork):
     """Ports, abstract sockets, shared memory and process ids: each has its own of every name."""
     serve = """
@@ -459,6 +465,7 @@ open('/dev/shm/name', 'x').write('x')
     assert run(everyone[2], "socket.create_connection(names[0]).close()").error is None
 
 
+@pytest.mark.parametrize("face", ["http"], indirect=True)
 def test_a_fork_is_known_by_its_id(face, sandbox, fork):
     """It is in the list, and whoever has the id can connect to it."""
     run(sandbox, "x = 1")
