@@ -107,6 +107,7 @@ if TYPE_CHECKING:
         Isolation,
         Layer,
         Metrics,
+        PauseReport,
         ProcessInfo,
         SandboxInfo,
         Truncation,
@@ -254,6 +255,7 @@ __all__ = [
     "PathNotFoundError",
     "PathNotTextError",
     "PathPermissionError",
+    "PauseReport",
     "PieChart",
     "PieSlice",
     "PointSeries",
@@ -367,7 +369,7 @@ _HOMES = {
     "judging": "CaseResult CaseRun",
     "limits": "Limits Usage",
     "models": """
-        CheckpointInfo CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics ProcessInfo
+        CheckpointInfo CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics PauseReport ProcessInfo
         SandboxInfo Truncation
     """,
     "network": "EgressRecord Network",
