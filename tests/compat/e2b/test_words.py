@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import struct
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from e2b.sandbox.signature import get_signature
@@ -16,6 +18,7 @@ from starlette.datastructures import Headers, QueryParams
 
 from fumehood.charts import SuperChart, UnknownChart
 from fumehood.compat.e2b import connect, listing, result_words
+from fumehood.compat.e2b import tokens as e2b_tokens
 from fumehood.compat.e2b.fields import Fields, read_object
 from fumehood.compat.e2b.multipart import file_parts
 from fumehood.compat.e2b.paths import inside, user_of
@@ -233,3 +236,30 @@ def test_a_frame_is_bounded_before_it_is_held():
         asyncio.run(read())
 
     assert json.loads(connect.frame({"a": "ü"})[5:]) == {"a": "ü"}
+
+
+def test_a_path_is_hashed_once_however_many_sandboxes_live(monkeypatch):
+    """Whoever has no signature may ask for any path: it must not cost the server a thousand times what it costs him."""
+    hashed = 0
+
+    class Counting:
+        def __init__(self, data=b"", inner=None):
+            self._inner = inner or hashlib.sha256()
+            self.update(data)
+
+        def update(self, data):
+            nonlocal hashed
+            hashed += len(data)
+            self._inner.update(data)
+
+        def copy(self):
+            return Counting(inner=self._inner.copy())
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr(e2b_tokens, "hashlib", SimpleNamespace(sha256=Counting))
+    tokens = SandboxTokens(b"s" * 32)
+    signed = SignedPath("x" * 60_000, "read", "", "v1_x", "")
+    assert not any(tokens.is_signed(f"{number:032}", signed) for number in range(100))
+    assert hashed < 2 * 60_000
