@@ -123,7 +123,12 @@ def test_x04_init_dies_at_every_point(told: dict[str, list[Seen]]) -> None:
     """The caller hears that the sandbox has ended, or never came to be."""
     for seen in told["init"]:
         # A context may be noticed first, since it ends with its init.
-        is_told = seen["outcome"] in ("SandboxClosedError", "SandboxStartError", "CheckpointError", "ForkError")
+        is_told = seen["outcome"] in (
+            "SandboxClosedError",
+            "SandboxStartError",
+            "CheckpointError",
+            "ForkError",
+        )
         assert is_told or seen["outcome"].startswith("returned"), seen
 
 

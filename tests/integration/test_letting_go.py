@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fumehood import AsyncSandbox
+from fumehood import AsyncSandbox, Template
 from fumehood.host.live_sandbox import LiveSandbox
+
+# Without packages it is there sooner.
+PLAIN = Template(name="plain", preload=())
 
 
 async def _code(sandbox: AsyncSandbox) -> None:
@@ -65,7 +68,7 @@ def test_x16_an_ended_sandbox_is_let_go(use: Callable[[AsyncSandbox], Awaitable[
         before = _dead()
 
         for _ in range(3):
-            async with AsyncSandbox(idle_timeout=600) as sandbox:
+            async with AsyncSandbox(template=PLAIN, idle_timeout=600) as sandbox:
                 await use(sandbox)
 
         deadline = asyncio.get_running_loop().time() + 10

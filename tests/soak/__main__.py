@@ -174,7 +174,9 @@ def main() -> int:
     """Soak, and say what came of it."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="how many (10,000)")
-    parser.add_argument("--warm-up", type=int, default=2000, help="how many before anything is counted (2,000)")
+    parser.add_argument(
+        "--warm-up", type=int, default=2000, help="how many before anything is counted (2,000)"
+    )
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="which ones; one of dice")
     parser.add_argument("--lanes", type=int, default=4, help="how many at once (4)")
     slack = "by how much of itself the memory may change (0.05); short soaks are still filling what is kept"
