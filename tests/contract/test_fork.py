@@ -10,6 +10,7 @@ import pytest
 from fumehood import (
     AsyncSandbox,
     CheckpointNotFoundError,
+    ForkDepthError,
     InvalidArgumentError,
     Limits,
     Sandbox,
@@ -319,6 +320,27 @@ def test_what_cannot_be_forked_says_why(face, sandbox, fork):
 
     with pytest.raises(SandboxClosedError):
         fork(sandbox)
+
+
+def test_forks_of_forks_end_somewhere(sync_face, monkeypatch):
+    """Each lies inside the one before, so there is a last one, which works, and says that it is the last."""
+    monkeypatch.setattr("fumehood.runtimes.linux_spawner.MAX_GENERATION", 2)
+    chain = [sync_face.open()]
+
+    try:
+        for generation in (1, 2):
+            run(chain[-1], f"generation = {generation}")
+            chain.extend(chain[-1].fork())
+
+        with pytest.raises(ForkDepthError) as caught:
+            chain[-1].fork()
+
+        assert (caught.value.generation, caught.value.maximum) == (2, 2)
+        assert run(chain[-1], "generation").text == "2"
+        assert [one.get_info().generation for one in chain] == [0, 1, 2]
+    finally:
+        for one in chain:
+            one.kill()
 
 
 def test_a_fork_waits_until_its_context_is_idle(sync_face):
