@@ -114,6 +114,7 @@ def test_what_lasts_is_there_again(face, load, tmp_path):
     assert "neither" in left_out.pop(("file", "/home/user/fifo"))
     assert left_out == {}
     assert (report.files, report.files_bytes) == (2, 5)
+    assert [item.path for item in report.manifest.files if ".fumehood" in item.path] == []
     assert report.manifest.envs == {"GIVEN": "1 2\n3"}
     # It goes on, and nothing of ours is left in it.
     assert (
@@ -125,6 +126,7 @@ def test_what_lasts_is_there_again(face, load, tmp_path):
     assert json.loads(run(loaded, f"{LOOK}\nprint(j.dumps(seen))").logs.stdout[0]) == SEEN
     told = report_of(loaded)
     assert told.missing == ()
+    assert run(loaded, "os.listdir('/tmp'), os.listdir('/var/tmp')").text == "([], [])"
     assert told.left_out == report.left_out
     assert (
         run(loaded, "__import__('os').getcwd(), alone", context=told.contexts[second.id]).text
