@@ -51,6 +51,7 @@ BIG = {
     "fumehood.backends.http:HttpBackend",
     "fumehood.backends.local:LocalBackend",
     "fumehood.host.live_sandbox:LiveSandbox",
+    "fumehood.runtimes.linux_guest:LinuxGuest",
     "fumehood.sandbox:Sandbox",
     "fumehood.server.tenancy:TenantBackend",
     "fumehood_guest.shell:PythonShell",

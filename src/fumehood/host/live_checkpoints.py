@@ -188,25 +188,22 @@ class LiveCheckpoints:
         self, checkpoint_id: str, contexts: Callable[[str | None], LiveContext]
     ) -> CheckpointInfo:
         """Goes back to a checkpoint, which stays."""
-        kept = self._find(checkpoint_id)
-        context = contexts(kept.info.context_id)
-        self._in_use.append(kept)
-        try:
-            async with context.turn_alone():
-                await self.roll_back_within_turn(kept, context)
-        except ContextStartError:
-            raise CheckpointError(
-                reason="the files are as they were then, but the context that was made from it ended at once",
-                hint="go back to it again; without that, the next code runs in a fresh context",
-            ) from None
-        finally:
-            self._stop_using(kept)
+        async with self.lent(checkpoint_id) as kept:
+            context = contexts(kept.info.context_id)
+            try:
+                async with context.turn_alone():
+                    await self.roll_back_within_turn(kept, context)
+            except ContextStartError:
+                raise CheckpointError(
+                    reason="the files are as they were then, but the context that was made from it ended at once",
+                    hint="go back to it again; without that, the next code runs in a fresh context",
+                ) from None
 
         return kept.info
 
     @asynccontextmanager
     async def lent(self, checkpoint_id: str) -> AsyncIterator[Kept]:
-        """Gives a checkpoint to who makes forks from it; it stays, whatever happens to its entry meanwhile.
+        """Gives a checkpoint to who goes on from it; it stays, whatever happens to its entry meanwhile.
 
         Raises:
             CheckpointLostError: It has ended.
@@ -220,13 +217,10 @@ class LiveCheckpoints:
         try:
             yield kept
         finally:
-            self._stop_using(kept)
+            self._in_use.remove(kept)
 
-    def _stop_using(self, kept: Kept) -> None:
-        self._in_use.remove(kept)
-
-        if kept.info.id not in self._kept and kept not in self._in_use:
-            keep(self._forget_quietly(kept))
+            if kept.info.id not in self._kept and kept not in self._in_use:
+                keep(self._forget_quietly(kept))
 
     async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
         """Goes back, for who holds the context's turn.

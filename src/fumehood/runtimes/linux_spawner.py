@@ -14,31 +14,28 @@ import os
 import socket
 import subprocess
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fumehood import failpoints
-from fumehood.errors import CapacityError, IsolationUnavailableError, SandboxStartError
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.fork_errors import ForkDepthError, ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, Spawner
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
+from fumehood.runtimes.linux_ids import GuestIds
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
 from fumehood_jail import cgroups, seccomp, users
-from fumehood_jail.launch import GUEST_UID, MOVER_UID
 
 _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
 _REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
-# Where the ids for forked sandboxes begin in a sandbox's namespace.
-_SPARE_IDS = 100_000
 # Each fork lies in namespaces beneath those of its parent, of which the kernel allows 32 levels.
 MAX_GENERATION = 24
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
@@ -86,8 +83,7 @@ class LinuxSpawner(Spawner):
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
         self._keeper = keeper
         self._ids = ids
-        # The last one is that of movers, in all sandboxes.
-        self._free_slots = deque(range(ids.first_id, ids.first_id + ids.count - 1))
+        self._slots = GuestIds(ids)
         # Where cgroups are made, or why nowhere.
         self._driver, self._cgroup_reason = cgroup_place
         self._init_watches = self._driver is None
@@ -123,7 +119,7 @@ class LinuxSpawner(Spawner):
         if self.ended.done():
             raise SandboxStartError(step="ask the founder", reason="the template's processes have ended")
 
-        slot = self._take_slot()
+        slot = self._slots.take()
         number = next(self._numbers)
         guest = LinuxGuest(self, number, slot, limits)
         self._guests[number] = guest
@@ -132,7 +128,7 @@ class LinuxSpawner(Spawner):
 
             with guest.guest_fds() as fds:
                 order = {"type": "spawn", "sandbox": number, "slot": slot}
-                spare = self._spare_ids([slot], is_within=False)
+                spare = self._slots.spare([slot], is_within=False)
                 self._founder.send({**order, "spare": spare, "options": self._options(limits)}, fds)
         except BaseException:
             # The founder does not know it, and will never report its end.
@@ -175,7 +171,7 @@ class LinuxSpawner(Spawner):
         if self.ended.done() or parent.ended.done():
             raise ForkError(step="ask the founder", reason="what it would lie beneath has ended")
 
-        slot = self._take_slot()
+        slot = self._slots.take()
         number = next(self._numbers)
         guest = LinuxGuest(self, number, slot, limits, lineage)
         self._guests[number] = guest
@@ -183,8 +179,8 @@ class LinuxSpawner(Spawner):
         try:
             order = {
                 "type": "spawn_within",
-                "slot": self._slot_within(slot),
-                "spare": self._spare_ids([slot, *(one.slot for one in lineage)], is_within=True),
+                "slot": self._slots.within(slot),
+                "spare": self._slots.spare([slot, *(one.slot for one in lineage)], is_within=True),
                 "options": self._options(limits, is_fork=True),
             }
 
@@ -212,9 +208,6 @@ class LinuxSpawner(Spawner):
             raise
 
         return guest
-
-    def _slot_within(self, slot: int) -> int:
-        return GUEST_UID if self._ids.count == 1 else _SPARE_IDS + slot
 
     async def aclose(self) -> None:
         """Ends the base jail; the kernel ends everything in it."""
@@ -301,38 +294,6 @@ class LinuxSpawner(Spawner):
 
     # -- inside
 
-    def _take_slot(self) -> int:
-        """An id that no living sandbox has; ids come round again as late as possible."""
-        if self._ids.count == 1:
-            return self._ids.first_id
-
-        if not self._free_slots:
-            raise CapacityError(resource="user ids", used=self._ids.count, maximum=self._ids.count)
-
-        return self._free_slots.popleft()
-
-    def _spare_ids(self, taken: Sequence[int], *, is_within: bool) -> list[tuple[int, int, int]]:
-        """The lines of a sandbox's id map that are for sandboxes forked from it, as they will have ids of their own.
-
-        Args:
-            taken: The ids of the sandbox, and of all that it was forked from.
-            is_within: Whether the map is written within another sandbox, where they have their spare numbers already.
-        """
-        if self._ids.count == 1:
-            return []
-
-        first = self._ids.first_id
-        last = first + self._ids.count - 1
-        lines = [(MOVER_UID, MOVER_UID if is_within else last, 1)]
-
-        for end in [*sorted(taken), last]:
-            if end > first:
-                lines.append((_SPARE_IDS + first, _SPARE_IDS + first if is_within else first, end - first))
-
-            first = end + 1
-
-        return lines
-
     def _make_cgroup(self, sandbox_id: str, limits: Limits) -> cgroups.Cgroup | None:
         if self._driver is None:
             return None
@@ -360,7 +321,7 @@ class LinuxSpawner(Spawner):
             "rlimits": _rlimits(limits, self._init_watches),
             "is_weighed": self._init_watches,
             # Where init weighs contexts, they must have its user and nobody else's.
-            "has_movers": self._ids.count > 1 and not self._init_watches,
+            "has_movers": self._slots.are_many and not self._init_watches,
         }
 
     def _note_refused(self, name: str, pid: int) -> None:
@@ -419,8 +380,7 @@ class LinuxSpawner(Spawner):
         if guest is None:
             return
 
-        if self._ids.count > 1:
-            self._free_slots.append(guest.slot)
+        self._slots.give_back(guest.slot)
 
         guest.note_end()
 
