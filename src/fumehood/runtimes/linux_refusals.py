@@ -54,7 +54,7 @@ class RefusedCalls:
         return self._fd >= 0
 
     def expect(self) -> int:
-        """Makes a socket for the context to hand its listener over; returns the guest's end, for the caller to close."""
+        """Makes a socket for the context to hand its listener over; returns the guest's end, the caller's to close."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._sock = ours
