@@ -8,14 +8,16 @@ from tests.integration import storage_programs
 from fumehood import BlobNotFoundError, InvalidArgumentError, Sandbox, StorageError, read_saved
 
 
-@pytest.fixture(scope="module")
-def bucket():
-    with storage_programs.s3() as place, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", place.address)
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_REGION", "us-east-1")
-        yield "s3://bucket"
+@pytest.fixture(scope="module", params=["s3", "azure"])
+def bucket(request, tmp_path_factory):
+    is_s3 = request.param == "s3"
+    opened = storage_programs.s3() if is_s3 else storage_programs.azure(tmp_path_factory.mktemp("azure"))
+
+    with opened as place, pytest.MonkeyPatch.context() as patch:
+        for name, value in place.options.items():
+            patch.setenv(f"{'AWS' if is_s3 else 'AZURE_STORAGE'}_{name.upper()}", value)
+
+        yield place.location.removesuffix("/some/prefix")
 
 
 def test_a_sandbox_is_saved_to_a_bucket_and_loaded_again(bucket):
@@ -39,7 +41,7 @@ def test_what_is_not_there_is_an_error(bucket):
         Sandbox.load(f"{bucket}/nothing")
 
     with pytest.raises(StorageError), Sandbox() as sandbox:
-        sandbox.save("s3://no-such-bucket/state")
+        sandbox.save(f"{bucket.partition(':')[0]}://no-such-bucket/state")
 
     for place in ("s3://", "s3://bucket", "s3://bucket/", "ftp://x/y", "", "a\0b"):
         with pytest.raises(InvalidArgumentError):
