@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import resources
 from typing import Any
 
@@ -70,12 +70,16 @@ class LinuxRuntime(Runtime):
         await asyncio.to_thread(check_files, template)
         environment = await asyncio.to_thread(read_environment, template)
         freezer = self._freezer()
-        ids = users.plan_ids()
-        founder, founder_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper = _Keeper(
-            template, environment, (founder_end, zygote_end), ids, self._program("zygote"), freezer
-        )
+        program = self._program("zygote")
+
+        with ExitStack() as unused:
+            ids = users.plan_ids()
+            unused.callback(ids.release)
+            founder, founder_end = _packet_pair(unused)
+            zygote, zygote_end = _packet_pair(unused)
+            keeper = _Keeper(template, environment, (founder_end, zygote_end), ids, program, freezer)
+            unused.pop_all()
+
         spawner: LinuxSpawner | None = None
         try:
             await keeper.launched()
@@ -159,6 +163,14 @@ class LinuxRuntime(Runtime):
         return {"parent": driver.freezer_parent, "family": cgroups.cgroup_family(CGROUP_PREFIX)}
 
 
+def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Makes a pair of packet sockets, which are closed with the others if nobody comes to use them."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    unused.callback(near.close)
+    unused.callback(far.close)
+    return near, far
+
+
 class _Keeper:
     """A started keeper, as long as its launch is not reported."""
 
@@ -172,30 +184,29 @@ class _Keeper:
         freezer: dict[str, str] | None,
     ) -> None:
         founder_end, zygote_end = ends
-        report_read, report_write = os.pipe()
-        host_pidfd = os.pidfd_open(os.getpid())
-        self._stderr = os.memfd_create("fumehood-zygote-stderr")
-        plan = {
-            "argv": [guest_python(environment), "-B", "-c", _FOUNDER],
-            "envs": {
-                **guest_environment(environment),
-                **template.envs,
-                "PYTHONPATH": GUEST_PACKAGES,
-                # Symbols are bound once, and not in each fork anew.
-                "LD_BIND_NOW": "1",
-                "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
-            },
-            "freezer": freezer,
-            "host_pidfd": host_pidfd,
-            "ids": ids.to_dict(),
-            "founder_fd": founder_end.fileno(),
-            "zygote_fd": zygote_end.fileno(),
-            "report_fd": report_write,
-            "root": root_plan(environment, BASE_UID, template.files),
-            "seccomp": program.hex(),
-        }
-        plan_fd = os.memfd_create("fumehood-plan")
-        try:
+
+        # What is passed on is closed here in any case, and the rest only if there will be no keeper.
+        with ExitStack() as passed, ExitStack() as kept:
+            passed.callback(founder_end.close)
+            passed.callback(zygote_end.close)
+            self._report_fd, report_write = os.pipe()
+            kept.callback(os.close, self._report_fd)
+            passed.callback(os.close, report_write)
+            host_pidfd = os.pidfd_open(os.getpid())
+            passed.callback(os.close, host_pidfd)
+            self._stderr = os.memfd_create("fumehood-zygote-stderr")
+            kept.callback(os.close, self._stderr)
+            plan_fd = os.memfd_create("fumehood-plan")
+            passed.callback(os.close, plan_fd)
+            plan = self._plan(template, environment, freezer)
+            plan |= {
+                "host_pidfd": host_pidfd,
+                "ids": ids.to_dict(),
+                "founder_fd": founder_end.fileno(),
+                "zygote_fd": zygote_end.fileno(),
+                "report_fd": report_write,
+                "seccomp": program.hex(),
+            }
             os.write(plan_fd, json.dumps(plan).encode())
             os.lseek(plan_fd, 0, os.SEEK_SET)
             folder = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
@@ -209,14 +220,23 @@ class _Keeper:
                 pass_fds=(plan_fd, founder_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
                 start_new_session=True,
             )
-        finally:
-            founder_end.close()
-            zygote_end.close()
+            kept.pop_all()
 
-            for fd in (plan_fd, report_write, host_pidfd):
-                os.close(fd)
-
-        self._report_fd = report_read
+    @staticmethod
+    def _plan(template: Template, environment: Environment, freezer: dict[str, str] | None) -> dict[str, Any]:
+        return {
+            "argv": [guest_python(environment), "-B", "-c", _FOUNDER],
+            "envs": {
+                **guest_environment(environment),
+                **template.envs,
+                "PYTHONPATH": GUEST_PACKAGES,
+                # Symbols are bound once, and not in each fork anew.
+                "LD_BIND_NOW": "1",
+                "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
+            },
+            "freezer": freezer,
+            "root": root_plan(environment, BASE_UID, template.files),
+        }
 
     async def launched(self) -> None:
         """Waits until the zygote's interpreter has been started.
