@@ -108,9 +108,10 @@ for runs in (False, True):
 
 
 HOST = """
-import select
+import os, select
+os.environ["FUMEHOOD_ISOLATION"] = "landlock-only"
 from fumehood import Sandbox
-sandbox = Sandbox(isolation="landlock-only")
+sandbox = Sandbox()
 sandbox.commands.run(["python", "-c", {program!r}])
 print("".join(sandbox.run_code("import os; print(os.getcwd(), end='')").logs.stdout), flush=True)
 select.select([], [], [], 60)

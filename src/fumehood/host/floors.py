@@ -17,6 +17,7 @@ from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.nursery import Means, Nursery
 from fumehood.isolation_levels import reaches
 from fumehood.models import Isolation
+from fumehood.runtimes.base import Runtime
 from fumehood.templates.template import Template
 
 _DOCTOR = "run `fumehood doctor` to see what this machine allows"
@@ -50,17 +51,7 @@ class Floors:
                 and what could be asked for.
         """
         floor = spec.isolation or self._floor
-        ways = [way for way in self._ways if reaches(way[0].level, floor)]
-
-        if not ways:
-            best = self._ways[0][0].level
-            raise IsolationUnavailableError(
-                layer=floor,
-                reason=f"no runtime of this version isolates so well; the strongest level is {best!r}",
-                how_to_get_it=f"ask for isolation={best!r}; for a second wall run fumehood inside a virtual machine",
-            )
-
-        *stronger, weakest = ways
+        *stronger, weakest = self._ways_to(floor)
 
         for way in stronger:
             if way[1] in self._given_up:
@@ -78,10 +69,20 @@ class Floors:
 
     async def wait_warm(self, template: str) -> None:
         """Returns when the pool of a template is full, by the way that its sandboxes are made."""
-        for runtime, nursery in self._ways:
-            if reaches(runtime.level, self._floor) and nursery not in self._given_up:
+        *stronger, weakest = self._ways_to(self._floor)
+
+        for _, nursery in stronger:
+            if nursery in self._given_up:
+                continue
+
+            try:
                 await nursery.wait_warm(template)
+            except IsolationUnavailableError:
+                self._given_up.add(nursery)
+            else:
                 return
+
+        await weakest[1].wait_warm(template)
 
     async def close(self) -> None:
         """Makes no more; see the nursery."""
@@ -92,6 +93,20 @@ class Floors:
         """Ends the processes of all templates; see the nursery."""
         for _, nursery in self._ways:
             await nursery.aclose()
+
+    def _ways_to(self, floor: str) -> list[tuple[Runtime, Nursery]]:
+        """The ways by which it can be reached, one at least."""
+        ways = [way for way in self._ways if reaches(way[0].level, floor)]
+
+        if ways:
+            return ways
+
+        best = self._ways[0][0].level
+        raise IsolationUnavailableError(
+            layer=floor,
+            reason=f"no runtime of this version isolates so well; the strongest level is {best!r}",
+            how_to_get_it=f"ask for isolation={best!r}; for a second wall run fumehood inside a virtual machine",
+        )
 
     def _with_weaker_way(self, error: IsolationUnavailableError, floor: str) -> IsolationUnavailableError:
         """Names the next weaker level that this machine could have: nobody gets it without having asked for it."""

@@ -35,6 +35,7 @@ from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
 from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail.errors import JailError
 from fumehood_jail.landlock_fence import why_impossible
 from fumehood_wire.frames import ProtocolError, parse_json
 
@@ -82,7 +83,7 @@ class LandlockRuntime(Runtime):
 
         await asyncio.to_thread(check_files, template)
         ids = _own_ids()
-        folder = tempfile.mkdtemp(prefix="fumehood-")
+        folder = _own_folder()
         try:
             place = await asyncio.to_thread(self._place, template, folder, ids)
             return await self._started(template, folder, place)
@@ -265,17 +266,33 @@ def _own_ids() -> users.IdPlan | None:
     if os.geteuid() != 0:
         return None
 
-    ids = users.plan_ids()
+    try:
+        ids = users.plan_ids()
+    except JailError as error:
+        why = str(error)
+    else:
+        if ids.kind == "range":
+            return ids
 
-    if ids.kind == "range":
-        return ids
+        ids.release()
+        why = "; ".join(ids.notes)
 
-    ids.release()
     raise IsolationUnavailableError(
         layer="identity",
-        reason="root has no other user id to give to guests here: " + "; ".join(ids.notes),
+        reason=f"root has no other user id to give to guests here: {why}",
         how_to_get_it="run it as an ordinary user, or leave the container CAP_SETUID, CAP_SETGID and CAP_SETPCAP",
     )
+
+
+def _own_folder() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="fumehood-")
+    except OSError as error:
+        raise SandboxStartError(
+            step="make a folder for the sandboxes",
+            reason=str(error),
+            hint="let TMPDIR name a folder that can be written",
+        ) from None
 
 
 def _user_of(ids: users.IdPlan) -> int:
