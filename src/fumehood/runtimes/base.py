@@ -133,7 +133,7 @@ class Guest(ABC):
         Raises:
             OSError: It cannot be asked.
         """
-        raise OSError(errno.ENOTSUP, "its memory is not counted by a control group")
+        raise OSError(errno.ENOTSUP, "it has no control group of its own that could be asked")
 
     @abstractmethod
     def start_context(self, birth: ContextBirth) -> GuestContext:

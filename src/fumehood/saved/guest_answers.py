@@ -16,6 +16,7 @@ from fumehood.backends.requests import ExecuteRequest, ReadFile
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import FileError
 from fumehood.limits import MIB
+from fumehood.models import SandboxInfo
 from fumehood.saved.bounded_json import parse
 from fumehood.saved_state import SavedFileType, SavedImport
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _MAX_ANSWER_BYTES = 64 * MIB
 _STEP_SECONDS = 300.0
+_WITHOUT_PLACES = "landlock-only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,15 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
         raise GuestStepError(f"what it says does not fit: {error}") from None
     except FileError as error:
         raise GuestStepError(error.message) from None
+
+
+def cannot_last(info: SandboxInfo) -> str:
+    """Says why nothing of a sandbox can be saved or loaded; empty where it can."""
+    if info.isolation.level != _WITHOUT_PLACES:
+        return ""
+
+    # Its processes see the paths of the host, and those of a saved state are a sandbox's.
+    return f"at the isolation level {_WITHOUT_PLACES} a sandbox has no places of its own"
 
 
 def as_text(said: str, max_characters: int) -> str:

@@ -41,6 +41,7 @@ from fumehood.saved.guest_answers import (
     FoundVariable,
     GuestStepError,
     as_text,
+    cannot_last,
     read_answer,
     take_step,
 )
@@ -144,6 +145,10 @@ class _Packing:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         info = await self._backend.info(self._sandbox_id)
+
+        if why := cannot_last(info):
+            raise SaveError(reason=why)
+
         envs = await self._environment()
         contexts = await self._backend.context_call(self._sandbox_id, ListContexts())
 

@@ -17,7 +17,15 @@ from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.errors import DiskFullError, FileError, SandboxClosedError
 from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
-from fumehood.saved.guest_answers import GuestStepError, Undone, as_pieces, as_text, read_answer, take_step
+from fumehood.saved.guest_answers import (
+    GuestStepError,
+    Undone,
+    as_pieces,
+    as_text,
+    cannot_last,
+    read_answer,
+    take_step,
+)
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved_state import LeftOut, LeftOutKind, LoadReport, Manifest, SavedContext, SavedFile
 from fumehood.serialise import as_data
@@ -40,6 +48,9 @@ async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[st
         info = await backend.create(spec)
         unpacking = _Unpacking(backend, info.id, archive, manifest, files_only=request.files_only)
         try:
+            if why := cannot_last(info):
+                raise LoadError(reason=why)
+
             report = await unpacking.carry_out(frozenset(spec.envs))
         except BaseException as error:
             await asyncio.shield(backend.kill(info.id))
