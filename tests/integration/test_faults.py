@@ -10,6 +10,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -139,9 +141,24 @@ def test_a_program_that_breaks_off_leaves_no_process(start_host: type[Host], how
     assert host.left_behind() == []
 
 
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of somebody else that looks like one of ours to who goes by names."""
+    words = ["fumehood_jail.keeper", "fumehood_guest.founder", "fumehood"]
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *words])
+    yield process
+    process.kill()
+    process.wait()
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_host_is_killed_at_a_random_moment(start_host: type[Host], seed: int) -> None:
-    """SIGKILL of a busy host ends every sandbox with its detached processes; the next start clears away the rest."""
+def test_a_host_is_killed_at_a_random_moment(
+    start_host: type[Host], seed: int, bystander: subprocess.Popen[bytes]
+) -> None:
+    """SIGKILL of a busy host ends every sandbox with its detached processes; the next start clears away the rest.
+
+    And nothing else: who is not of it lives on, whatever it is called.
+    """
     host = start_host("fault_scenes.busy_host")
     pidfd = os.pidfd_open(host.pid)
     # Nothing ends by itself meanwhile: this is the random moment.
@@ -152,6 +169,7 @@ def test_a_host_is_killed_at_a_random_moment(start_host: type[Host], seed: int) 
 
     assert run_scene("fault_scenes.one_call") == "42"
     assert host.left_behind() == []
+    assert bystander.poll() is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
