@@ -95,6 +95,12 @@ told.paused = [await box.pause(), await box.pause(), await box.isRunning()]
 const again = await Sandbox.connect(box.sandboxId, { timeoutMs: 100_000 })
 told.connected = [await again.isRunning(), (await again.runCode('x')).text]
 
+// Forks
+const forks = await again.fork({ count: 2, timeoutMs: 60_000 })
+const forked = await Promise.all(forks.map((fork, number) => fork.runCode(`x += ${number}; x`)))
+told.forked = [forked.map((done) => done.text), (await again.runCode('x')).text]
+await Promise.all(forks.map((fork) => fork.kill()))
+
 // Refusals, and the end
 told.badKey = await nameOf(Sandbox.create({ apiKey: 'e2b_00' }))
 told.unknownTemplate = await Sandbox.create('no-such-template').catch((error) => error.message)

@@ -79,6 +79,11 @@ def test_code(told):
     assert told["interrupted"] == ["TimeoutError", "free"]
 
 
+def test_forks(told):
+    """Two that go on from here, each on its own."""
+    assert told["forked"] == [["41", "42"], "41"]
+
+
 def test_what_is_refused(told):
     """Wrong keys, unknown templates, what is not offered, and the dead."""
     assert told["badKey"] == "AuthenticationError"
