@@ -535,6 +535,9 @@ def part_of(name: str) -> str:
     if name.startswith(("fumehood.runtimes.linux", "fumehood.runtimes.packet_socket")):
         return "fumehood.runtimes.linux"
 
+    if name.startswith("fumehood.runtimes.landlock"):
+        return "fumehood.runtimes.landlock"
+
     if name.startswith("fumehood.backends.http"):
         return "fumehood.backends.http"
 
