@@ -6,6 +6,7 @@ temporary file while it is loaded, since it is read from its end.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -130,7 +131,7 @@ async def _content(part: FormPart) -> bytes:
 async def _write(part: FormPart, path: str) -> None:
     with open(path, "xb") as file:
         async for piece in part.pieces:
-            file.write(piece)
+            await asyncio.to_thread(file.write, piece)
 
 
 def _options(content: bytes) -> LoadRequest:
