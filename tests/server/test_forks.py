@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,11 @@ def tenant(server: Any, api: httpx2.Client) -> Iterator[Callable[..., httpx2.Cli
 
 def living(client: httpx2.Client) -> list[str]:
     return [item["id"] for item in client.get("/v1/sandboxes").json()["items"]]
+
+
+def children(client: httpx2.Client, parent: str) -> list[dict[str, Any]]:
+    items = client.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]
+    return [item for item in items if item["parent_id"] == parent]
 
 
 def new(client: httpx2.Client, **given: Any) -> str:
@@ -119,6 +125,29 @@ def test_what_is_refused_names_what_is_wrong(api: httpx2.Client, place: str) -> 
     assert (itself.status_code, itself.json()["code"]) == (422, "invalid_argument")
     assert api.post(f"{place}/adopt", json={}).status_code == 422
     assert api.post("/v1/sandboxes/unknown/forks", json={}).status_code == 404
+
+
+def test_forks_of_a_client_that_has_gone_are_ended(server: Any, api: httpx2.Client, place: str) -> None:
+    """Nobody was told of them, so nobody could end them."""
+    name = place.rpartition("/")[2]
+    body = b'{"count": 2}'
+    head = (
+        f"POST {place}/forks HTTP/1.1\r\nHost: {httpx2.URL(server.url).netloc.decode()}\r\n"
+        f"Authorization: Bearer {server.token}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    address = httpx2.URL(server.url)
+
+    for _ in range(3):
+        with socket.create_connection((address.host, address.port)) as connection:
+            connection.sendall(head.encode() + body)
+
+    # Asked for after them, and so made after them.
+    (fork,) = api.post(f"{place}/forks", json={}).json()["items"]
+
+    while {item["id"] for item in children(api, name)} != {fork["id"]}:
+        assert fork["id"] in {item["id"] for item in children(api, name)}
+
+    assert api.delete(f"/v1/sandboxes/{fork['id']}").status_code == 204
 
 
 def test_the_same_request_forks_once(api: httpx2.Client, place: str) -> None:

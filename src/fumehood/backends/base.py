@@ -243,7 +243,7 @@ class Backend(StateVerbs, ABC):
 
     @abstractmethod
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Let a fork take the place of the sandbox that it was forked from: its id, its time and its labels.
+        """Let a fork take the place of the sandbox that it was forked from, and its id; time and labels are the fork's.
 
         What was there before is killed. The fork's own id has ended then, with the reason `adopted`.
 
