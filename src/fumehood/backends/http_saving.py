@@ -62,7 +62,10 @@ class HttpStateVerbs:
             raise LoadError(reason=f"{archive}: {error.strerror}") from None
 
         with file:
-            form: dict[str, Any] = {"data": {"options": json.dumps(wish)}, "files": {"state": ("state", file)}}
+            form: dict[str, Any] = {
+                "data": {"options": json.dumps(wish)},
+                "files": {"state": ("state", file)},
+            }
             backend = cast(Any, self)
             answer = await backend._ask("POST", "/v1/sandboxes/load", **form)
             return cast(Loaded, backend._read(Loaded, answer))
