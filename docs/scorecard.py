@@ -135,7 +135,7 @@ def _grades(card: dict[str, Any], verdicts: dict[str, Any], tests: dict[str, Tri
 
 def _grade(name: str, said: Grade) -> str:
     failed = sum(map(len, said.failed.values()))
-    return f"| {name} | **{said.letter}** | {said.score:.0%} | {said.passed} | {failed} | {said.not_applicable} |"
+    return f"| {name} | **{said.letter}** | {said.score:.1%} | {said.passed} | {failed} | {said.not_applicable} |"
 
 
 def _machine(card: dict[str, Any]) -> Iterator[str]:

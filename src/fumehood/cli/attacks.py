@@ -105,7 +105,7 @@ def _grades(card: Card) -> list[str]:
     for column in card.verdicts:
         grade = card.grade(column)
         lines.append(
-            f"{column}: grade {grade.letter} ({grade.score:.0%} of the weight; {grade.passed} hold, "
+            f"{column}: grade {grade.letter} ({grade.score:.1%} of the weight; {grade.passed} hold, "
             f"{sum(map(len, grade.failed.values()))} do not, {grade.not_applicable} could not be tried)"
         )
         lines += [f"  {SEVERITIES[severity]}: {', '.join(ids)}" for severity, ids in grade.failed.items()]
