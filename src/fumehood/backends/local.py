@@ -32,6 +32,7 @@ from fumehood.backends.requests import (
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
+from fumehood.errors import FumehoodError
 from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
 from fumehood.execution import Execution
 from fumehood.host import audited_verbs
@@ -235,8 +236,19 @@ class LocalBackend(LoopBound, Backend):
 
     async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
         """Write a file; see the port."""
-        pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
-        return await self._with(sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces))
+        failed: list[Exception] = []
+        own = _noting(chunks, failed)
+        pieces = own if self._is_here() else self._pulled(own, asyncio.get_running_loop())
+        try:
+            return await self._with(
+                sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces)
+            )
+        except FumehoodError:
+            # What the caller's own source raised is the caller's, and comes back as it is.
+            if failed:
+                raise failed[0] from None
+
+            raise
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
@@ -344,6 +356,16 @@ class LocalBackend(LoopBound, Backend):
 
     async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return function(*args, **kwargs)
+
+
+async def _noting(chunks: AsyncIterator[bytes], failed: list[Exception]) -> AsyncGenerator[bytes, None]:
+    """Gives what comes, and takes note of what is raised instead."""
+    try:
+        async for piece in chunks:
+            yield piece
+    except Exception as error:
+        failed.append(error)
+        raise
 
 
 def _unheard(_event: Event) -> None:

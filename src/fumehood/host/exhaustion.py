@@ -7,12 +7,12 @@ what was asked for may have been begun. It never hides a fault of our own: what 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.service_errors import OverloadedError
+from fumehood.text import errno_text
 
 # With these there is too much of something for now.
 _FULL = {
@@ -34,10 +34,11 @@ def naming_faults(*, outcome_unknown: bool) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, FumehoodError):
+        # A stream's other side and a wait's end say of themselves what they are.
+        if isinstance(error, FumehoodError | ConnectionError | TimeoutError) or error.errno is None:
             raise
 
-        reason = _FULL.get(error.errno or 0)
+        reason = _FULL.get(error.errno)
 
         if reason is not None:
             raise OverloadedError(
@@ -45,7 +46,7 @@ def naming_faults(*, outcome_unknown: bool) -> Iterator[None]:
             ) from error
 
         raise SandboxError(
-            f"the host could not go on: {os.strerror(error.errno or 0)}",
+            f"the host could not go on: {errno_text(error.errno)}",
             hint="the sandboxes are still there unless a call says otherwise; see the host's log",
             outcome_unknown=outcome_unknown,
         ) from error
