@@ -233,3 +233,72 @@ def test_the_same_policy_has_the_same_digest(policies):
     zygote = seccomp.compile_policy(policies["zygote"])
 
     assert seccomp.policy_digest(first) == seccomp.policy_digest(second) != seccomp.policy_digest(zygote)
+
+
+# -- without namespaces
+
+WITHOUT_NAMESPACES = {
+    "landlock_only": "landlock_init",
+    "landlock_own_user": "landlock_own_user_init",
+}
+
+
+def policy_of(name):
+    return seccomp.read_policy(os.path.join(seccomp.POLICIES, f"{name}.toml"))
+
+
+# There is no namespace in which an id could be mapped, and no capability to take another.
+IDS = {"setfsgid", "setfsuid", "setgid", "setregid", "setresgid", "setresuid", "setreuid", "setuid"}
+
+
+@pytest.mark.parametrize(("inner", "outer"), WITHOUT_NAMESPACES.items())
+def test_what_guests_may_do_without_namespaces_our_processes_may_do(inner, outer):
+    """Their filter lies over ours, and both refuse whatever one of them refuses."""
+    guests, ours = (seccomp.compile_policy(policy_of(name), "x86_64") for name in (inner, outer))
+    said = seccomp.named_calls(policy_of(inner))
+
+    for call, number in seccomp._syscall_numbers("x86_64").items():
+        values = mentioned_values(policy_of(inner), call) if said.get(call) == "check" else [0]
+        for arguments in itertools.product(values, repeat=2):
+            if run_filter(guests, number, arguments) == ALLOW:
+                assert run_filter(ours, number, arguments) == ALLOW, (call, arguments)
+
+
+@pytest.mark.parametrize("name", WITHOUT_NAMESPACES)
+def test_nothing_is_allowed_for_want_of_namespaces(name):
+    """What a sandbox with namespaces may not do, one without may not either."""
+    plain, weaker = (policy_of("sandbox"), policy_of(name))
+    program, without = (seccomp.compile_policy(policy, "x86_64") for policy in (plain, weaker))
+
+    numbers = seccomp._syscall_numbers("x86_64")
+
+    for call, number in ((call, numbers[call]) for call in numbers.keys() - IDS):
+        values = sorted({*mentioned_values(plain, call), *mentioned_values(weaker, call)})
+        for arguments in itertools.product(values, repeat=2):
+            if run_filter(program, number, arguments) != ALLOW:
+                assert run_filter(without, number, arguments) != ALLOW, (call, arguments)
+
+
+def test_what_neither_landlock_nor_a_namespace_fences_is_refused():
+    """Sockets with a name, metadata under the user's own id, and whatever acts on another process by its number."""
+    said = seccomp.named_calls(policy_of("landlock_only"))
+    program = seccomp.compile_policy(policy_of("landlock_only"), "x86_64")
+    numbers = seccomp._syscall_numbers("x86_64")
+
+    assert {
+        said[call] for call in ("socket", "connect", "bind", "listen", "chmod", "fchmod", "utimensat")
+    } == {
+        "EAFNOSUPPORT",
+        "EPERM",
+    }
+
+    for call in ("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"):
+        assert run_filter(program, numbers[call], (0,)) == ALLOW
+        assert run_filter(program, numbers[call], (4711,)) == answer("EPERM")
+
+    assert run_filter(program, numbers["setpriority"], (0, 0)) == ALLOW
+    assert run_filter(program, numbers["setpriority"], (0, 4711)) == answer("EPERM")
+    assert run_filter(program, numbers["setpriority"], (2, 0)) == answer("EPERM")
+    assert run_filter(program, numbers["sendto"], (3, 0, 0, 0, 0)) == ALLOW
+    assert run_filter(program, numbers["sendto"], (3, 0, 0, 0, 1 << 40)) == answer("EPERM")
+    assert run_filter(program, numbers["socketpair"], (1, 2)) == answer("EPERM")
