@@ -19,7 +19,6 @@ from fumehood_guest.service import Service
 from fumehood_jail import launch, mounts, namespaces, syscalls
 from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
 
-
 # What is done outside of the founder has to be done by then.
 _WITHIN_SECONDS = 30
 _NUMBER_BYTES = 16
@@ -114,7 +113,7 @@ class Founder:
         close_all(fds)
 
     def _be_above(self, sock: int, gate: int, request: Dict[str, Any]) -> None:
-        """With every capability in the sandbox that is forked, and the base jail's user: writes the map of the new init.
+        """With every capability in the sandbox that is forked, as the base jail's user: writes the map of the new init.
 
         What is forked here is born in the PID namespace of that sandbox, and so can make another one beneath it.
         """

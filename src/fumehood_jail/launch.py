@@ -185,7 +185,7 @@ def take_movers_id() -> bool:
 
 
 def become_guest_of_fork(has_movers: bool) -> None:
-    """Becomes the user of the forked sandbox whose user namespace this process has entered, and keeps its capabilities."""
+    """Becomes the user of the forked sandbox whose user namespace this process has entered, with all capabilities."""
     umask = os.umask(0)
     _step("become the guest user", _become_guest, MOVER_UID if has_movers else GUEST_UID)
     os.umask(umask)
@@ -247,9 +247,9 @@ def _enforce_landlock(is_context: bool) -> int:
     roots = ["/", mounts.FORK_ROOT] if os.path.isdir(mounts.FORK_ROOT) else ["/"]
     return landlock.restrict(
         read_only=roots,
-        read_write=[*sorted(above), "/tmp"],
+        read_write=[*sorted(above), mounts.SHORT_SCRATCH],
         devices=("/dev",),
-        scoped=is_context,  # noqa: S108
+        scoped=is_context,
     )
 
 

@@ -56,7 +56,7 @@ MASKED_PROC_DIRECTORIES = (
 # and `inodes` bound all of them together. The last one appears as /tmp too.
 WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/var/tmp": 0o1777}  # noqa: S108
 _SCRATCH = "/var/tmp"  # noqa: S108
-_SHORT_SCRATCH = "/tmp"  # noqa: S108
+SHORT_SCRATCH = "/tmp"  # noqa: S108
 # The root of forked sandboxes, seen from the others: the same folders, but /tmp is a link to /var/tmp. A process that
 # moves to a fork has Landlock rules that belong to directories; of what is mounted there, only the directories above
 # are the same as where it came from, and above /tmp is the root, to which nobody may write.
@@ -114,7 +114,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     # Scratch space for what the template's packages write while they are imported; each sandbox covers it
     # with its own.
     syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
-    syscalls.mount(_SCRATCH, _SHORT_SCRATCH, None, syscalls.MS_BIND)
+    syscalls.mount(_SCRATCH, SHORT_SCRATCH, None, syscalls.MS_BIND)
 
 
 def seal_root() -> None:
@@ -130,10 +130,10 @@ def _make_fork_root() -> None:
     for name in names:
         if os.path.islink(f"/{name}"):
             os.symlink(os.readlink(f"/{name}"), f"{FORK_ROOT}/{name}")
-        elif f"/{name}" != _SHORT_SCRATCH:
+        elif f"/{name}" != SHORT_SCRATCH:
             os.mkdir(f"{FORK_ROOT}/{name}")
 
-    os.symlink(_SCRATCH, FORK_ROOT + _SHORT_SCRATCH)
+    os.symlink(_SCRATCH, FORK_ROOT + SHORT_SCRATCH)
 
 
 def enter_fork_root() -> None:
@@ -148,7 +148,7 @@ def enter_fork_root() -> None:
             syscalls.mount(f"/{name}", f"{FORK_ROOT}/{name}", None, syscalls.MS_BIND | syscalls.MS_REC)
 
     os.chdir(FORK_ROOT)
-    # The old root comes to lie on the new one, and is taken away from there (man 2 pivot_root, "pivot_root(\".\", \".\")").
+    # The old root comes to lie on the new one, and is taken away from there (man 2 pivot_root, `pivot_root(".", ".")`).
     _at_step("enter the root of forks", syscalls.pivot_root, ".", ".")
     syscalls.umount2(".", syscalls.MNT_DETACH)
     os.chdir("/")
@@ -170,8 +170,8 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
         os.chmod(inner, mode)
         syscalls.mount(inner, path, None, syscalls.MS_BIND)
 
-    if not os.path.islink(_SHORT_SCRATCH):
-        syscalls.mount(_SCRATCH, _SHORT_SCRATCH, None, syscalls.MS_BIND)
+    if not os.path.islink(SHORT_SCRATCH):
+        syscalls.mount(_SCRATCH, SHORT_SCRATCH, None, syscalls.MS_BIND)
 
     _at_step("mount /proc", _mount_proc, "/proc")
     _mask_proc()
@@ -189,7 +189,7 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
 
 def shown(path: str) -> str:
     """Returns the name by which people know what lies in a writable place."""
-    return _SHORT_SCRATCH + path[len(_SCRATCH) :] if path.startswith(f"{_SCRATCH}/") else path
+    return SHORT_SCRATCH + path[len(_SCRATCH) :] if path.startswith(f"{_SCRATCH}/") else path
 
 
 def _mask_proc() -> None:

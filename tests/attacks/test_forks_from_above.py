@@ -85,7 +85,8 @@ def test_t01_a_parent_sees_that_its_fork_exists_and_reaches_nothing(
     """Neither memory, nor files, nor environment, nor a signal; the fork itself has all of it."""
     parent, child = family
     control = in_context(child)
-    assert len(control) == 1 and set(next(iter(control.values())).values()) == {"reached"}
+    assert len(control) == 1
+    assert set(next(iter(control.values())).values()) == {"reached"}
 
     found = probe(parent)
     assert len(found) == 1

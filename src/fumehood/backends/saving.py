@@ -22,8 +22,9 @@ class StateVerbs:
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Give what of a sandbox lasts, as one file, in pieces.
 
-        That is its files, its environment, its records, and those variables that serialise. It waits for each context as executions do. Each file is as it was when it was read. Closing the iterator early
-        leaves nothing behind.
+        That is its files, its environment, its records, and those variables that serialise. It waits for each
+        context as executions do. Each file is as it was when it was read. Closing the iterator early leaves nothing
+        behind.
 
         Raises:
             SaveError: A context does not answer; nothing of the sandbox was changed.

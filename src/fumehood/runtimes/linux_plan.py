@@ -25,7 +25,10 @@ _INTERPRETER_ROOT = "/opt/python"
 
 # Shown as they are on the host; /nix/store and the like would be needed by interpreters that live there.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_DIRECTORIES = ("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys", "/tmp", "/var/tmp")  # noqa: S108
+_DIRECTORIES = (
+    *("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys"),
+    *("/tmp", "/var/tmp"),  # noqa: S108
+)
 
 _USERS = """\
 root:x:0:0:root:/root:/usr/sbin/nologin

@@ -133,7 +133,7 @@ class LinuxSpawner(Spawner):
         except BaseException:
             # The founder does not know it, and will never report its end.
             guest.abandon()
-            self._guest_ended(number)
+            self.note_end(number)
             raise
 
         try:
@@ -252,10 +252,6 @@ class LinuxSpawner(Spawner):
         """Lets the founder kill a process that belongs to another user than we do, and that the host holds."""
         self._founder.send({"type": "kill_held"}, [pidfd])
 
-    def note_end(self, number: int) -> None:
-        """Takes note of the end of a guest."""
-        self._guest_ended(number)
-
     def start_context(
         self, birth: ContextBirth, limits: Limits, fds: list[int], doors: list[int]
     ) -> LinuxContext:
@@ -346,7 +342,7 @@ class LinuxSpawner(Spawner):
         if message["type"] == "failed":
             guest.failed("clone", str(message["detail"]))
 
-        self._guest_ended(number)
+        self.note_end(number)
 
     def _zygote_says(self, message: dict[str, Any]) -> None:
         kind = message["type"]
@@ -374,7 +370,8 @@ class LinuxSpawner(Spawner):
         if context is not None:
             context.note_exit(status)
 
-    def _guest_ended(self, number: int) -> None:
+    def note_end(self, number: int) -> None:
+        """Takes note of the end of a guest, once."""
         guest = self._guests.pop(number, None)
 
         if guest is None:
@@ -399,7 +396,7 @@ class LinuxSpawner(Spawner):
             self._context_ended(number, -9)
 
         for number in list(self._guests):
-            self._guest_ended(number)
+            self.note_end(number)
 
         if not self.ended.done():
             self.ended.set_result(None)

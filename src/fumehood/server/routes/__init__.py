@@ -20,8 +20,8 @@ from fumehood.server.routes import (
     network,
     ports,
     pty,
-    saved,
     sandboxes,
+    saved,
 )
 
 # In the order in which the description lists them.
