@@ -33,6 +33,8 @@ SOME = ["create.born", "run.sent", "checkpoint.forked", "fork.moved", "rollback.
 # State and files of one time, before or after the verb; a context that was killed has no variables.
 WHOLE = {"(1, 'one')", "(2, 'two')", "(None, 'one')", "(None, 'two')"}
 ENDED = {"SandboxClosedError", "SandboxPausedError"}
+# How the death of a sandbox is told; what ends with its init may be noticed first.
+DEATHS = ("SandboxClosedError", "SandboxStartError", "CheckpointError", "ForkError")
 # These take every sandbox of their template along.
 COMMON = ("zygote", "founder", "keeper")
 EVERY = bool(os.environ.get("EVERY_FAULT"))
@@ -122,13 +124,7 @@ def test_x15_errors_say_whether_the_code_may_have_run(told: dict[str, list[Seen]
 def test_x04_init_dies_at_every_point(told: dict[str, list[Seen]]) -> None:
     """The caller hears that the sandbox has ended, or never came to be."""
     for seen in told["init"]:
-        # A context may be noticed first, since it ends with its init.
-        is_told = seen["outcome"] in (
-            "SandboxClosedError",
-            "SandboxStartError",
-            "CheckpointError",
-            "ForkError",
-        )
+        is_told = seen["outcome"] in DEATHS
         assert is_told or seen["outcome"].startswith("returned"), seen
 
 
@@ -143,7 +139,7 @@ def test_x04_a_context_dies(told: dict[str, list[Seen]]) -> None:
 def test_x04_the_parts_of_a_template_die(told: dict[str, list[Seen]], kind: str) -> None:
     """All of its sandboxes end with them; the next one starts it anew, and a call that makes one does so itself."""
     for seen in told[kind]:
-        is_told = seen["outcome"] in ("SandboxClosedError", "SandboxStartError", "TemplateError")
+        is_told = seen["outcome"] in (*DEATHS, "TemplateError")
         assert is_told or seen["outcome"].startswith("returned"), seen
 
 
