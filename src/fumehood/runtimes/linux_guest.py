@@ -234,11 +234,12 @@ class LinuxGuest(Guest):
 
         doors = self._doors()
         try:
-            pidfd = await move_in(self._pid, origin.refused_calls, send, [*fds, *doors])
+            kill_held = self._spawner.ask_to_kill_held
+            pidfd = await move_in(self._pid, origin.refused_calls, send, [*fds, *doors], kill_held)
         finally:
             _close_all(doors)
 
-        return MovedContext(pidfd, origin, self._spawner.ask_to_kill_held)
+        return MovedContext(pidfd, origin, kill_held)
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this number is its own."""

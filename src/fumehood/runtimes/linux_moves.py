@@ -8,12 +8,14 @@ answers for entering them as there are. What it is then, the kernel is asked bef
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import signal
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from fumehood.fork_errors import ForkError
 from fumehood.readiness import until_readable
@@ -30,6 +32,9 @@ _MAX_WORD_BYTES = 16
 _STEP = "move a process into the fork"
 _MOVE_SECONDS = 10.0
 _SECCOMP_FILTER = b"2"
+_ID_FIELDS = (b"Uid", b"Gid")
+# include/uapi/linux/nsfs.h: NS_GET_PARENT
+_PARENT_NAMESPACE = 0xB702
 
 
 class MovedContext(GuestContext):
@@ -59,12 +64,7 @@ class MovedContext(GuestContext):
         if self.exited.done():
             return
 
-        try:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-        except PermissionError:
-            self._kill_held(self._pidfd)
+        _end(self._pidfd, self._kill_held)
 
     def _note_exit(self) -> None:
         """Its parent lies inside, so that nobody can tell how it ended."""
@@ -80,6 +80,7 @@ async def move_in(
     origin: RefusedCalls,
     send: Callable[[int], None],
     given: Sequence[int],
+    kill_held: Callable[[int], None],
 ) -> int:
     """Lets a process move into the namespaces of an init; returns a pidfd of it.
 
@@ -89,6 +90,7 @@ async def move_in(
         send: Hands a socket to the checkpoint, and has it fork the process that moves.
         given: What the process gets besides the namespaces: its channel and outputs, and then the doors of its control
             groups.
+        kill_held: Kills what the host may not signal itself.
 
     Raises:
         ForkError: It did not come, or is not what a context must be.
@@ -103,33 +105,65 @@ async def move_in(
 
         try:
             async with asyncio.timeout(_MOVE_SECONDS):
-                return await _let_in(ours, init_pid, origin, given)
+                return await _let_in(ours, init_pid, origin, given, kill_held)
         except TimeoutError:
             raise ForkError(step=_STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
 
 
-async def _let_in(sock: socket.socket, init_pid: int, origin: RefusedCalls, given: Sequence[int]) -> int:
+async def _let_in(
+    sock: socket.socket,
+    init_pid: int,
+    origin: RefusedCalls,
+    given: Sequence[int],
+    kill_held: Callable[[int], None],
+) -> int:
     mover = await _hear(sock)
     origin.let_move(mover, len(NAMESPACES) + _IDS)
     namespaces = [os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     try:
         own, doors = given[:3], given[3:]
-        socket.send_fds(sock, [_HERE], [*own, *namespaces, *doors])
-        moved = await _hear(sock)
+
+        async with _seen_off(mover, namespaces, kill_held):
+            socket.send_fds(sock, [_HERE], [*own, *namespaces, *doors])
+            moved = await _hear(sock)
+
+        pidfd = _hold(moved)
+        try:
+            _check_confined(moved, pidfd, init_pid)
+            _check_place(moved, pidfd, namespaces)
+        except BaseException:
+            _end(pidfd, kill_held)
+            os.close(pidfd)
+            raise
     finally:
         origin.forbid(mover)
 
         for fd in namespaces:
             os.close(fd)
 
-    pidfd = os.pidfd_open(moved)
-    try:
-        _check_confined(moved, pidfd)
-    except BaseException:
-        os.close(pidfd)
-        raise
-
     return pidfd
+
+
+@asynccontextmanager
+async def _seen_off(
+    mover: int, namespaces: Sequence[int], kill_held: Callable[[int], None]
+) -> AsyncIterator[None]:
+    """Waits until who has entered has ended, and ends it whatever happens: it has every capability in the fork.
+
+    As long as it lives, and does not wait for its child, the fork could not end either.
+    """
+    pidfd = _hold(mover)
+    try:
+        # Before anything can happen to it: the number could be somebody else's by now.
+        _check_above(mover, pidfd, namespaces[NAMESPACES.index("pid")])
+        try:
+            yield
+            await until_readable(pidfd)
+        except BaseException:
+            _end(pidfd, kill_held)
+            raise
+    finally:
+        os.close(pidfd)
 
 
 async def _hear(sock: socket.socket) -> int:
@@ -148,18 +182,76 @@ async def _hear(sock: socket.socket) -> int:
     raise ForkError(step=_STEP, reason="it is not known which process spoke")
 
 
-def _check_confined(pid: int, pidfd: int) -> None:
-    """Asks the kernel whether a process that has moved has given up what it was lent."""
-    with open(f"/proc/{pid}/status", "rb") as file:
-        fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+def _hold(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        raise ForkError(step=_STEP, reason="it ended") from None
 
+
+def _end(pidfd: int, kill_held: Callable[[int], None]) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        kill_held(pidfd)
+
+
+def _check_above(pid: int, pidfd: int, namespace: int) -> None:
+    """Makes sure that a process lives right above a PID namespace."""
+    above = fcntl.ioctl(namespace, _PARENT_NAMESPACE)
+    try:
+        _check_same(pid, pidfd, "pid", above)
+    finally:
+        os.close(above)
+
+
+def _check_place(pid: int, pidfd: int, namespaces: Sequence[int]) -> None:
+    """Asks the kernel whether a process that says so has moved: else code of one sandbox would pass for another's."""
+    for name, fd in zip(NAMESPACES, namespaces, strict=True):
+        _check_same(pid, pidfd, name, fd)
+
+
+def _check_same(pid: int, pidfd: int, name: str, fd: int) -> None:
+    try:
+        is_same = os.path.samestat(os.stat(f"/proc/{pid}/ns/{name}"), os.fstat(fd))
+    except OSError:
+        is_same = False
+
+    if not is_same or _has_ended(pidfd):
+        raise ForkError(
+            step=_STEP, reason=f"the kernel says that it is in another {name} namespace, or has ended"
+        )
+
+
+def _status(pid: int) -> dict[bytes, bytes]:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+    except OSError:
+        return {}
+
+
+def _check_confined(pid: int, pidfd: int, init_pid: int) -> None:
+    """Asks the kernel whether a process that has moved has given up what it was lent."""
+    fields = _status(pid)
     capabilities = [int(value, 16) for name, value in fields.items() if name.startswith(b"Cap")]
     is_filtered = fields.get(b"Seccomp", b"").strip() == _SECCOMP_FILTER
     has_no_new = fields.get(b"NoNewPrivs", b"").strip() == b"1"
+    is_guest = [_ids(fields, name) for name in _ID_FIELDS] == [
+        _ids(_status(init_pid), name) for name in _ID_FIELDS
+    ]
 
     # What was read is of this very process if it lives now.
-    if any(capabilities) or not is_filtered or not has_no_new or _has_ended(pidfd):
+    if any(capabilities) or not (is_filtered and has_no_new and is_guest) or _has_ended(pidfd):
         raise ForkError(step=_STEP, reason="the kernel says that it is not confined as a context must be")
+
+
+def _ids(fields: dict[bytes, bytes], name: bytes) -> list[bytes]:
+    """The real and the effective id, and that for files; the saved one may be in reserve."""
+    real, effective, _, files = fields.get(name, b"0 0 0 0").split()
+    return [real, effective, files]
 
 
 def _has_ended(pidfd: int) -> bool:

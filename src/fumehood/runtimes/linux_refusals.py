@@ -65,6 +65,11 @@ class RefusedCalls:
         """Lets a process enter namespaces, or take the id of movers, so many times."""
         self._movers[pid] = times
 
+        # Who floods must not hold it up: forks have this listener too.
+        if self._later is not None:
+            self._later.cancel()
+            self._go_on()
+
     def forbid(self, pid: int) -> None:
         """Takes that back."""
         self._movers.pop(pid, None)
@@ -117,11 +122,12 @@ class RefusedCalls:
         self.on_refused(name, call.pid)
         self._count += 1
 
-        if self._count > _PROMPT:
+        if self._count > _PROMPT and not self._movers:
             self._loop.remove_reader(self._fd)
             self._later = self._loop.call_later(_PAUSE_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
+        self._later = None
         self._loop.add_reader(self._fd, self._answer)
 
     def _close_if_unused(self) -> None:

@@ -1,0 +1,127 @@
+"""The process that moves into a fork is user code's own: here it does not do what it was forked for.
+
+The attacker replaces, in the context that is forked, what moves. The control of all: left alone, the same sandbox can
+be forked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fumehood import Sandbox
+from fumehood.fork_errors import ForkError
+from fumehood.runtimes import linux_moves
+
+HEAD = """
+import fumehood_guest.checkpoint as checkpoint, os, socket, time
+from fumehood_jail import launch, syscalls
+honest = checkpoint.move
+def begin(sock):
+    sock.send(b"!")
+    return socket.recv_fds(sock, 1, 32)[1]
+def enter(fds, become):
+    user, *others = fds[3:10]
+    has_movers = launch.take_movers_id()
+    syscalls.setns(user)
+    become(has_movers)
+    for fd in others:
+        syscalls.setns(fd)
+def finish(sock, fds):
+    launch.settle(fds[10:])
+    sock.send(b"!")
+    sock.close()
+    return fds[:3]
+"""
+# It says that it has moved, and is where it was.
+STAYS = """
+def move(sock, fork):
+    fds = begin(sock)
+    if fork():
+        os._exit(0)
+    for fd in fds[3:]:
+        os.close(fd)
+    sock.send(b"!")
+    return fds[:3]
+"""
+# It has the id that owns the namespaces of forks, there and for good.
+KEEPS_THE_ID = """
+def move(sock, fork):
+    fds = begin(sock)
+    enter(fds, lambda _: os.setresuid(2000, 2000, 2000))
+    if fork():
+        os._exit(0)
+    return finish(sock, fds)
+"""
+# A fork is made, and who entered first stays in the parent with every capability over it. As it does not wait for its
+# child, the fork could not end.
+STAYS_BESIDE = """
+def move(sock, fork):
+    fds = begin(sock)
+    enter(fds, launch.become_guest_of_fork)
+    if fork():
+        sock.close()
+        time.sleep(1000)
+    return finish(sock, fds)
+"""
+LOOK = """
+import os
+found = []
+for name in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        lines = open(f'/proc/{name}/status').read().splitlines()
+    except OSError:
+        continue
+    fields = {line.partition(':')[0]: line.split()[1:] for line in lines}
+    if name not in ('1', str(os.getpid())) and 'Z' not in fields['State']:
+        found.append(name)
+print(len(found))
+"""
+
+
+def run(sandbox: Sandbox, code: str) -> str:
+    execution = sandbox.run_code(code)
+    assert execution.error is None, execution.error
+    return "".join(execution.logs.stdout)
+
+
+@pytest.fixture(scope="module")
+def parent() -> Iterator[Sandbox]:
+    """A sandbox that can be forked."""
+    with Sandbox() as sandbox:
+        run(sandbox, HEAD)
+        yield sandbox
+
+
+@pytest.mark.parametrize("attack", [STAYS, KEEPS_THE_ID, STAYS_BESIDE])
+def test_who_does_not_move_as_asked_is_no_context(parent, attack, monkeypatch):
+    """The host asks the kernel where and what it is; the parent goes on, and nobody stays in it."""
+    monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1.5)
+    run(parent, f"{attack}\ncheckpoint.move = move")
+
+    with pytest.raises(ForkError):
+        parent.fork()
+
+    while int(run(parent, LOOK)):
+        pass
+
+    run(parent, "checkpoint.move = honest")
+    (child,) = parent.fork()
+    assert run(child, "print(os.getresuid()[:2])") == "(1000, 1000)\n"
+    child.kill()
+
+
+def test_a_fork_that_floods_does_not_keep_its_parent_from_forking(parent):
+    """All that descends from one context has one listener for its refused calls; who moves is answered at once."""
+    (flooding,) = parent.fork()
+    run(
+        flooding,
+        "import ctypes, threading\nlibc = ctypes.CDLL(None)\n"
+        "def flood():\n    while True:\n        libc.setns(-1, 0)\n"
+        "for _ in range(100):\n    threading.Thread(target=flood, daemon=True).start()",
+    )
+    (child,) = parent.fork()
+    assert run(child, "print(1)") == "1\n"
+    child.kill()
+    flooding.kill()
