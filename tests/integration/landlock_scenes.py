@@ -71,6 +71,8 @@ attempts = {
     "connect to a socket's path": lambda: connected(at["stream"]),
     "send to a socket's path": sent_to_a_name,
     "signal a process": lambda: os.kill(at["process"], 0),
+    "signal the parent": lambda: os.kill(os.getppid(), 0),
+    "environment of the parent": lambda: open("/proc/%d/environ" % os.getppid()).read(),
     "limit a process": lambda: resource.prlimit(at["process"], resource.RLIMIT_NOFILE, (64, 64)),
     "move a process": lambda: os.sched_setaffinity(at["process"], os.sched_getaffinity(0)),
     "slow a process": lambda: os.setpriority(os.PRIO_PROCESS, at["process"], 5),
@@ -242,6 +244,14 @@ def attacks() -> dict[str, Any]:
                 os.chmod(victim, 0o600)
                 seen[name] = json.loads(run())
                 seen[f"{name} left"] = victim.read_text() if victim.exists() else "gone"
+
+            # By a link of the guest's, the host's own verbs lead nowhere that the guest could not go.
+            victim.write_text("whole")
+            sandbox.run_code(f"import os; os.symlink({str(victim)!r}, 'link')")
+            seen["by a link"] = [
+                _refusal(lambda: sandbox.files.write("link", "mine")),
+                _refusal(lambda: sandbox.files.read("link")),
+            ]
 
             # Everybody whom it may signal, from a context and from a command.
             sandbox.run_code("import os; os.kill(-1, 9)")

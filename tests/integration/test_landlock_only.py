@@ -93,6 +93,7 @@ def test_nothing_of_the_host_is_in_reach(seen: Any) -> None:
         assert [name for name, outcome in attacks[inside].items() if outcome == "ok"] == []
         assert attacks[f"{inside} left"] == "whole"
 
+    assert attacks["by a link"] == ["PathPermissionError"] * 2
     assert attacks["after kill(-1)"] == [True, "42", "42"]
 
 
