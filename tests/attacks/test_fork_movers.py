@@ -65,6 +65,12 @@ def move(sock, fork):
         time.sleep(1000)
     return finish(sock, fds)
 """
+# What it says is no number of an error that there is.
+SAYS_TOO_MUCH = """
+def move(sock, fork):
+    sock.send(b"9" * 16)
+    time.sleep(1000)
+"""
 LOOK = """
 import os
 found = []
@@ -94,7 +100,7 @@ def parent() -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.mark.parametrize("attack", [STAYS, KEEPS_THE_ID, STAYS_BESIDE])
+@pytest.mark.parametrize("attack", [STAYS, KEEPS_THE_ID, STAYS_BESIDE, SAYS_TOO_MUCH])
 def test_who_does_not_move_as_asked_is_no_context(parent, attack, monkeypatch):
     """The host asks the kernel where and what it is; the parent goes on, and nobody stays in it."""
     monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1.5)

@@ -29,6 +29,7 @@ _IDS = 2
 _CREDENTIALS = struct.Struct("3i")
 _HERE = b"!"
 _MAX_WORD_BYTES = 16
+_MAX_ERRNO_DIGITS = 4
 _STEP = "move a process into the fork"
 _MOVE_SECONDS = 10.0
 _SECCOMP_FILTER = b"2"
@@ -172,7 +173,7 @@ async def _hear(sock: socket.socket) -> int:
     word, ancillary, _, _ = sock.recvmsg(_MAX_WORD_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
 
     if word != _HERE:
-        number = int(word) if word.isdigit() else 0
+        number = int(word) if word.isdigit() and len(word) <= _MAX_ERRNO_DIGITS else 0
         raise ForkError.from_errno(_STEP, number) if number else ForkError(step=_STEP, reason="it ended")
 
     for level, kind, content in ancillary:
