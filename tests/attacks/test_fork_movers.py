@@ -6,9 +6,12 @@ be forked.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.integration.census import descendants_of
 
 from fumehood import Sandbox
 from fumehood.fork_errors import ForkError
@@ -131,3 +134,65 @@ def test_a_fork_that_floods_does_not_keep_its_parent_from_forking(parent):
     assert run(child, "print(1)") == "1\n"
     child.kill()
     flooding.kill()
+
+
+# It moves as asked, and leaves one behind that has every capability in the fork, and the fork's user, and lies in the
+# parent, whose init may not signal it.
+LEAVES_ONE = """
+def move(sock, fork):
+    fds = begin(sock)
+    user, *others = fds[3:10]
+    has_movers = launch.take_movers_id()
+    syscalls.setns(user)
+    launch.become_guest_of_fork(has_movers)
+    if fork() == 0:
+        sock.close()
+        for fd in fds:
+            os.close(fd)
+        time.sleep(1000)
+    for fd in others:
+        syscalls.setns(fd)
+    if fork():
+        os._exit(0)
+    return finish(sock, fds)
+"""
+
+
+def test_who_stays_behind_ends_with_the_sandbox_and_takes_no_fork_along():
+    """The parent's end is the end of all that is in it, whatever it has become, and of nothing else."""
+    with Sandbox() as parent:
+        (earlier,) = parent.fork()
+        run(parent, f"{HEAD}{LEAVES_ONE}\ncheckpoint.move = move")
+        (later,) = parent.fork()
+        assert _strong_ones()
+        parent.kill()
+        assert not _strong_ones()
+        assert [run(one, "print(1)") for one in (earlier, later)] == ["1\n", "1\n"]
+        earlier.kill()
+        later.kill()
+
+
+def _strong_ones() -> list[Path]:
+    """Processes under a context's filter that have every capability somewhere."""
+    found = []
+
+    for folder in (Path(f"/proc/{pid}") for pid in descendants_of(os.getpid())):
+        try:
+            lines = (folder / "status").read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+
+        fields = {line.partition(":")[0]: line.split()[1:] for line in lines}
+
+        if "Z" not in fields["State"] and _is_guests(fields) and int(fields["CapEff"][0], 16):
+            found.append(folder)
+
+    return found
+
+
+def _is_guests(fields: dict[str, list[str]]) -> bool:
+    """Whether user code has run in it: fumehood's own are under one filter less."""
+    own = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if "Seccomp_filters" in line
+    )
+    return int(fields["Seccomp_filters"][0]) >= int(own.split()[1]) + 2

@@ -18,7 +18,12 @@ async def hollow_out(guest: Guest, init: InitClient, *, seconds: float = 5.0) ->
     guest.thaw()
     try:
         async with asyncio.timeout(seconds):
-            await init.ask("hollow_out")
+            try:
+                await init.ask("hollow_out")
+            except InitError:
+                # Else one of its processes could take the forks along.
+                await guest.end_strangers()
+                await init.ask("hollow_out")
     except (InitError, InitGoneError, TimeoutError):
         guest.kill()
     else:

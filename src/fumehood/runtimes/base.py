@@ -177,6 +177,9 @@ class Guest(ABC):
         """
         raise ForkError(step="move a process into the fork", reason="this runtime has no forks")
 
+    async def end_strangers(self) -> None:  # noqa: B027 - most have none
+        """Ends those of its processes that its init may not signal, because they have entered a fork and stayed."""
+
     def retire(self) -> None:
         """Nothing lives in it but its init: it counts as ended, and really ends when it carries no forks any more."""
         raise NotImplementedError

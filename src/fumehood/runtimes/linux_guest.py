@@ -22,7 +22,7 @@ from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
-from fumehood.runtimes.linux_moves import MovedContext, move_in
+from fumehood.runtimes.linux_moves import MovedContext, end_strangers, move_in
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -256,6 +256,10 @@ class LinuxGuest(Guest):
         """Takes note of its end by itself: of a fork the founder does not tell."""
         self._is_watched = True
         asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
+
+    async def end_strangers(self) -> None:
+        """Ends what its init may not signal; see the port."""
+        await end_strangers(self.holds, self._pid, self._spawner.ask_to_kill_held)
 
     def retire(self) -> None:
         """Stays for those forked from it; see the port."""

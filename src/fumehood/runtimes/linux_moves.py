@@ -183,6 +183,32 @@ async def _hear(sock: socket.socket) -> int:
     raise ForkError(step=_STEP, reason="it is not known which process spoke")
 
 
+async def end_strangers(
+    is_theirs: Callable[[int], bool], init_pid: int, kill_held: Callable[[int], None]
+) -> None:
+    """Ends all processes of a sandbox but init: one that has entered a fork is of a user that init may not signal.
+
+    Args:
+        is_theirs: Whether the PID namespace with this number is the sandbox's.
+        init_pid: The init.
+        kill_held: Kills what the host may not signal itself.
+    """
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != init_pid]:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            continue  # it has ended
+
+        try:
+            if is_theirs(os.stat(f"/proc/{pid}/ns/pid").st_ino) and not _has_ended(pidfd):
+                _end(pidfd, kill_held)
+                await until_readable(pidfd)
+        except OSError:
+            continue
+        finally:
+            os.close(pidfd)
+
+
 def _hold(pid: int) -> int:
     try:
         return os.pidfd_open(pid)
