@@ -8,10 +8,11 @@ are. What an entry says is bounded where it is made.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fumehood.audit.entries import GENESIS, AuditEntry, AuditHead, AuditLog, digest_of, line_of
+from fumehood.audit.entries import GENESIS, AuditEntry, AuditHead, AuditLog, ComingHead, digest_of, line_of
 from fumehood.audit.files import AuditFile
 from fumehood.charts import JsonValue
 from fumehood.limits import KIB, MIB
@@ -20,6 +21,8 @@ MAX_ENTRIES = 4096
 MAX_BYTES = 2 * MIB
 # What the objects take around the text.
 _ENTRY_BYTES = 1 * KIB
+# So many wait for a quiet moment.
+_MAX_COMING = 8
 
 
 class _Kept(NamedTuple):
@@ -67,6 +70,7 @@ class AuditChain:
         self._size_bytes = 0
         self._next = 0
         self._last = GENESIS
+        self._coming: list[tuple[datetime, str, Callable[[], dict[str, JsonValue]], ComingHead]] = []
 
     @property
     def is_in_file(self) -> bool:
@@ -76,6 +80,7 @@ class AuditChain:
     @property
     def head(self) -> AuditHead | None:
         """Where the record stands; None when it is empty."""
+        self.settle()
         return AuditHead(sequence=self._next - 1, hash=self._last) if self._next else None
 
     @property
@@ -85,12 +90,36 @@ class AuditChain:
 
     def log(self, sandbox_id: str) -> AuditLog:
         """Returns what is kept, as it stands, as the record of a sandbox."""
+        self.settle()
         entries = tuple(kept.entry() for kept in self._kept)
         return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=self._next - len(entries))
 
     def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         """Adds an entry, and returns where the record stands then."""
-        at = datetime.now(UTC)
+        self.settle()
+        return self._add(datetime.now(UTC), kind, fields)
+
+    def add_later(self, kind: str, make: Callable[[], dict[str, JsonValue]]) -> AuditHead:
+        """Adds an entry which is made and hashed by `settle`, or when somebody asks; in a file it is at once."""
+        if self._file is not None:
+            return self.add(kind, make())
+
+        head = ComingHead(self._next + len(self._coming), self.settle)
+        self._coming.append((datetime.now(UTC), kind, make, head))
+
+        if len(self._coming) >= _MAX_COMING:
+            self.settle()
+
+        return head
+
+    def settle(self) -> None:
+        """Makes what was added for later."""
+        coming, self._coming = self._coming, []
+
+        for at, kind, make, head in coming:
+            head.settle(self._add(at, kind, make()).hash)
+
+    def _add(self, at: datetime, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         sequence, previous = self._next, self._last
         # What `line_of` makes of the whole, and quicker; kinds are words of ours.
         text = (
@@ -109,6 +138,8 @@ class AuditChain:
 
     def close(self) -> None:
         """Nothing is added any more; what is kept can still be read."""
+        self.settle()
+
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -37,6 +37,54 @@ class AuditHead:
 
     def __str__(self) -> str:
         return self.hash
+
+
+class ComingHead(AuditHead):
+    """A head whose hash is computed when somebody asks for it, or by the one who keeps the record, in a quiet moment.
+
+    Args:
+        sequence: The number of the entry.
+        find: Has `settle` called.
+    """
+
+    __slots__ = ("_find", "_found")
+
+    _find: Callable[[], None]
+    _found: str
+
+    def __init__(self, sequence: int, find: Callable[[], None]) -> None:
+        object.__setattr__(self, "sequence", sequence)
+        object.__setattr__(self, "_find", find)
+        object.__setattr__(self, "_found", "")
+
+    @property
+    def hash(self) -> str:
+        """The hash."""
+        if not self._found:
+            self._find()
+
+        return self._found
+
+    def settle(self, found: str) -> None:
+        """It is known."""
+        object.__setattr__(self, "_found", found)
+        object.__setattr__(self, "_find", None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AuditHead) and (self.sequence, self.hash) == (other.sequence, other.hash)
+
+    def __hash__(self) -> int:
+        return hash((self.sequence, self.hash))
+
+    def __repr__(self) -> str:
+        return f"AuditHead(sequence={self.sequence!r}, hash={self.hash!r})"
+
+    def __reduce__(self) -> tuple[Callable[[int, str], AuditHead], tuple[int, str]]:
+        return _head, (self.sequence, self.hash)
+
+
+def _head(sequence: int, hash_: str) -> AuditHead:
+    return AuditHead(sequence=sequence, hash=hash_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class AuditedExecution:
 
         self._security.note_ran(execution.usage.wall_seconds)
         # Nobody has it yet, and to make another one of it would take as long as all the rest of this.
-        object.__setattr__(execution, "audit_head", self._write(_outcome(execution)))
+        object.__setattr__(execution, "audit_head", self._write_later(execution))
         return execution
 
     def failed(self, error: BaseException) -> None:
@@ -76,6 +76,9 @@ class AuditedExecution:
 
         if found is not None and found.limit:
             self._security.note_guessed_limit(found.limit)
+
+    def _write_later(self, execution: Execution) -> AuditHead | None:
+        return self._trail.note_later("executed", lambda: {**self._fields, **_outcome(execution)})
 
     def _write(self, outcome: Fields) -> AuditHead | None:
         return self._trail.note("executed", {**self._fields, **outcome})

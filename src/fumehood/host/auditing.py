@@ -68,6 +68,10 @@ def whole(value: float | None) -> JsonValue:
     return repr(value)
 
 
+def _given(fields: Mapping[str, JsonValue]) -> Fields:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 class AuditTrail:
     """The audit record of one sandbox, as the engine writes it. Before `begin` and after `end` nothing is written."""
 
@@ -109,8 +113,19 @@ class AuditTrail:
         if self._chain is None or self._has_ended:
             return None
 
-        given: Fields = {name: value for name, value in (fields or {}).items() if value is not None}
-        return self._chain.add(kind, given)
+        return self._chain.add(kind, _given(fields or {}))
+
+    def note_later(self, kind: str, make: Callable[[], Fields]) -> AuditHead | None:
+        """Does what `note` does, but for what takes long: that is done by `settle`, or when somebody asks for it."""
+        if self._chain is None or self._has_ended:
+            return None
+
+        return self._chain.add_later(kind, lambda: _given(make()))
+
+    def settle(self) -> None:
+        """Does what was left for later: now nobody waits."""
+        if self._chain is not None:
+            self._chain.settle()
 
     def note_of_guest(self, kind: str, fields: Mapping[str, JsonValue]) -> None:
         """Writes down what a guest has caused, unless it causes too much of it: then it is counted."""

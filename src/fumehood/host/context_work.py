@@ -131,6 +131,7 @@ class ContextWork:
             isolation=host.isolation_level,
             started_at=datetime.now(UTC),
         )
+        host.audit.settle()
 
         def record(event: Event) -> None:
             passed = transcript.add(event)
