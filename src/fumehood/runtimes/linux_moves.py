@@ -209,6 +209,27 @@ async def end_strangers(
             os.close(pidfd)
 
 
+async def end_all(pids: Sequence[int], kill_held: Callable[[int], None]) -> None:
+    """Ends processes; returns when they have ended."""
+    for pid in pids:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            continue  # it has ended
+
+        try:
+            _end(pidfd, kill_held)
+            await until_readable(pidfd)
+        finally:
+            os.close(pidfd)
+
+
+def ids_of(pid: int) -> list[int]:
+    """Returns the real and the effective user id of a process on the host, and that for files; none if it has ended."""
+    fields = _status(pid)
+    return [int(id_) for id_ in _ids(fields, b"Uid")] if fields else []
+
+
 def _hold(pid: int) -> int:
     try:
         return os.pidfd_open(pid)

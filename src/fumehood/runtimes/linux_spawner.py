@@ -252,6 +252,11 @@ class LinuxSpawner(Spawner):
         """Lets the founder kill a process that belongs to another user than we do, and that the host holds."""
         self._founder.send({"type": "kill_held"}, [pidfd])
 
+    @property
+    def movers_id(self) -> int | None:
+        """The user id on the host of who owns the namespaces of forks; None where nobody has one."""
+        return self._slots.movers_id
+
     def start_context(
         self, birth: ContextBirth, limits: Limits, fds: list[int], doors: list[int]
     ) -> LinuxContext:
