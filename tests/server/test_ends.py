@@ -143,7 +143,9 @@ def test_x05_a_second_signal_ends_at_once(start_server: Start) -> None:
 # -- X03 and X07: an end that is not graceful
 
 
-def test_x03_a_killed_server_leaves_nothing_and_its_state_is_whole(start_server: Start, tmp_path: Path) -> None:
+def test_x03_a_killed_server_leaves_nothing_and_its_state_is_whole(
+    start_server: Start, tmp_path: Path
+) -> None:
     """Five sandboxes at work; afterwards the same state serves again, with the same keys."""
     first = start_server(tmp_path / "state")
 
