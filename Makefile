@@ -33,11 +33,12 @@ test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real
 soak: $(VENV)/.installed-dev ## 10,000 mixed runs, one in ten hostile, then everything is counted (ARGS="--runs 3000 --seed 16")
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-faults: $(VENV)/.installed-dev ## every thing that can go wrong at every step of a sandbox's life; two minutes
-	@EVERY_FAULT=1 $(BIN)/python -m pytest -q --timeout 900 tests/integration/test_failpoints.py $(ARGS)
+faults: $(VENV)/.installed-dev ## every thing that can go wrong at every step of a sandbox's life; some minutes
+	@EVERY_FAULT=1 $(BIN)/python -m pytest -q --timeout 900 tests/integration/test_failpoints.py tests/contract/test_fork_trees.py $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## 100,000 mutated messages through all that the host reads (ARGS="--cases 1000000 --seed 11")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+	@EVERY_CASE=1 $(BIN)/python -m pytest -q tests/server/test_openapi.py
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
 	@$(BIN)/ruff format --check --output-format concise $(SOURCES)
