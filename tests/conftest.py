@@ -39,6 +39,7 @@ ALONE = (
     "tests/attacks/test_processes.py",
     "tests/integration/test_faults.py",
     "tests/integration/test_pauses.py",
+    "tests/integration/test_start_faults.py",
     "tests/server/test_dialect_ends.py",
     "tests/server/test_ends.py",
     "tests/server/test_exhaustion.py",

@@ -225,13 +225,29 @@ def test_interpreters_tell_what_code_does_when_they_are_asked_to(face):
     assert told[0].fields["advice"] is True
 
 
+LATER = """
+import os, threading, time
+def later():
+    while not os.path.exists("/home/user/go"):
+        time.sleep(0.01)
+    os.system("true")
+    os.mkdir("/home/user/done")
+threading.Thread(target=later, daemon=True).start()
+"""
+
+
 def test_telemetry_is_off_unless_asked_for_and_can_be_evaded(sync_face):
     """Code that is not looked at by Python's own means leaves no trace in it: hence advice."""
     quiet = sync_face.open()
     quiet.run_code("import os; os.system('true')")
     assert quiet.get_metrics().security_events == {}
     told = sync_face.open(telemetry=True)
-    told.run_code("import threading\nthreading.Timer(0.05, lambda: __import__('os').system('true')).start()")
+    told.run_code(LATER)
+    told.files.write("/home/user/go", "")
+
+    while not told.files.exists("/home/user/done"):
+        pass
+
     # A thread that goes on after the cell is not listened to, and neither are child processes.
     told.run_code("import subprocess; subprocess.run(['sh', '-c', 'true; ls / > /dev/null'])")
     assert told.get_metrics().security_events == {"telemetry": 1}
