@@ -23,6 +23,7 @@ MAX_BYTES = 2 * MIB
 _ENTRY_BYTES = 1 * KIB
 # So many wait for a quiet moment.
 _MAX_COMING = 8
+_BEGINNING_AND_END = 2
 
 
 class _Kept(NamedTuple):
@@ -86,7 +87,7 @@ class AuditChain:
     @property
     def size_bytes(self) -> int:
         """What the entries take in memory."""
-        return self._size_bytes
+        return self._size_bytes + len(self._coming) * 2 * _ENTRY_BYTES
 
     def log(self, sandbox_id: str) -> AuditLog:
         """Returns what is kept, as it stands, as the record of a sandbox."""
@@ -138,7 +139,8 @@ class AuditChain:
 
     def close(self) -> None:
         """Nothing is added any more; what is kept can still be read."""
-        self.settle()
+        if len(self._coming) > _BEGINNING_AND_END:
+            self.settle()  # what came of executions holds on to more than words
 
         if self._file is not None:
             self._file.close()

@@ -85,23 +85,30 @@ class AuditRecords:
     def _begin(
         self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None, file: AuditFile | None
     ) -> None:
-        sandbox.audit.begin(
-            AuditChain(file),
-            {
+        sandbox_id, isolation, digest = sandbox.id, sandbox.guest.isolation, sandbox.guest.policy_digest
+        limits = spec.limits
+        # Nothing that holds a secret waits to be written.
+        given: Fields = {
+            "parent": parent_id,
+            "parent_head": self._head_of(parent_id),
+            "owner": shown(spec.owner) or None,
+            "template": shown(spec.template_name),
+            "network": describe_network(spec.network),
+            "environment": listed(sorted(spec.envs)) or None,
+            "security": _rules(spec.security),
+        }
+
+        def describe() -> Fields:
+            return {
+                **given,
                 "format": FORMAT,
-                "sandbox": sandbox.id,
-                "parent": parent_id,
-                "parent_head": self._head_of(parent_id),
-                "owner": shown(spec.owner) or None,
-                "template": shown(spec.template_name),
-                "limits": _limits(spec.limits),
-                "isolation": _isolation(sandbox.guest.isolation),
-                "policy_sha256": sandbox.guest.policy_digest or None,
-                "network": describe_network(spec.network),
-                "environment": listed(sorted(spec.envs)) or None,
-                "security": _rules(spec.security),
-            },
-        )
+                "sandbox": sandbox_id,
+                "limits": _limits(limits),
+                "isolation": _isolation(isolation),
+                "policy_sha256": digest or None,
+            }
+
+        sandbox.audit.begin(AuditChain(file), describe)
         self._living[sandbox.id] = sandbox.audit
         sandbox.security.begin(spec.security, lambda event: self.on_security_event(event))
 

@@ -103,10 +103,10 @@ class AuditTrail:
         """What it takes in memory."""
         return 0 if self._chain is None else self._chain.size_bytes
 
-    def begin(self, chain: AuditChain, fields: Fields) -> None:
-        """The sandbox is handed out."""
+    def begin(self, chain: AuditChain, make: Callable[[], Fields]) -> None:
+        """The sandbox is handed out; what is made of it holds on to nothing that ends with it."""
         self._chain = chain
-        self.note("created", fields)
+        self.note_later("created", make)
 
     def note(self, kind: str, fields: Mapping[str, JsonValue] | None = None) -> AuditHead | None:
         """Writes down what the engine or a caller does; what is empty in it is left out."""
@@ -185,7 +185,7 @@ class AuditTrail:
         for kind in tuple(self._left_out):
             self._tell_left_out(kind)
 
-        self.note("ended", {"reason": reason, "breach": shown(breach) or None})
+        self.note_later("ended", lambda: {"reason": reason, "breach": shown(breach) or None})
         self._has_ended = True
         self._chain.close()
 

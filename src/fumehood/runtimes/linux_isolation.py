@@ -6,6 +6,7 @@ the host's own cgroup, shows it; nothing is taken from configuration.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fumehood.models import Isolation, Layer, LayerState
@@ -20,7 +21,7 @@ def describe_isolation(
     greeting: dict[str, Any], ids: users.IdPlan, driver: cgroups.CgroupDriver | None, cgroup_reason: str
 ) -> Isolation:
     """Returns level and layers of one sandbox."""
-    own = own_numbers()
+    own = _hosts_numbers()
     shared = [name for name in ALL_NAMESPACES if greeting["namespaces"].get(name) in (None, own.get(name))]
     walls = (
         _namespaces(greeting["pid"], shared),
@@ -43,6 +44,11 @@ def describe_isolation(
         ),
     )
     return isolation_of((*walls, *_resources(driver, cgroup_reason)))
+
+
+@cache
+def _hosts_numbers() -> dict[str, int]:
+    return own_numbers()
 
 
 def _namespaces(pid: int, shared: list[str]) -> Layer:

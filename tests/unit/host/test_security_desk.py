@@ -51,7 +51,7 @@ class Scene:
         self.ended: list[str] = []
         self.paused = 0
         self.trail = AuditTrail()
-        self.trail.begin(AuditChain(), {})
+        self.trail.begin(AuditChain(), dict)
         sandbox = SimpleNamespace(id="box", limits=Limits(), end=self.ended.append)
         self.desk = SecurityDesk(sandbox, self.trail, self.pause, self.figures)
         self.desk.begin(SecuritySettings(rules=rules), lambda _: None)
