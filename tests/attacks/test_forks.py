@@ -127,7 +127,7 @@ def test_each_has_namespaces_of_its_own(family):
 
 
 def test_bogus_calls_change_nothing(family):
-    """Eighty calls of setns and clone in a parent and a fork, with all sorts of arguments: refused, and nothing moved."""
+    """Eighty calls of setns and clone in parent and fork, with all sorts of arguments: refused, and nothing moved."""
     code = """
 import ctypes, errno, json, os
 from attack import calls as probe, kernel
