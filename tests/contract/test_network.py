@@ -121,7 +121,9 @@ def test_the_network_of_a_living_sandbox_changes(face, sandbox, site):
     sandbox.set_network("none")
     assert sandbox.run_code(fetch).error is not None
     assert sandbox.run_code("kept + 1").text == "42"
-    assert [record.verdict for record in sandbox.egress_log()] == ["denied", "allowed", "denied"]
+    first, second, *rest = [record.verdict for record in sandbox.egress_log()]
+    # The allowed connection may still have been closing when it was denied.
+    assert (first, second, set(rest)) == ("denied", "allowed", {"denied"})
 
 
 def test_secrets_are_given_and_not_shown(face, site):

@@ -427,8 +427,14 @@ def _having(marker: str) -> list[int]:
 
 def _alive(pids: list[int]) -> list[int]:
     """Those that have not ended."""
-    states = {pid: Path(f"/proc/{pid}/stat") for pid in pids}
-    return [pid for pid, path in states.items() if path.exists() and ") Z" not in path.read_text()]
+    return [pid for pid in pids if ") Z" not in _stat(pid)]
+
+
+def _stat(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ") Z"  # it has ended meanwhile
 
 
 def _until(condition: Any, *, instantly: bool = False) -> None:

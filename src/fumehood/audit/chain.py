@@ -23,7 +23,6 @@ MAX_BYTES = 2 * MIB
 _ENTRY_BYTES = 1 * KIB
 # So many wait for a quiet moment.
 _MAX_COMING = 8
-_BEGINNING_AND_END = 2
 
 
 class _Kept(NamedTuple):
@@ -139,9 +138,6 @@ class AuditChain:
 
     def close(self) -> None:
         """Nothing is added any more; what is kept can still be read."""
-        if len(self._coming) > _BEGINNING_AND_END:
-            self.settle()  # what came of executions holds on to more than words
-
         if self._file is not None:
             self._file.close()
             self._file = None

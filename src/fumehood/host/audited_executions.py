@@ -78,7 +78,10 @@ class AuditedExecution:
             self._security.note_guessed_limit(found.limit)
 
     def _write_later(self, execution: Execution) -> AuditHead | None:
-        return self._trail.note_later("executed", lambda: {**self._fields, **_outcome(execution)})
+        def make() -> Fields:
+            return {**self._fields, **_outcome(execution)}
+
+        return self._trail.note_later("executed", make, holds_on=True)
 
     def _write(self, outcome: Fields) -> AuditHead | None:
         return self._trail.note("executed", {**self._fields, **outcome})

@@ -78,6 +78,7 @@ class AuditTrail:
     def __init__(self) -> None:
         self._chain: AuditChain | None = None
         self._has_ended = False
+        self._holds_on = False
         self._paces: dict[str, Pace] = {}
         self._left_out: Counter[str] = Counter()
         # What is to be written before the last entry: of executions that are under way when the sandbox ends.
@@ -115,11 +116,20 @@ class AuditTrail:
 
         return self._chain.add(kind, _given(fields or {}))
 
-    def note_later(self, kind: str, make: Callable[[], Fields]) -> AuditHead | None:
-        """Does what `note` does, but for what takes long: that is done by `settle`, or when somebody asks for it."""
+    def note_later(
+        self, kind: str, make: Callable[[], Fields], *, holds_on: bool = False
+    ) -> AuditHead | None:
+        """Does what `note` does, but for what takes long: that is done by `settle`, or when somebody asks for it.
+
+        Args:
+            kind: What happened.
+            make: Makes what is written.
+            holds_on: Whether that keeps the sandbox in memory; then it is made at its end at the latest.
+        """
         if self._chain is None or self._has_ended:
             return None
 
+        self._holds_on = self._holds_on or holds_on
         return self._chain.add_later(kind, lambda: _given(make()))
 
     def settle(self) -> None:
@@ -181,6 +191,9 @@ class AuditTrail:
             write()
 
         self._unfinished.clear()
+
+        if self._holds_on:
+            self._chain.settle()
 
         for kind in tuple(self._left_out):
             self._tell_left_out(kind)
