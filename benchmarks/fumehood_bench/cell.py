@@ -1,8 +1,8 @@
 """A cell in a live context, against the same cell through jupyter_client and ipykernel.
 
 Blocks of cells are taken in turn: within a block both sides run as they do in a busy session, with warm caches. They
-are long, because what a side leaves to be done after its last reply falls into the next one's block: ipykernel saves its
-history then, and a client's threads read what still comes. With blocks of 20 ours takes half as long again.
+are long, because what a side leaves to be done after its last reply falls into the other's block: ipykernel saves
+its history then, and a client's threads read what still comes. With blocks of 20 ours takes half as long again.
 """
 
 from __future__ import annotations
