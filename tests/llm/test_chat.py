@@ -201,7 +201,12 @@ def test_ctrl_c_interrupts_what_goes_on_and_not_the_chat(tmp_path, shared):
         talk.child.sendintr()
         talk.child.sendintr()
         assert "interrupted" in talk.wait_for(PROMPT)
-        assert "6\n" in talk.say("And now?")
+        talk.child.sendline("And now?")
+
+        # The second Ctrl-C may have met the prompt, and brought another one.
+        while "6\n" not in talk.wait_for(PROMPT):
+            pass
+
         talk.end()
 
 
