@@ -20,7 +20,8 @@ from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.network import Network
 from fumehood.readiness import until_readable
-from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
+from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.linux_figures import CountedGuest
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -51,7 +52,7 @@ class LandlockContext(GuestContext):
             self.exited.set_result(status)
 
 
-class LandlockGuest(Guest):
+class LandlockGuest(CountedGuest):
     """One sandbox that a zygote has forked."""
 
     first_context: LandlockContext
@@ -209,33 +210,6 @@ class LandlockGuest(Guest):
 
     def allow_uploaded(self, byte_count: int) -> None:
         """Nothing to do: files are on the host's disk, and no memory of the guest's."""
-
-    def cpu_time(self) -> CpuTime | None:
-        """CPU time by the cgroup's count; see the port."""
-        if self._cgroup is None:
-            return None
-
-        user_seconds, system_seconds = self._cgroup.cpu_seconds()
-        return CpuTime(user_seconds=user_seconds, system_seconds=system_seconds)
-
-    def memory_bytes(self) -> int | None:
-        """Memory by the cgroup's count; see the port."""
-        return None if self._cgroup is None else self._cgroup.memory_bytes()
-
-    def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
-        """Peak by the cgroup's count; see the port."""
-        if self._cgroup is None:
-            return None
-
-        if restart:
-            self._cgroup.reset_peak()
-            return None
-
-        return self._cgroup.peak_memory_bytes()
-
-    def oom_kills(self) -> int:
-        """Kills by the cgroup's count; see the port."""
-        return self._last_oom_kills if self._cgroup is None else self._cgroup.oom_kills()
 
     def note_end(self) -> None:
         """Nothing of the sandbox lives any more: gives back what the host held for it."""

@@ -21,7 +21,8 @@ from fumehood.fork_errors import ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
-from fumehood.runtimes.base import ContextBirth, CpuTime, Guest, GuestContext
+from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.linux_figures import CountedGuest
 from fumehood.runtimes.linux_moves import MovedContext, end_all, end_strangers, ids_of, move_in
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
@@ -58,7 +59,7 @@ class LinuxContext(GuestContext):
             self.exited.set_result(status)
 
 
-class LinuxGuest(Guest):
+class LinuxGuest(CountedGuest):
     """One sandbox made by a founder.
 
     Args:
@@ -383,33 +384,6 @@ class LinuxGuest(Guest):
 
         self._uploaded_bytes = min(self._uploaded_bytes + byte_count, self._limits.disk_bytes)
         self._cgroup.set_memory_bytes(self._limits.memory_bytes + self._uploaded_bytes)
-
-    def cpu_time(self) -> CpuTime | None:
-        """CPU time by the cgroup's count; see the port."""
-        if self._cgroup is None:
-            return None
-
-        user_seconds, system_seconds = self._cgroup.cpu_seconds()
-        return CpuTime(user_seconds=user_seconds, system_seconds=system_seconds)
-
-    def memory_bytes(self) -> int | None:
-        """Memory by the cgroup's count; see the port."""
-        return None if self._cgroup is None else self._cgroup.memory_bytes()
-
-    def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
-        """Peak by the cgroup's count; see the port."""
-        if self._cgroup is None:
-            return None
-
-        if restart:
-            self._cgroup.reset_peak()
-            return None
-
-        return self._cgroup.peak_memory_bytes()
-
-    def oom_kills(self) -> int:
-        """Kills by the cgroup's count; see the port."""
-        return self._last_oom_kills if self._cgroup is None else self._cgroup.oom_kills()
 
     def note_end(self) -> None:
         """Nothing of the sandbox lives any more: gives back what the host held for it."""
