@@ -124,7 +124,7 @@ def test_environment_and_input(tmp_path):
         (["run", "-", "--timeout", "-1"], 64, "wall_seconds"),
         (["run", "-", "--env", "A"], 64, "NAME=VALUE"),
         (["run", "-", "--template", "none"], 70, "template"),
-        (["run", "-", "--memory", "lots"], 2, "512M"),
+        (["run", "-", "--memory", "lots"], 64, "512M"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, said):

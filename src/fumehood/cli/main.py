@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 from fumehood.cli import (
     audit,
@@ -27,11 +29,11 @@ from fumehood.cli import (
     serve,
     template,
 )
+from fumehood.cli.parser import EXIT_USAGE, CommandParser
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError
 
-# EX_USAGE, EX_SOFTWARE and EX_IOERR of sysexits.h, so that they are not taken for codes of the user's code.
-EXIT_USAGE = 64
+# EX_SOFTWARE and EX_IOERR of sysexits.h, so that they are not taken for codes of the user's code.
 EXIT_SANDBOX_FAILED = 70
 EXIT_FILE_FAILED = 74
 EXIT_INTERRUPTED = 130
@@ -41,7 +43,12 @@ _COMMANDS = (run, repl, chat, notebook, scan, audit, saved, template, serve, hos
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+
+    if options.command is None:
+        parser.print_help()
+        return 0
 
     try:
         return int(options.command(options))
@@ -55,22 +62,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        note(str(error))
+        note(_about_file(error))
         return EXIT_FILE_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fumehood", description="Run code that nobody has read yet, in a live, isolated sandbox."
+    parser = CommandParser(
+        prog="fumehood",
+        description="Run code that nobody has read yet, in a live, isolated sandbox.",
+        epilog="`fumehood COMMAND --help` lists the options of a command. To begin: `fumehood doctor`, then "
+        "`fumehood repl`.",
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action=_Version, help="print the version, and end")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     for command in _COMMANDS:
         command.add_parser(commands)
 
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version. What is installed is read only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print it, and end."""
+        print(f"fumehood {metadata.version('fumehood')}, Python {platform.python_version()}")
+        parser.exit()
+
+
+def _about_file(error: OSError) -> str:
+    return (
+        f"{error.filename!r}: {error.strerror}"
+        if error.filename is not None and error.strerror
+        else str(error)
+    )
 
 
 def _complain(error: FumehoodError, exit_code: int) -> int:

@@ -9,6 +9,9 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
+# The last words of names that say what the value is.
+_TELLING = ("seconds", "bytes", "folder", "url", "socket", "port", "host", "level", "domain", "token")
+
 
 def add_setting_flags(parser: argparse.ArgumentParser, kind: Any) -> None:
     """Add a flag for each setting of a kind, for its TOML file, and for printing them."""
@@ -21,7 +24,9 @@ def add_setting_flags(parser: argparse.ArgumentParser, kind: Any) -> None:
         default = item.default if item.default not in ("", ()) else None
         shown = "" if default is None else f" (default: {_shown(default)})"
         # Values stay text until the settings give them their types, whichever way they came.
-        parser.add_argument(flag_of(item.name), metavar="VALUE", help=f"{item.metadata['help']}{shown}")
+        # argparse fills in what follows a percent sign.
+        help_text = f"{item.metadata['help']}{shown}".replace("%", "%%")
+        parser.add_argument(flag_of(item.name), metavar=_metavar(item.name, item.default), help=help_text)
 
 
 def given_flags(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
@@ -32,6 +37,18 @@ def given_flags(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
 def flag_of(name: str) -> str:
     """Return the flag of a setting."""
     return "--" + name.replace("_", "-")
+
+
+def _metavar(name: str, default: object) -> str:
+    """Return what kind of value a setting takes, as its help shows it."""
+    if isinstance(default, bool):
+        return "true|false"
+
+    if isinstance(default, tuple):
+        return "A,B,..."
+
+    unit = name.rpartition("_")[2]
+    return unit.upper() if unit in _TELLING else "NUMBER" if isinstance(default, int | float) else "TEXT"
 
 
 def _shown(default: object) -> str:
