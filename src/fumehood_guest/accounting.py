@@ -21,19 +21,11 @@ class _Beneath:
     """Whether sandboxes have been forked from this one: their processes are in its /proc, and not its own."""
 
     are_forks = False
-    # How many system call filters init is under, as all are in whom user code runs.
-    own_filters = 0
 
 
 def note_fork() -> None:
     """From now on processes of forked sandboxes are told apart, which takes a look at each."""
     _Beneath.are_forks = True
-
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        counts = [int(line.split()[1]) for line in file if line.startswith("Seccomp_filters:")]
-
-    # A kernel that does not tell leaves only the capabilities to go by.
-    _Beneath.own_filters = counts[0] if counts else 1
 
 
 def has_forks() -> bool:
@@ -90,13 +82,10 @@ def _is_beneath(name: str) -> bool:
         return True  # it has ended
 
     fields = {
-        line.partition(":")[0]: line.split()[1:]
-        for line in lines
-        if line.startswith(("NSpid:", "CapPrm:", "Seccomp_filters:"))
+        line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(("NSpid:", "CapPrm:"))
     }
-    # User code may come to have capabilities, when it moves; but it never gets out of a filter.
-    is_ours = int(fields.get("Seccomp_filters", ["0"])[0]) < _Beneath.own_filters
-    return len(fields["NSpid"]) > 1 or (int(fields["CapPrm"][0], 16) != 0 and is_ours)
+    # User code never has a capability: who makes forks does.
+    return len(fields["NSpid"]) > 1 or int(fields["CapPrm"][0], 16) != 0
 
 
 def living() -> Iterator[int]:

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NoReturn
 from fumehood_guest import landlock_warden
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.zygote import Zygote
-from fumehood_jail import syscalls
+from fumehood_jail import huge_pages
 from fumehood_jail.landlock_launch import ZYGOTE_FD
 
 
@@ -30,7 +30,7 @@ class LandlockZygote(Zygote):
         missing = self._import(config["preload"])
         gc.collect()
         gc.freeze()
-        syscalls.collapse_into_huge_pages()
+        huge_pages.collapse()
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))
         self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})

@@ -1,16 +1,16 @@
 """Moving: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
 
 Runs in forks of a checkpoint. The first one is handed descriptors of namespaces, which are empty but for an init that
-waits, and enters them: in that user namespace it has every capability, under the same system call filter and Landlock
-rules as before. What it forks then is born in the new PID namespace, enters its control groups, and gives everything
-up again. The one that entered ends. Nothing of this is done where the host has not asked for it: to enter a namespace
-is a call that only the host answers.
+waits, and asks to enter the first. The host holds it there, has it enter them all, and lets it go on as the fork's
+user, under the same system call filter and Landlock rules as before. What it forks then is born in the new PID
+namespace, and enters its control groups. The one that entered ends.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
 from typing import Callable, List
 
 from fumehood_jail import launch, syscalls
@@ -20,6 +20,7 @@ from fumehood_jail.errors import JailError
 _OWN_FDS = 3
 _NAMESPACES = 7
 _MAX_FDS = 32
+_NUMBERS = struct.Struct(f"{_NAMESPACES}i")
 _HERE = b"!"
 
 
@@ -39,13 +40,9 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
 
         namespaces = fds[_OWN_FDS : _OWN_FDS + _NAMESPACES]
 
-        user, *others = namespaces
-        has_movers = launch.take_movers_id()
-        syscalls.setns(user)
-        launch.become_guest_of_fork(has_movers)
-
-        for fd in others:
-            syscalls.setns(fd)
+        sock.send(_NUMBERS.pack(*namespaces))
+        # Where it waits the host takes over.
+        syscalls.setns(namespaces[0])
 
         for fd in namespaces:
             os.close(fd)

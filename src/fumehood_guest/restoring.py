@@ -133,6 +133,10 @@ class Restoration:
         for path, entry in self._taken.items():
             is_there = path in self._now
 
+            # The file of a socket, which is of no use without whoever listened.
+            if not is_there and path not in self._copies and not _can_be_made(entry.mode):
+                continue
+
             if stat.S_ISDIR(entry.mode) and not is_there:
                 os.mkdir(path)
             elif stat.S_ISFIFO(entry.mode) and not is_there:
@@ -224,6 +228,10 @@ class Restoration:
 def _set_marks(fd: int, entry: Entry) -> None:
     os.fchmod(fd, stat.S_IMODE(entry.mode))
     os.utime(fd, ns=(entry.modified_ns, entry.modified_ns))
+
+
+def _can_be_made(mode: int) -> bool:
+    return any(is_kind(mode) for is_kind in (stat.S_ISREG, stat.S_ISDIR, stat.S_ISFIFO, stat.S_ISLNK))
 
 
 def _make_parent_writable(path: str) -> None:

@@ -23,7 +23,7 @@ from fumehood_guest.context import run_context
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
 from fumehood_guest.shell import PythonShell
-from fumehood_jail import launch, seccomp, syscalls
+from fumehood_jail import huge_pages, launch, seccomp, syscalls
 from fumehood_jail.errors import JailError
 
 # While packages are imported they may start no threads: a fork copies only one.
@@ -73,7 +73,7 @@ class Zygote:
         # it.
         gc.collect()
         gc.freeze()
-        syscalls.collapse_into_huge_pages()
+        huge_pages.collapse()
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))
         self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})

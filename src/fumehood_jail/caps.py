@@ -61,7 +61,7 @@ _HIGHEST = 63
 
 # include/uapi/linux/securebits.h: NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE, each with its lock,
 # and the lock of KEEP_CAPS alone, which stays off.
-_SECUREBITS = 0b11101111
+SECUREBITS = 0b11101111
 
 
 def drop_all() -> None:
@@ -81,8 +81,8 @@ def seal() -> None:
     changes the effective set, so `drop_all` can follow it.
     """
     try:
-        if syscalls.prctl(syscalls.PR_GET_SECUREBITS) != _SECUREBITS:
-            syscalls.prctl(syscalls.PR_SET_SECUREBITS, _SECUREBITS)
+        if syscalls.prctl(syscalls.PR_GET_SECUREBITS) != SECUREBITS:
+            syscalls.prctl(syscalls.PR_SET_SECUREBITS, SECUREBITS)
 
         _limit_bounding_set(frozenset())
         syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
@@ -93,6 +93,12 @@ def seal() -> None:
             f"cannot seal the capability sets ({error})",
             "This takes CAP_SETPCAP in the user namespace, which a change of the user id gives up.",
         ) from error
+
+
+def known_here() -> range:
+    """Returns the capabilities that the kernel knows, by number."""
+    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
+        return range(int(file.read()) + 1)
 
 
 def keep_only(names: frozenset[str]) -> None:

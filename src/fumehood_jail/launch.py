@@ -170,36 +170,9 @@ def become_owner_of_fork(has_movers: bool) -> None:
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
-def take_movers_id() -> bool:
-    """Takes the id that owns the namespaces of forked sandboxes, if this process has it in reserve.
-
-    No other guest code can: the system call filter leaves it to the host. So the code of a sandbox has no power over
-    what is forked from it, as the owner of a namespace would have.
-    """
-    has_movers = os.getresuid()[2] == MOVER_UID
-
-    if has_movers:
-        _step("take the movers' id", os.setresuid, -1, MOVER_UID, -1)
-
-    return has_movers
-
-
-def become_guest_of_fork(has_movers: bool) -> None:
-    """Becomes the user of the forked sandbox whose user namespace this process has entered, with all capabilities."""
-    umask = os.umask(0)
-    _step("become the guest user", _become_guest, MOVER_UID if has_movers else GUEST_UID)
-    os.umask(umask)
-    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
-
-
 def settle(doors: List[int]) -> None:
-    """Makes a process that was born in a forked sandbox what its contexts are, as far as it is not.
-
-    Before: its user, every capability in its user namespace, and the filter and Landlock rules of a context. After: in
-    its control groups, and without capabilities.
-    """
+    """Brings a process that was born in a forked sandbox into the control groups there."""
     _step("enter the control groups", _go_through, doors)
-    _step("drop every capability", caps.drop_all)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 

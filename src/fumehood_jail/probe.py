@@ -13,7 +13,17 @@ import signal
 import subprocess
 import sys
 
-from fumehood_jail import advice, cgroups, landlock, namespaces, network, seccomp, syscalls, users
+from fumehood_jail import (
+    advice,
+    call_numbers,
+    cgroups,
+    landlock,
+    namespaces,
+    network,
+    seccomp,
+    syscalls,
+    users,
+)
 from fumehood_jail.errors import JailError
 
 TYPE_CHECKING = False
@@ -122,7 +132,7 @@ def _kernel() -> Layer:
     release = os.uname().release
     numbers = release.split("-")[0].split(".")
     version = (int(numbers[0]), int(numbers[1]))
-    why = f"Linux {release} on {syscalls.MACHINE}"
+    why = f"Linux {release} on {call_numbers.MACHINE}"
     if version >= _COMPLETE_KERNEL:
         return Layer("kernel", "there", "required", why)
 

@@ -15,7 +15,7 @@ import json
 import os
 import struct
 
-from fumehood_jail import syscalls
+from fumehood_jail import call_numbers, syscalls
 from fumehood_jail.errors import JailError
 
 # A policy is what the TOML file says; its shape is checked where it is used.
@@ -88,7 +88,9 @@ def _load(program: bytes, flags: int) -> int:
         ) from error
 
 
-def compile_policy(policy: str | Policy, machine: str = syscalls.MACHINE, *, is_told: bool = False) -> bytes:
+def compile_policy(
+    policy: str | Policy, machine: str = call_numbers.MACHINE, *, is_told: bool = False
+) -> bytes:
     """Compiles a policy into a BPF program.
 
     Args:
@@ -148,7 +150,7 @@ def read_policy(path: str) -> Policy:
     return _extend(base, policy)
 
 
-def told_calls(policy: str | Policy, machine: str = syscalls.MACHINE) -> dict[int, str]:
+def told_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) -> dict[int, str]:
     """Names the calls for which a listener answers, by their numbers."""
     if isinstance(policy, str):
         policy = read_policy(policy)

@@ -16,7 +16,8 @@ import errno
 import os
 import signal
 import struct
-import sys
+
+from fumehood_jail import call_numbers
 
 # include/uapi/linux/sched.h
 CLONE_PARENT = 0x00008000
@@ -89,7 +90,9 @@ PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_IS_SET = 1
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 _PR_GET_TID_ADDRESS = 40
-_LINUX_CAPABILITY_VERSION_3 = 0x20080522
+# struct __user_cap_header_struct: version 3, the calling thread.
+CAPSET_HEADER = struct.pack("=Ii", 0x20080522, 0)
+CAPSET_BYTES = 24
 
 # include/uapi/linux/seccomp.h, landlock.h, inotify.h, close_range.h
 _SECCOMP_SET_MODE_FILTER = 1
@@ -115,66 +118,24 @@ IN_DONT_FOLLOW = 0x02000000
 IN_EXCL_UNLINK = 0x04000000
 IN_ISDIR = 0x40000000
 
+# include/uapi/linux/ptrace.h, elf.h
+PTRACE_POKEDATA = 5
+PTRACE_SINGLESTEP = 9
+PTRACE_DETACH = 17
+PTRACE_SEIZE = 0x4206
+PTRACE_INTERRUPT = 0x4207
+PTRACE_O_EXITKILL = 0x00100000
+_PTRACE_GETREGSET = 0x4204
+_PTRACE_SETREGSET = 0x4205
+_PTRACE_GETSIGMASK = 0x420A
+_PTRACE_SETSIGMASK = 0x420B
+_NT_PRSTATUS = 1
+
 # include/uapi/asm-generic/mman-common.h
-_MADV_COLLAPSE = 25
-# include/uapi/asm-generic/mman-common.h
+MADV_COLLAPSE = 25
 _MAP_FIXED = 0x10
-_HUGE_PAGE_BYTES = 2 << 20
 
-# Numbers of the calls made here, by machine; policies/syscalls_*.json hold the full tables.
-_NUMBERS = {
-    "x86_64": {
-        "capget": 125,
-        "capset": 126,
-        "clone": 56,
-        "close_range": 436,
-        "get_robust_list": 274,
-        "inotify_add_watch": 254,
-        "inotify_init1": 294,
-        "inotify_rm_watch": 255,
-        "landlock_add_rule": 445,
-        "landlock_create_ruleset": 444,
-        "landlock_restrict_self": 446,
-        "mount": 165,
-        "mount_setattr": 442,
-        "pivot_root": 155,
-        "prctl": 157,
-        "seccomp": 317,
-        "set_robust_list": 273,
-        "sethostname": 170,
-        "setns": 308,
-        "umount2": 166,
-        "unshare": 272,
-    },
-    "aarch64": {
-        "capget": 90,
-        "capset": 91,
-        "clone": 220,
-        "close_range": 436,
-        "get_robust_list": 100,
-        "inotify_add_watch": 27,
-        "inotify_init1": 26,
-        "inotify_rm_watch": 28,
-        "landlock_add_rule": 445,
-        "landlock_create_ruleset": 444,
-        "landlock_restrict_self": 446,
-        "mount": 40,
-        "mount_setattr": 442,
-        "pivot_root": 41,
-        "prctl": 167,
-        "seccomp": 277,
-        "set_robust_list": 99,
-        "sethostname": 161,
-        "setns": 268,
-        "umount2": 39,
-        "unshare": 97,
-    },
-}
-MACHINE = os.uname().machine
-if MACHINE not in _NUMBERS or sys.maxsize < 2**32:
-    raise ImportError(f"fumehood_jail knows 64-bit x86_64 and aarch64, not {MACHINE!r}")
-
-_NR = _NUMBERS[MACHINE]
+_NR = call_numbers.HERE
 
 # Read by the type checker only: `typing` would cost the keeper's start a few milliseconds.
 TYPE_CHECKING = False
@@ -277,7 +238,7 @@ def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
 
     # The last two arguments change places between the machines (CONFIG_CLONE_BACKWARDS).
-    tls, child_tid = (0, tid_address) if MACHINE == "aarch64" else (tid_address, 0)
+    tls, child_tid = (0, tid_address) if call_numbers.MACHINE == "aarch64" else (tid_address, 0)
     _before_fork()
     pid: int = _syscall_with_gil(_NR["clone"], flags, 0, 0, tls, child_tid, 0)
     number = ctypes.get_errno()
@@ -353,8 +314,8 @@ def prctl(option: int, a: int | bytes = 0, b: int = 0, c: int = 0, d: int = 0) -
 
 def capget() -> tuple[int, int, int]:
     """Returns the effective, permitted and inheritable capabilities of the calling thread as bit masks."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _LINUX_CAPABILITY_VERSION_3, 0), 8)
-    data = ctypes.create_string_buffer(24)
+    header = ctypes.create_string_buffer(CAPSET_HEADER, 8)
+    data = ctypes.create_string_buffer(CAPSET_BYTES)
     _call("capget", header, data)
     low = struct.unpack("=6I", data.raw)
     return low[0] | low[3] << 32, low[1] | low[4] << 32, low[2] | low[5] << 32
@@ -362,7 +323,7 @@ def capget() -> tuple[int, int, int]:
 
 def capset(effective: int, permitted: int, inheritable: int) -> None:
     """Sets the effective, permitted and inheritable capabilities of the calling thread from bit masks."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _LINUX_CAPABILITY_VERSION_3, 0), 8)
+    header = ctypes.create_string_buffer(CAPSET_HEADER, 8)
     masks = (effective, permitted, inheritable)
     data = struct.pack("=6I", *[mask & 0xFFFFFFFF for mask in masks], *[mask >> 32 for mask in masks])
     _call("capset", header, data)
@@ -429,29 +390,11 @@ def landlock_restrict_self(ruleset_fd: int) -> None:
     _call("landlock_restrict_self", ruleset_fd, 0)
 
 
-def collapse_into_huge_pages() -> int:
-    """Asks the kernel to back heap and anonymous mappings with huge pages, where it can (Linux 6.1).
-
-    A fork copies one entry for each page: with huge pages it copies far fewer. What a child writes to is
-    split again and copied in small pages, so nothing gets larger.
-
-    Returns:
-        How many huge pages were made; 0 where the kernel has none.
-    """
-    collapsed = 0
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.split() for line in file]
-
-    for fields in lines:
-        if not fields[1].startswith("rw-p") or (len(fields) > 5 and fields[5] != "[heap]"):
-            continue
-
-        start, end = (int(part, 16) for part in fields[0].split("-"))
-        first = -(-start // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
-        for address in range(first, end - _HUGE_PAGE_BYTES + 1, _HUGE_PAGE_BYTES):
-            collapsed += int(_madvise(address, _HUGE_PAGE_BYTES, _MADV_COLLAPSE) == 0)
-
-    return collapsed
+def madvise(address: int, length: int, advice: int) -> None:
+    """Tells the kernel what is meant with a range of this process's memory."""
+    if _madvise(address, length, advice) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"madvise: {os.strerror(number)}")
 
 
 def map_over(address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> None:
@@ -469,6 +412,33 @@ def read_memory(address: int, length: int) -> bytes:
 def write_memory(address: int, content: bytes) -> None:
     """Writes to an address of this process, which must be mapped and writable."""
     ctypes.memmove(address, content, len(content))
+
+
+def ptrace(request: int, pid: int, data: int = 0, address: int = 0) -> None:
+    """Traces another process, as one of the `PTRACE_*` requests says (man 2 ptrace)."""
+    _call("ptrace", request, pid, address, data)
+
+
+def ptrace_registers(pid: int, content: bytes, writes: bool = False) -> bytes:
+    """Reads the general registers of a traced process that has stopped, or writes them.
+
+    Args:
+        pid: Its number.
+        content: What to write; else so many bytes are read.
+        writes: Which of the two.
+    """
+    buffer = ctypes.create_string_buffer(content, len(content))
+    vector = struct.pack("=QQ", ctypes.addressof(buffer), len(content))
+    _call("ptrace", _PTRACE_SETREGSET if writes else _PTRACE_GETREGSET, pid, _NT_PRSTATUS, vector)
+    return buffer.raw
+
+
+def ptrace_signal_mask(pid: int, mask: int | None = None) -> int:
+    """Reads which signals a traced process that has stopped has blocked, or says which, as bits."""
+    buffer = ctypes.create_string_buffer(struct.pack("=Q", mask or 0), 8)
+    _call("ptrace", _PTRACE_GETSIGMASK if mask is None else _PTRACE_SETSIGMASK, pid, len(buffer), buffer)
+    (found,) = struct.unpack("=Q", buffer.raw)
+    return int(found)
 
 
 def close_range(first: int, last: int = 0xFFFFFFFF, flags: int = 0) -> None:

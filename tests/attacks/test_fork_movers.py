@@ -18,19 +18,16 @@ from fumehood.fork_errors import ForkError
 from fumehood.runtimes import linux_moves
 
 HEAD = """
-import fumehood_guest.checkpoint as checkpoint, os, socket, time
+import fumehood_guest.checkpoint as checkpoint, ctypes, os, signal, socket, struct, threading, time
 from fumehood_jail import launch, syscalls
 honest = checkpoint.move
+libc = ctypes.CDLL(None)
 def begin(sock):
     sock.send(b"!")
     return socket.recv_fds(sock, 1, 32)[1]
-def enter(fds, become):
-    user, *others = fds[3:10]
-    has_movers = launch.take_movers_id()
-    syscalls.setns(user)
-    become(has_movers)
-    for fd in others:
-        syscalls.setns(fd)
+def ask(sock, namespaces):
+    sock.send(struct.pack("7i", *namespaces))
+    syscalls.setns(namespaces[0])
 def finish(sock, fds):
     launch.settle(fds[10:])
     sock.send(b"!")
@@ -48,13 +45,46 @@ def move(sock, fork):
     sock.send(b"!")
     return fds[:3]
 """
-# It has the id that owns the namespaces of forks, there and for good.
-KEEPS_THE_ID = """
+# It says that it will wait, and does not.
+DOES_NOT_WAIT = """
 def move(sock, fork):
     fds = begin(sock)
-    enter(fds, lambda _: os.setresuid(2000, 2000, 2000))
-    if fork():
-        os._exit(0)
+    sock.send(struct.pack("7i", *fds[3:10]))
+    time.sleep(1000)
+"""
+# It takes the id that owns the namespaces of forks, or enters one, without being held.
+ENTERS_BY_ITSELF = """
+def move(sock, fork):
+    fds = begin(sock)
+    for attempt in (lambda: os.setresuid(-1, 2000, -1), lambda: syscalls.setns(fds[4])):
+        try:
+            attempt()
+        except OSError:
+            continue
+        os._exit(7)
+    os._exit(0)
+"""
+# It is moved, and is what becomes the context itself: it lies in the parent.
+IS_NOT_BORN_THERE = """
+def move(sock, fork):
+    fds = begin(sock)
+    ask(sock, fds[3:10])
+    return finish(sock, fds)
+"""
+# Descriptors of where it is.
+NAMES_ITS_OWN = """
+def move(sock, fork):
+    fds = begin(sock)
+    names = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
+    ask(sock, [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in names])
+    return finish(sock, fds)
+"""
+# Another thread goes on while the first one is held.
+HAS_A_THREAD = """
+def move(sock, fork):
+    fds = begin(sock)
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    ask(sock, fds[3:10])
     return finish(sock, fds)
 """
 # A fork is made, and who entered first stays in the parent with every capability over it. As it does not wait for its
@@ -62,7 +92,7 @@ def move(sock, fork):
 STAYS_BESIDE = """
 def move(sock, fork):
     fds = begin(sock)
-    enter(fds, launch.become_guest_of_fork)
+    ask(sock, fds[3:10])
     if fork():
         sock.close()
         time.sleep(1000)
@@ -103,7 +133,19 @@ def parent() -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.mark.parametrize("attack", [STAYS, KEEPS_THE_ID, STAYS_BESIDE, SAYS_TOO_MUCH])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        STAYS,
+        DOES_NOT_WAIT,
+        ENTERS_BY_ITSELF,
+        IS_NOT_BORN_THERE,
+        NAMES_ITS_OWN,
+        HAS_A_THREAD,
+        STAYS_BESIDE,
+        SAYS_TOO_MUCH,
+    ],
+)
 def test_who_does_not_move_as_asked_is_no_context(parent, attack, monkeypatch):
     """The host asks the kernel where and what it is; the parent goes on, and nobody stays in it."""
     monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1.5)
@@ -141,17 +183,12 @@ def test_a_fork_that_floods_does_not_keep_its_parent_from_forking(parent):
 LEAVES_ONE = """
 def move(sock, fork):
     fds = begin(sock)
-    user, *others = fds[3:10]
-    has_movers = launch.take_movers_id()
-    syscalls.setns(user)
-    launch.become_guest_of_fork(has_movers)
-    if fork() == 0:
+    ask(sock, fds[3:10])
+    if os.fork() == 0:
         sock.close()
         for fd in fds:
             os.close(fd)
         time.sleep(1000)
-    for fd in others:
-        syscalls.setns(fd)
     if fork():
         os._exit(0)
     return finish(sock, fds)
@@ -199,38 +236,6 @@ def _is_guests(fields: dict[str, list[str]]) -> bool:
     return int(fields["Seccomp_filters"][0]) >= int(own.split()[1]) + 2
 
 
-# What it has forked on its way stays in the parent: once with the id that owns the namespaces of forks, once with every
-# capability in the new one.
-LEAVES_THE_ID = """
-def move(sock, fork):
-    fds = begin(sock)
-    user, *others = fds[3:10]
-    launch.take_movers_id()
-    if os.fork() == 0:
-        time.sleep(1000)
-    syscalls.setns(user)
-    launch.become_guest_of_fork(True)
-    for fd in others:
-        syscalls.setns(fd)
-    if fork():
-        os._exit(0)
-    return finish(sock, fds)
-"""
-LEAVES_CAPABILITIES = """
-def move(sock, fork):
-    fds = begin(sock)
-    user, *others = fds[3:10]
-    has_movers = launch.take_movers_id()
-    syscalls.setns(user)
-    launch.become_guest_of_fork(has_movers)
-    if os.fork() == 0:
-        time.sleep(1000)
-    for fd in others:
-        syscalls.setns(fd)
-    if fork():
-        os._exit(0)
-    return finish(sock, fds)
-"""
 WHO_IS_LEFT = """
 import os
 def of(pid):
@@ -241,15 +246,97 @@ print([found for found in map(of, filter(str.isdigit, os.listdir("/proc")))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for sandboxes with ids of their own")
-@pytest.mark.parametrize("poison", [LEAVES_THE_ID, LEAVES_CAPABILITIES])
-def test_t01_a_mover_leaves_nobody_behind(poison: str) -> None:
-    """Who keeps what the mover was lent could reach forks later; the fork itself is made, and is none the wiser."""
+needs_ids = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for sandboxes with ids of their own")
+
+
+@needs_ids
+def test_t01_a_mover_leaves_nobody_behind() -> None:
+    """Who keeps what the mover was lent could reach its fork; that is made, and is none the wiser."""
     with Sandbox() as parent:
-        assert parent.run_code(f"{HEAD}\n{poison}\ncheckpoint.move = move").error is None
+        run(parent, f"{HEAD}\n{LEAVES_ONE}\ncheckpoint.move = move")
 
         for child in parent.fork(2):
             with child:
                 assert child.run_code("6 * 7").text == "42"
 
-        assert "".join(parent.run_code(WHO_IS_LEFT).logs.stdout).strip() == "[]"
+        assert run(parent, WHO_IS_LEFT).strip() == "[]"
+
+
+# A signal comes every 200 microseconds, and is handled at once. It tells whose process it is.
+WATCHES_ITSELF = """
+libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+def move(sock, fork):
+    fds = begin(sock)
+    told = os.open("/tmp/told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def handle(number):
+        os.write(told, b"%d %d\\n" % (libc.geteuid(), libc.getuid()))
+    libc.signal(signal.SIGALRM, ctypes.cast(handle, ctypes.c_void_p))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    ask(sock, fds[3:10])
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.close(told)
+    if fork():
+        os._exit(0)
+    return finish(sock, fds)
+checkpoint.move = move
+"""
+
+
+@needs_ids
+def test_t01_a_mover_runs_nothing_of_its_own_while_it_owns_the_namespaces_of_forks() -> None:
+    """Its signals are handled before it is held, which is the control, and afterwards, but never with that id."""
+    with Sandbox() as parent:
+        run(parent, f"{HEAD}\n{WATCHES_ITSELF}")
+
+        for child in parent.fork(3):
+            with child:
+                assert run(child, "print(6 * 7)") == "42\n"
+
+        said = parent.files.read("/tmp/told").splitlines()
+        assert set(said) == {"1000 1000"}
+
+
+# One stays who keeps the first fork's descriptors, and hands them to the process that moves into the second.
+KEEPS_DESCRIPTORS = """
+def keep(sock, fork):
+    fds = begin(sock)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        with socket.create_server("/tmp/kept", family=socket.AF_UNIX) as server:
+            line, _ = server.accept()
+            socket.send_fds(line, [b"!"], fds[3:10])
+            os._exit(0)
+    ask(sock, fds[3:10])
+    if fork():
+        os._exit(0)
+    return finish(sock, fds)
+def move(sock, fork):
+    fds = begin(sock)
+    line = socket.socket(socket.AF_UNIX)
+    line.connect("/tmp/kept")
+    ask(sock, socket.recv_fds(line, 1, 7)[1])
+    open("/tmp/was_there", "w").close()
+    if fork():
+        os._exit(0)
+    return finish(sock, fds)
+checkpoint.move = keep
+"""
+
+
+@needs_ids
+def test_t01_a_mover_is_not_led_into_an_earlier_fork() -> None:
+    """It names descriptors that it had kept: it ends before it runs on, and what was there goes on undisturbed."""
+    with Sandbox() as parent:
+        run(parent, f"{HEAD}\n{KEEPS_DESCRIPTORS}")
+        (earlier,) = parent.fork()
+        run(parent, "checkpoint.move = move")
+
+        with pytest.raises(ForkError, match="another user namespace"):
+            parent.fork()
+
+        assert run(earlier, "print(os.path.exists('/tmp/was_there'))") == "False\n"
+        earlier.kill()

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fumehood.scorecard.scene import POLICY
-from fumehood_jail import launch, seccomp, syscalls
+from fumehood_jail import call_numbers, launch, seccomp
 
 REFUSED = "EPERM"
 # Reached means that the kernel looked at the arguments, or did what was asked.
@@ -174,7 +174,7 @@ def test_k11_no_other_abi_and_no_weaker_memory(inside, outside):
     control = outside("foreign_abis")
     assert (control["read implies exec"], control["no randomization"]) == ("ok", "ok")
 
-    if syscalls.MACHINE == "x86_64":
+    if call_numbers.MACHINE == "x86_64":
         assert said["x32"] == "ENOSYS"
 
         if control["int 80"] == "ok":  # else the kernel has no 32-bit calls at all
@@ -192,7 +192,7 @@ def test_k12_the_calls_that_are_refused_are_those_of_the_policy(inside, outside)
 
 def test_k11_a_32_bit_program_does_not_run(attacked, tmp_path):
     """An ELF file for i386 that leaves with status 42."""
-    if syscalls.MACHINE != "x86_64":
+    if call_numbers.MACHINE != "x86_64":
         pytest.skip("needs x86-64: it is its 32-bit table")
 
     code = bytes.fromhex("b801000000bb2a000000cd80")  # mov eax, exit; mov ebx, 42; int 0x80

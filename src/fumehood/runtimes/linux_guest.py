@@ -23,7 +23,7 @@ from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, GuestContext
 from fumehood.runtimes.linux_figures import CountedGuest
-from fumehood.runtimes.linux_moves import MovedContext, end_all, end_strangers, ids_of, move_in
+from fumehood.runtimes.linux_moves import MovedContext, end_strangers, move_in
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -37,7 +37,6 @@ _MAX_GREETING_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 # What an init sends as soon as it exists, and what opens the gate of its first context.
 _BORN = b"!"
-_MAX_LOOKS = 50
 
 
 class LinuxContext(GuestContext):
@@ -103,8 +102,6 @@ class LinuxGuest(CountedGuest):
         self._gate: int | None = None
         self._is_open = False
         self._contexts: list[LinuxContext] = []
-        # Held while a process of it moves into a fork.
-        self._moves = asyncio.Lock()
 
     # -- birth
 
@@ -236,54 +233,17 @@ class LinuxGuest(CountedGuest):
                 hint="fumehood runs under somebody else's listener, as some containers have one: run it elsewhere",
             )
 
-        parent = self.lineage[-1]
-        kill_held = self._spawner.ask_to_kill_held
         doors = self._doors()
         try:
-            # One after the other: what is left behind is known by the id of movers, which nobody has in between.
-            async with parent._moves:
-                pidfd = await move_in(self._pid, origin.refused_calls, send, [*fds, *doors], kill_held)
-                context = MovedContext(pidfd, origin, kill_held)
-                try:
-                    await self._leave_nobody(parent)
-                except BaseException:
-                    context.kill()
-                    raise
+            kill_held = self._spawner.ask_to_kill_held
+            has_movers = self._spawner.has_movers
+            pidfd = await move_in(
+                self._pid, origin.refused_calls, send, [*fds, *doors], kill_held, has_movers
+            )
         finally:
             _close_all(doors)
 
-        return context
-
-    async def _leave_nobody(self, parent: LinuxGuest) -> None:
-        """Ends what a process on its way has left behind, with the id or the capabilities that it was lent."""
-        for _ in range(_MAX_LOOKS):
-            members = {*parent._members(), *self._members()}
-            left = [pid for pid in members if parent._is_of(pid, "pid") and self._has_lent(pid)]
-
-            if not left:
-                return
-
-            await end_all(left, self._spawner.ask_to_kill_held)
-
-        raise ForkError(
-            step="move a process into the fork",
-            reason="it leaves processes behind, quicker than they can be ended",
-        )
-
-    def _has_lent(self, pid: int) -> bool:
-        """Whether a process is the owner of namespaces of forks, or in this one's user namespace."""
-        return self._is_of(pid, "user") or self._spawner.movers_id in ids_of(pid)
-
-    def _is_of(self, pid: int, name: str) -> bool:
-        try:
-            return os.path.samestat(
-                os.stat(f"/proc/{pid}/ns/{name}"), os.stat(f"/proc/{self._pid}/ns/{name}")
-            )
-        except OSError:
-            return False  # it has ended
-
-    def _members(self) -> list[int]:
-        return [] if self._cgroup is None else self._cgroup.processes()
+        return MovedContext(pidfd, origin, kill_held)
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this number is its own."""

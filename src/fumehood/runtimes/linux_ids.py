@@ -27,7 +27,6 @@ class GuestIds:
     """
 
     def __init__(self, plan: IdPlan) -> None:
-        self._map = plan.uid_map
         self._first = plan.first_id
         # The last one is that of movers.
         self._last = plan.first_id + plan.count - 1
@@ -37,21 +36,6 @@ class GuestIds:
     def are_many(self) -> bool:
         """Whether each sandbox has one of its own."""
         return self._last > self._first
-
-    @property
-    def movers_id(self) -> int | None:
-        """What the id of movers is on the host."""
-        if not self.are_many:
-            return None
-
-        return next(
-            (
-                outside + self._last - inside
-                for inside, outside, count in self._map
-                if inside <= self._last < inside + count
-            ),
-            None,
-        )
 
     def take(self) -> int:
         """Returns one that no living sandbox has; they come round again as late as possible.

@@ -1,8 +1,8 @@
 """Moves: a process that is forked from a checkpoint of one sandbox becomes a context of a sandbox forked from it.
 
 Runs in the host process, on the engine's loop. The process is user code's own, and hostile: it is known by the
-credentials of what it sends, it gets descriptors of namespaces that hold nothing but an init that waits, and as many
-answers for entering them as there are. What it is then, the kernel is asked before it may go on.
+credentials of what it sends, it gets descriptors of namespaces that hold nothing but an init that waits, and is held
+while it enters them (`linux_entering`). What its child is then, the kernel is asked before it may go on.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from contextlib import asynccontextmanager
 from fumehood.fork_errors import ForkError
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import GuestContext
+from fumehood.runtimes.linux_entering import STEP, Place, enter
 from fumehood.runtimes.linux_refusals import RefusedCalls
+from fumehood.runtimes.linux_status import ids_of, is_confined
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
-# Before the first one it takes the id that owns it, and behind it the guest's, with that one in reserve again.
-_IDS = 2
+_NUMBERS = struct.Struct(f"{len(NAMESPACES)}i")
 _CREDENTIALS = struct.Struct("3i")
 _HERE = b"!"
-_MAX_WORD_BYTES = 16
+_MAX_WORD_BYTES = 64
 _MAX_ERRNO_DIGITS = 4
-_STEP = "move a process into the fork"
 _MOVE_SECONDS = 10.0
-_SECCOMP_FILTER = b"2"
-_ID_FIELDS = (b"Uid", b"Gid")
 # include/uapi/linux/nsfs.h: NS_GET_PARENT
 _PARENT_NAMESPACE = 0xB702
 
@@ -82,6 +80,7 @@ async def move_in(
     send: Callable[[int], None],
     given: Sequence[int],
     kill_held: Callable[[int], None],
+    has_movers: bool,
 ) -> int:
     """Lets a process move into the namespaces of an init; returns a pidfd of it.
 
@@ -92,6 +91,7 @@ async def move_in(
         given: What the process gets besides the namespaces: its channel and outputs, and then the doors of its control
             groups.
         kill_held: Kills what the host may not signal itself.
+        has_movers: Whether an id that no guest code has owns the namespaces.
 
     Raises:
         ForkError: It did not come, or is not what a context must be.
@@ -106,9 +106,9 @@ async def move_in(
 
         try:
             async with asyncio.timeout(_MOVE_SECONDS):
-                return await _let_in(ours, init_pid, origin, given, kill_held)
+                return await _let_in(ours, init_pid, origin, given, kill_held, has_movers)
         except TimeoutError:
-            raise ForkError(step=_STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
+            raise ForkError(step=STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
 
 
 async def _let_in(
@@ -117,15 +117,27 @@ async def _let_in(
     origin: RefusedCalls,
     given: Sequence[int],
     kill_held: Callable[[int], None],
+    has_movers: bool,
 ) -> int:
     mover = await _hear(sock)
-    origin.let_move(mover, len(NAMESPACES) + _IDS)
+    waits = origin.expect_mover(mover)
     namespaces = [os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     try:
         own, doors = given[:3], given[3:]
 
         async with _seen_off(mover, namespaces, kill_held):
             socket.send_fds(sock, [_HERE], [*own, *namespaces, *doors])
+            fds = await _hear_numbers(sock)
+            found = dict(zip(NAMESPACES, map(os.fstat, namespaces), strict=True))
+            place = Place(found, ids_of(init_pid), has_movers)
+            has_entered = False
+
+            while not has_entered:
+                await waits
+                waits = origin.expect_mover(mover)
+                # In a thread: all that it waits for is the kernel at work, but here nothing may wait.
+                has_entered = await asyncio.to_thread(enter, mover, origin, fds, place)
+
             moved = await _hear(sock)
 
         pidfd = _hold(moved)
@@ -149,9 +161,9 @@ async def _let_in(
 async def _seen_off(
     mover: int, namespaces: Sequence[int], kill_held: Callable[[int], None]
 ) -> AsyncIterator[None]:
-    """Waits until who has entered has ended, and ends it whatever happens: it has every capability in the fork.
+    """Waits until who has entered has ended, and ends it whatever happens.
 
-    As long as it lives, and does not wait for its child, the fork could not end either.
+    As long as it lives, and does not wait for its child, the fork could not end.
     """
     pidfd = _hold(mover)
     try:
@@ -169,18 +181,37 @@ async def _seen_off(
 
 async def _hear(sock: socket.socket) -> int:
     """Waits for the word of a process that all is well; returns its number on the host."""
-    await until_readable(sock.fileno())
-    word, ancillary, _, _ = sock.recvmsg(_MAX_WORD_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+    word, ancillary = await _receive(sock)
 
     if word != _HERE:
-        number = int(word) if word.isdigit() and len(word) <= _MAX_ERRNO_DIGITS else 0
-        raise ForkError.from_errno(_STEP, number) if number else ForkError(step=_STEP, reason="it ended")
+        raise _no_word(word)
 
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             return int(_CREDENTIALS.unpack(content)[0])
 
-    raise ForkError(step=_STEP, reason="it is not known which process spoke")
+    raise ForkError(step=STEP, reason="it is not known which process spoke")
+
+
+async def _hear_numbers(sock: socket.socket) -> tuple[int, ...]:
+    """Waits for the numbers that the descriptors of the namespaces have in the process that moves."""
+    word, _ = await _receive(sock)
+
+    if len(word) != _NUMBERS.size:
+        raise _no_word(word)
+
+    return tuple(max(0, number) for number in _NUMBERS.unpack(word))
+
+
+async def _receive(sock: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+    await until_readable(sock.fileno())
+    word, ancillary, _, _ = sock.recvmsg(_MAX_WORD_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+    return word, ancillary
+
+
+def _no_word(word: bytes) -> ForkError:
+    number = int(word) if word.isdigit() and len(word) <= _MAX_ERRNO_DIGITS else 0
+    return ForkError.from_errno(STEP, number) if number else ForkError(step=STEP, reason="it ended")
 
 
 async def end_strangers(
@@ -209,32 +240,11 @@ async def end_strangers(
             os.close(pidfd)
 
 
-async def end_all(pids: Sequence[int], kill_held: Callable[[int], None]) -> None:
-    """Ends processes; returns when they have ended."""
-    for pid in pids:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            continue  # it has ended
-
-        try:
-            _end(pidfd, kill_held)
-            await until_readable(pidfd)
-        finally:
-            os.close(pidfd)
-
-
-def ids_of(pid: int) -> list[int]:
-    """Returns the real and the effective user id of a process on the host, and that for files; none if it has ended."""
-    fields = _status(pid)
-    return [int(id_) for id_ in _ids(fields, b"Uid")] if fields else []
-
-
 def _hold(pid: int) -> int:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        raise ForkError(step=_STEP, reason="it ended") from None
+        raise ForkError(step=STEP, reason="it ended") from None
 
 
 def _end(pidfd: int, kill_held: Callable[[int], None]) -> None:
@@ -269,37 +279,15 @@ def _check_same(pid: int, pidfd: int, name: str, fd: int) -> None:
 
     if not is_same or _has_ended(pidfd):
         raise ForkError(
-            step=_STEP, reason=f"the kernel says that it is in another {name} namespace, or has ended"
+            step=STEP, reason=f"the kernel says that it is in another {name} namespace, or has ended"
         )
 
 
-def _status(pid: int) -> dict[bytes, bytes]:
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            return dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
-    except OSError:
-        return {}
-
-
 def _check_confined(pid: int, pidfd: int, init_pid: int) -> None:
-    """Asks the kernel whether a process that has moved has given up what it was lent."""
-    fields = _status(pid)
-    capabilities = [int(value, 16) for name, value in fields.items() if name.startswith(b"Cap")]
-    is_filtered = fields.get(b"Seccomp", b"").strip() == _SECCOMP_FILTER
-    has_no_new = fields.get(b"NoNewPrivs", b"").strip() == b"1"
-    is_guest = [_ids(fields, name) for name in _ID_FIELDS] == [
-        _ids(_status(init_pid), name) for name in _ID_FIELDS
-    ]
-
+    """Asks the kernel whether a process that has moved is what a context must be."""
     # What was read is of this very process if it lives now.
-    if any(capabilities) or not (is_filtered and has_no_new and is_guest) or _has_ended(pidfd):
-        raise ForkError(step=_STEP, reason="the kernel says that it is not confined as a context must be")
-
-
-def _ids(fields: dict[bytes, bytes], name: bytes) -> list[bytes]:
-    """The real and the effective id, and that for files; the saved one may be in reserve."""
-    real, effective, _, files = fields.get(name, b"0 0 0 0").split()
-    return [real, effective, files]
+    if not is_confined(pid) or ids_of(pid) != ids_of(init_pid) or _has_ended(pidfd):
+        raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
 
 
 def _has_ended(pidfd: int) -> bool:

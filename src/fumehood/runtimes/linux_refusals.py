@@ -1,9 +1,9 @@
 """Answers for the system calls of one context, of which its filter tells: they are refused, and noted.
 
-Runs in the host process, on the engine's loop. One call is let through: a process that the host has asked to move
-into a forked sandbox enters the namespaces for which it was handed descriptors, so many times and no more. The
-listener is the context's, and of all that is forked from it: checkpoints and forked sandboxes as well. Who makes
-refused calls in a flood waits for its answers, so that the host has time for others.
+Runs in the host process, on the engine's loop. No call is let through but those that the host itself has a process
+make, which it holds at that time (`linux_entering`). The listener is the context's, and of all that is forked from it:
+checkpoints and forked sandboxes as well. Who makes refused calls in a flood waits for its answers, so that the host has
+time for others.
 """
 
 from __future__ import annotations
@@ -13,15 +13,28 @@ import os
 import select
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from fumehood_jail import notify
 
 _SETNS = "setns"
-_SETRESUID = "setresuid"
 # So many are answered at once; from then on each waits.
 _PROMPT = 32
 _PAUSE_SECONDS = 0.02
 _MAX_FDS = 4
+
+
+@dataclass(slots=True)
+class _Mover:
+    """A process that the host will hold.
+
+    Attributes:
+        waits: Done when it waits for that, in a call which is not answered.
+        ordered: The name and the arguments of the call that it is to make, and that is let through.
+    """
+
+    waits: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    ordered: tuple[str, tuple[int, ...]] | None = None
 
 
 class RefusedCalls:
@@ -38,8 +51,8 @@ class RefusedCalls:
         self._names = names
         self._fd = -1
         self._sock: socket.socket | None = None
-        # How many namespaces a process may still enter or ids take, by its number on the host.
-        self._movers: dict[int, int] = {}
+        # By their numbers on the host.
+        self._movers: dict[int, _Mover] = {}
         self._count = 0
         self._later: asyncio.TimerHandle | None = None
 
@@ -61,17 +74,23 @@ class RefusedCalls:
         self._loop.add_reader(ours.fileno(), self._take)
         return theirs.detach()
 
-    def let_move(self, pid: int, times: int) -> None:
-        """Lets a process enter namespaces, or take the id of movers, so many times."""
-        self._movers[pid] = times
+    def expect_mover(self, pid: int) -> asyncio.Future[None]:
+        """Leaves the next attempt of a process to enter a namespace unanswered; done when it waits there."""
+        mover = self._movers[pid] = _Mover()
 
         # Who floods must not hold it up: forks have this listener too.
         if self._later is not None:
             self._later.cancel()
             self._go_on()
 
+        return mover.waits
+
+    def order(self, pid: int, name: str, arguments: tuple[int, ...]) -> None:
+        """Lets a process that is held make this call, and no other; may be called in any thread."""
+        self._movers[pid].ordered = name, arguments
+
     def forbid(self, pid: int) -> None:
-        """Takes that back."""
+        """Answers it as all others."""
         self._movers.pop(pid, None)
 
     def close(self) -> None:
@@ -113,9 +132,17 @@ class RefusedCalls:
 
         name = self._names.get(call.number, str(call.number))
 
-        if name in (_SETNS, _SETRESUID) and self._movers.get(call.pid, 0) > 0:
-            self._movers[call.pid] -= 1
+        mover = self._movers.get(call.pid)
+
+        if mover is not None and mover.ordered == (name, call.arguments):
             notify.permit(self._fd, call)
+            return
+
+        # A signal may have interrupted it, and it waits once more.
+        if mover is not None and name == _SETNS and mover.ordered is None:
+            if not mover.waits.done():
+                mover.waits.set_result(None)
+
             return
 
         notify.refuse(self._fd, call)

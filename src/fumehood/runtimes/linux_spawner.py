@@ -253,9 +253,12 @@ class LinuxSpawner(Spawner):
         self._founder.send({"type": "kill_held"}, [pidfd])
 
     @property
-    def movers_id(self) -> int | None:
-        """The user id on the host of who owns the namespaces of forks; None where nobody has one."""
-        return self._slots.movers_id
+    def has_movers(self) -> bool:
+        """Whether an id that no guest code has owns the namespaces of forks.
+
+        Where init weighs contexts, they must have its user and nobody else's.
+        """
+        return self._slots.are_many and not self._init_watches
 
     def start_context(
         self, birth: ContextBirth, limits: Limits, fds: list[int], doors: list[int]
@@ -321,8 +324,7 @@ class LinuxSpawner(Spawner):
         return {
             "rlimits": _rlimits(limits, self._init_watches),
             "is_weighed": self._init_watches,
-            # Where init weighs contexts, they must have its user and nobody else's.
-            "has_movers": self._slots.are_many and not self._init_watches,
+            "has_movers": self.has_movers,
         }
 
     def _note_refused(self, name: str, pid: int) -> None:

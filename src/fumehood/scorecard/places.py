@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 from fumehood.sandbox import Sandbox
-from fumehood_jail import seccomp, syscalls
+from fumehood_jail import call_numbers, seccomp
 
 # A batch maps a key to the name of a probe and its arguments.
 Plan = Mapping[str, tuple[str, Sequence[Any]]]
@@ -49,7 +49,7 @@ def program() -> dict[str, bytes]:
     sources = files("fumehood.scorecard").joinpath("attack").iterdir()
     found = {source.name: source.read_bytes() for source in sources if source.name.endswith(".py")}
 
-    with open(os.path.join(seccomp.POLICIES, f"syscalls_{syscalls.MACHINE}.json"), "rb") as file:
+    with open(os.path.join(seccomp.POLICIES, f"syscalls_{call_numbers.MACHINE}.json"), "rb") as file:
         found["numbers.json"] = file.read()
 
     return found

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from fumehood_jail import seccomp, syscalls, users
+from fumehood_jail import call_numbers, seccomp, syscalls, users
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -139,7 +139,9 @@ def syscall():
 @pytest.fixture
 def numbers():
     """The system call numbers of this machine by name."""
-    with open(os.path.join(seccomp.POLICIES, f"syscalls_{syscalls.MACHINE}.json"), encoding="ascii") as file:
+    with open(
+        os.path.join(seccomp.POLICIES, f"syscalls_{call_numbers.MACHINE}.json"), encoding="ascii"
+    ) as file:
         return json.load(file)
 
 
