@@ -27,6 +27,7 @@ from fumehood.backends.requests import (
     RemoveContext,
     RestartContext,
     SandboxSpec,
+    check_text,
 )
 from fumehood.callbacks import notify
 from fumehood.changes import Changes
@@ -209,6 +210,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         backend: Backend | None = None,
     ) -> AsyncSandbox:
         """Take hold of a living sandbox by its id."""
+        check_text("sandbox_id", sandbox_id, max_bytes=255)
         sandbox = cls(url=url, api_key=api_key, backend=backend)
         sandbox._lease.grant(await sandbox._lease.backend.info(sandbox_id))
         return sandbox

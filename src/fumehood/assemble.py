@@ -202,6 +202,12 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
         InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
     """
     url = url or os.environ.get("FUMEHOOD_URL", "")
+
+    if not url:
+        raise InvalidArgumentError(
+            field="url", value=url, allowed="the address of a server; FUMEHOOD_URL may name it"
+        )
+
     key = (url, api_key or os.environ.get("FUMEHOOD_API_KEY", ""))
 
     with _lock:

@@ -9,8 +9,18 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
+from fumehood.errors import InvalidArgumentError
+
 _A = TypeVar("_A")
 _T = TypeVar("_T")
+
+
+def check_callback(callback: object) -> None:
+    """Raise InvalidArgumentError unless it can be called."""
+    if not callable(callback):
+        raise InvalidArgumentError(
+            field="callback", value=callback, allowed="a function of one argument, or None"
+        )
 
 
 async def notify(callback: Callable[[_A], Awaitable[_T] | _T] | None, value: _A) -> _T | None:
@@ -18,6 +28,7 @@ async def notify(callback: Callable[[_A], Awaitable[_T] | _T] | None, value: _A)
     if callback is None:
         return None
 
+    check_callback(callback)
     answer = callback(value)
 
     if inspect.isawaitable(answer):

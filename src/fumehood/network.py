@@ -149,7 +149,7 @@ def read_network(value: NetworkChoice | None) -> Network:
         return Network(internet=True)
 
     # Anything else may hold a secret.
-    shown = value if isinstance(value, str) else type(value).__name__
+    shown = value if isinstance(value, str | bool | int) else type(value).__name__
     raise InvalidArgumentError(
         field="network", value=shown, allowed="'none', 'internet', or a Network(allow=[...])"
     )

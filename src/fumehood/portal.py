@@ -19,6 +19,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from fumehood.callbacks import check_callback
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -226,6 +228,9 @@ class Turn:
         """Return an async twin of `callback`, for the engine to await; it runs in the caller's thread."""
         if callback is None:
             return None
+
+        # Before anything runs: in the middle of the work it would be told too late.
+        check_callback(callback)
 
         async def run_in_callers_thread(argument: _A) -> _T:
             loop = asyncio.get_running_loop()

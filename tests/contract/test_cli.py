@@ -120,15 +120,27 @@ def test_environment_and_input(tmp_path):
     ("arguments", "exit_code", "said"),
     [
         (["run", "missing.py"], 74, "missing.py"),
-        (["run", "-", "--memory", "1K"], 64, "memory_bytes"),
-        (["run", "-", "--timeout", "-1"], 64, "wall_seconds"),
+        (["run", "-", "--memory", "1K"], 64, "--memory=1024 is refused"),
+        (["run", "-", "--timeout", "-1"], 64, "--timeout takes a number of seconds"),
+        (["run", "-", "--file", "missing.csv"], 74, "'missing.csv': No such file or directory"),
+        (["run", "-", "--output", "file"], 64, "--output takes a folder that can be made here (File exists)"),
+        (["repl", "--output", "/proc/x"], 64, "--output='/proc/x' is refused"),
+        (
+            ["notebook", "run", "a.ipynb", "-o", "nowhere/b.ipynb"],
+            64,
+            "--output='nowhere/b.ipynb' is refused",
+        ),
+        (["save", "ID", "x.saved"], 64, "url takes the address of a server"),
+        (["audit", "export", "ID"], 64, "url takes the address of a server"),
         (["run", "-", "--env", "A"], 64, "NAME=VALUE"),
         (["run", "-", "--template", "none"], 70, "template"),
         (["run", "-", "--memory", "lots"], 64, "512M"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, said):
-    """What was wrong, with the value, and a code of its own."""
+    """What was wrong, with the value, and a code of its own; before anything runs whose results would be lost."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
     done = fumehood(*arguments, cwd=tmp_path)
     assert done.returncode == exit_code
     assert said in done.stderr

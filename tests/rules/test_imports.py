@@ -222,11 +222,12 @@ CONTRACT: dict[str, set[str]] = {
     | {"fumehood.backends.loop_bound", "fumehood.host", "fumehood.templates"},
     # Advice about code and outputs: values and text alone.
     "fumehood.advice": {"fumehood.errors", "fumehood.text"},
-    "fumehood.portal": set(),
+    # It refuses what cannot be called before anything runs.
+    "fumehood.portal": {"fumehood.callbacks"},
     # What host and runtimes pass on their way; nobody else knows it, and nobody of ours arms one.
     "fumehood.failpoints": set(),
     "fumehood.readiness": set(),
-    "fumehood.callbacks": set(),
+    "fumehood.callbacks": {"fumehood.errors"},
     # A tool is written down, its schema made and held, its calls run: each knows the one before.
     "fumehood.tool_schemas": _FLOOR,
     "fumehood.tools": _FLOOR | {"fumehood.backends.tool_requests", "fumehood.tool_schemas"},

@@ -426,7 +426,7 @@ ProcessEvent: TypeAlias = ProcessOutput | ProcessExited
 
 def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
     """Raise InvalidArgumentError unless `value` is text that UTF-8 can hold, not too long."""
-    allowed = f"text of {'0' if empty else '1'} to {max_bytes} bytes{'' if nul else ' without NUL'}"
+    allowed = f"text of {'0' if empty else '1'} to {max_bytes:,} bytes{'' if nul else ' without NUL'}"
 
     if not isinstance(value, str) or (not value and not empty) or ("\0" in value and not nul):
         raise InvalidArgumentError(field=field, value=value, allowed=allowed)

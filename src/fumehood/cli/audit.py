@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -104,6 +105,12 @@ def _tell(name: str, found: Verification) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
+    if not (options.url or os.environ.get("FUMEHOOD_URL")):
+        # It would be looked for among those of this process, which has none.
+        raise InvalidArgumentError(
+            field="--url", value="", allowed="the address of a server; FUMEHOOD_URL may name it"
+        )
+
     sandbox = Sandbox.connect(options.sandbox, url=options.url, api_key=options.api_key)
     sys.stdout.write(sandbox.audit_log().to_jsonl())
     return 0

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.options import add_sandbox_options, check_file, check_folder, open_sandbox
 from fumehood.cli.repl import enable_line_editing
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
@@ -64,6 +64,11 @@ def run(options: argparse.Namespace) -> int:
 
     # Refused, if it has to be, before a sandbox is started.
     choose_provider(model, base_url=options.base_url)
+    check_folder(options.output, "--output")
+
+    if options.save:
+        check_file(options.save, "--save")
+
     # Models are told that data lies there.
     options.file = [
         given if ":" in given else f"{given}:/mnt/data/{os.path.basename(given)}" for given in options.file

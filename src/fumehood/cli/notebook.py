@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.options import add_sandbox_options, check_file, open_sandbox
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.notebook.determinism import Determinism
 from fumehood.notebook.ipynb import notebook_text
@@ -78,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     # What is wrong with it is told before a sandbox starts.
     notebook = read_notebook(options.path)
     set_parameters(notebook, parameters)
+    check_file(options.output, "--output")
 
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)

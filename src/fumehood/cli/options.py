@@ -7,6 +7,7 @@ value is made.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 
 from fumehood.errors import InvalidArgumentError
@@ -76,8 +77,42 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = Tru
     )
 
 
+def check_folder(path: str, option: str) -> None:
+    """Make the folder that results will be brought to, and see that it can be written: before anything runs for them.
+
+    Raises:
+        InvalidArgumentError: It cannot be made, or not be written.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(
+            field=option, value=path, allowed=f"a folder that can be made here ({error.strerror})"
+        ) from None
+
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InvalidArgumentError(field=option, value=path, allowed="a folder that you may write to")
+
+
+def check_file(path: str, option: str) -> None:
+    """See that a file can be written: before anything runs for it.
+
+    Raises:
+        InvalidArgumentError: It is a folder, or lies in one that is not there or cannot be written.
+    """
+    folder = os.path.dirname(path) or "."
+
+    if os.path.isdir(path) or not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidArgumentError(
+            field=option,
+            value=path,
+            allowed="the name of a file in a folder that is there and that you may write to",
+        )
+
+
 def open_sandbox(options: argparse.Namespace) -> Sandbox:
     """Start the sandbox that the options describe and upload the files that they name."""
+    uploads = [_upload(given) for given in options.file]
     sandbox = Sandbox(
         options.template,
         limits=_limits(options),
@@ -88,16 +123,22 @@ def open_sandbox(options: argparse.Namespace) -> Sandbox:
     )
 
     try:
-        for given in options.file:
-            path, _, destination = given.partition(":")
-
+        for path, destination in uploads:
             with open(path, "rb") as file:
-                sandbox.files.write(destination or path.rpartition("/")[2], file)
+                sandbox.files.write(destination, file)
     except BaseException:
         sandbox.kill()
         raise
 
     return sandbox
+
+
+def _upload(given: str) -> tuple[str, str]:
+    """Return a file of this machine and its name inside. That it can be read is seen before a sandbox starts."""
+    path, _, destination = given.partition(":")
+
+    with open(path, "rb"):
+        return path, destination or os.path.basename(path)
 
 
 def _network(given: list[str]) -> Network:
@@ -111,13 +152,23 @@ def _network(given: list[str]) -> Network:
 
 def _limits(options: argparse.Namespace) -> Limits:
     default = Limits()
-    return Limits(
-        wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
-        memory_bytes=default.memory_bytes if options.memory is None else options.memory,
-        disk_bytes=default.disk_bytes if options.disk is None else options.disk,
-        stdout_bytes=_STDOUT_BYTES,
-        stderr_bytes=_STDOUT_BYTES,
-    )
+
+    try:
+        return Limits(
+            wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
+            memory_bytes=default.memory_bytes if options.memory is None else options.memory,
+            disk_bytes=default.disk_bytes if options.disk is None else options.disk,
+            stdout_bytes=_STDOUT_BYTES,
+            stderr_bytes=_STDOUT_BYTES,
+        )
+    except InvalidArgumentError as error:
+        # Whoever typed an option knows it by no other name.
+        option, value = {
+            "limits.wall_seconds": ("--timeout", options.timeout),
+            "limits.memory_bytes": ("--memory", options.memory),
+            "limits.disk_bytes": ("--disk", options.disk),
+        }[error.field]
+        raise InvalidArgumentError(field=option, value=value, allowed=error.allowed) from None
 
 
 def read_envs(given: list[str]) -> dict[str, str]:

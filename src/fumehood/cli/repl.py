@@ -14,7 +14,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from fumehood.artifacts import save_pictures
-from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
 from fumehood.cli.run import ask, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.sandbox import Sandbox
@@ -45,6 +45,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, run and print until the end of input; return the exit code."""
+    check_folder(options.output, "--output")
     enable_line_editing()
 
     with patience("starting a sandbox"):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.aio import Language
 from fumehood.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
-from fumehood.cli.options import add_sandbox_options, open_sandbox
+from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.events import InputRequestEvent
@@ -74,6 +74,9 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run it and return the exit code."""
     code = sys.stdin.read() if options.path == "-" else _read(options.path)
+
+    if options.output:
+        check_folder(options.output, "--output")
 
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)
@@ -154,7 +157,6 @@ def _bring_back(
     if not options.output:
         return saved
 
-    os.makedirs(options.output, exist_ok=True)
     known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
 
     with patience("bringing files back"):

@@ -59,7 +59,8 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _save(options: argparse.Namespace) -> int:
-    sandbox = Sandbox.connect(options.sandbox, url=options.url, api_key=options.api_key)
+    # Those of this process are none but its own: without a server this is an error that says so.
+    sandbox = Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
     _tell(sandbox.save(options.place), as_json=options.json)
     return 0
 

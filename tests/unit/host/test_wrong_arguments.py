@@ -1,0 +1,38 @@
+"""Arguments that are refused before anything starts, each with its value and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import fumehood
+from fumehood import AsyncSandbox, Sandbox
+from fumehood.errors import InvalidArgumentError
+from fumehood.network import read_network
+
+
+@pytest.mark.parametrize("name", ["on_stdout", "on_stderr", "on_result", "on_error", "on_input"])
+def test_a_callback_can_be_called(name):
+    """A list to gather output in is an easy slip; it is told before the code runs, not at its first output."""
+    with pytest.raises(InvalidArgumentError, match=r"callback=\[\] is refused"):
+        fumehood.run_code("open('/tmp/ran', 'w')", **{name: []})
+
+
+@pytest.mark.parametrize("sandbox_id", [None, 7, "", b"id"])
+def test_an_id_is_text(sandbox_id):
+    """As a lookup that has failed gives something else."""
+    with pytest.raises(InvalidArgumentError, match="sandbox_id takes text"):
+        asyncio.run(AsyncSandbox.connect(sandbox_id))
+
+    with pytest.raises(InvalidArgumentError, match="sandbox_id takes text"):
+        Sandbox.connect(sandbox_id)
+
+
+def test_a_network_shows_what_was_given_unless_it_may_hold_a_secret():
+    """`network=True` is not `network='bool'`."""
+    with pytest.raises(InvalidArgumentError, match="network=True is refused"):
+        read_network(True)
+
+    with pytest.raises(InvalidArgumentError, match="network='dict' is refused"):
+        read_network({"secrets": {"api.example.com": {"Authorization": "s3cret"}}})
