@@ -68,6 +68,11 @@ def _add_build(verbs: _SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="NAME=VALUE",
         help="environment variable of its sandboxes; may be repeated",
     )
+    parser.add_argument(
+        "--own-interpreter",
+        action="store_true",
+        help="start an interpreter for each sandbox: hash seed and addresses differ, and a start takes longer",
+    )
     parser.add_argument("--force", action="store_true", help="build it even if nothing has changed")
     parser.set_defaults(command=run_build)
 
@@ -87,6 +92,7 @@ def run_build(options: argparse.Namespace) -> int:
         preload=[name.strip() for name in options.preload.split(",") if name.strip()],
         files=options.files,
         envs=read_envs(options.env),
+        own_interpreter=options.own_interpreter,
         force=options.force,
         on_progress=lambda step: note(f"{time.monotonic() - started:5.1f} s  {step}"),
     )

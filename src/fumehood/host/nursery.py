@@ -25,6 +25,7 @@ from fumehood.isolation_levels import DEFAULT_FLOOR, IsolationLevel
 from fumehood.limits import Limits
 from fumehood.network import Network
 from fumehood.runtimes.base import Runtime, Spawner
+from fumehood.runtimes.own_interpreters import start_template
 from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.templates.template import Template
 
@@ -205,7 +206,7 @@ class Nursery:
 
     async def _start(self, template: Template) -> _Started:
         await failpoints.reach("template.start")
-        spawner = await self._means.runtime.start(template)
+        spawner = await start_template(self._means.runtime, template)
 
         async def make() -> LiveSandbox:
             self._admission.check_machine()

@@ -242,6 +242,13 @@ class Spawner(ABC):
         """
 
     @abstractmethod
+    def end_with_guests(self) -> None:
+        """Makes no more guests: the template's processes end with the last one, at once if none lives.
+
+        A fork is one of them. The last one counts as ended only when the processes have ended too.
+        """
+
+    @abstractmethod
     async def aclose(self) -> None:
         """Ends the template's processes, and with them every guest that was made from it."""
 

@@ -22,6 +22,7 @@ from typing import Any
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
+from fumehood.runtimes.kept_spawner import wait_for_exit
 from fumehood.runtimes.landlock_plan import (
     copy_guest_code,
     plain_environment,
@@ -30,7 +31,7 @@ from fumehood.runtimes.landlock_plan import (
 )
 from fumehood.runtimes.landlock_spawner import LandlockSpawner, Place
 from fumehood.runtimes.linux_room import LinuxRoom
-from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, wait_for_exit
+from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template

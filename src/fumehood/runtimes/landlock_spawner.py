@@ -20,11 +20,12 @@ from typing import Any
 from fumehood.errors import SandboxStartError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
-from fumehood.runtimes.base import ContextBirth, Spawner
+from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.kept_spawner import KeptSpawner
 from fumehood.runtimes.landlock_guest import LandlockGuest
 from fumehood.runtimes.landlock_isolation import describe_fence
 from fumehood.runtimes.linux_packets import PacketSocket
-from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, wait_for_exit
+from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
 from fumehood_jail import cgroups, users
 
 _GREETING_SECONDS = 30.0
@@ -56,25 +57,22 @@ class Place:
     envs: dict[str, str]
 
 
-class LandlockSpawner(Spawner):
+class LandlockSpawner(KeptSpawner[LandlockGuest]):
     """Makes guests from one zygote."""
 
     def __init__(self, zygote: socket.socket, keeper: subprocess.Popen[bytes], place: Place) -> None:
-        loop = asyncio.get_running_loop()
+        super().__init__(keeper)
         self.guest_envs = place.envs
         self.missing_modules: tuple[str, ...] = ()
-        self.ended: asyncio.Future[None] = loop.create_future()
         self.host_pidfd = os.pidfd_open(os.getpid())
         self._place = place
         self._driver, self._cgroup_reason = place.cgroup
         self.fixed_limits = _FIXED_LIMITS | (frozenset() if self._driver else {"memory_bytes"})
-        self._keeper = keeper
         self._zygote = PacketSocket(zygote, self._zygote_says, self._zygote_ended)
-        self._guests: dict[int, LandlockGuest] = {}
         self._numbers = itertools.count(1)
-        self._ready: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self._is_given_back = False
 
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
         """Gives the zygote its orders, and waits until everything is imported."""
@@ -124,20 +122,13 @@ class LandlockSpawner(Spawner):
         for guest in list(self._guests.values()):
             guest.kill()
 
-        self._zygote.close()
-        try:
-            await asyncio.wait_for(wait_for_exit(self._keeper), _CLOSE_SECONDS)
-        except TimeoutError:
-            self._keeper.kill()
-            await wait_for_exit(self._keeper)
-
+        await self._end_processes()
         self._all_ended()
 
-        if self._tasks:
-            await asyncio.wait(self._tasks - {asyncio.current_task()})
+        await self._wait_for_others(self._tasks)
 
-        if not self._is_closed:
-            self._is_closed = True
+        if not self._is_given_back:
+            self._is_given_back = True
             os.close(self.host_pidfd)
 
             if self._place.ids is not None:
@@ -164,6 +155,10 @@ class LandlockSpawner(Spawner):
         )
 
     # -- inside
+
+    @property
+    def _sockets(self) -> tuple[PacketSocket, ...]:
+        return (self._zygote,)
 
     def _begin(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -241,7 +236,9 @@ class LandlockSpawner(Spawner):
         except OSError:
             self._begin(asyncio.to_thread(_remove_room, guest.folder))
 
-        guest.note_end()
+        # Its warden has gone; nothing of it may keep the others waiting.
+        guest.kill()
+        self._let_go(guest)
 
     def _zygote_ended(self) -> None:
         self._zygote.close()

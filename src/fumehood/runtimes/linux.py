@@ -22,9 +22,10 @@ from typing import Any
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
+from fumehood.runtimes.kept_spawner import wait_for_exit
 from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
 from fumehood.runtimes.linux_room import LinuxRoom
-from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner, wait_for_exit
+from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
@@ -73,7 +74,7 @@ class LinuxRuntime(Runtime):
         program = self._program("zygote")
 
         with ExitStack() as unused:
-            ids = users.plan_ids()
+            ids = _plan_ids()
             unused.callback(ids.release)
             founder, founder_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
@@ -161,6 +162,13 @@ class LinuxRuntime(Runtime):
             return None
 
         return {"parent": driver.freezer_parent, "family": cgroups.cgroup_family(CGROUP_PREFIX)}
+
+
+def _plan_ids() -> users.IdPlan:
+    try:
+        return users.plan_ids()
+    except JailError as error:
+        raise SandboxStartError(step=error.step, reason=error.detail, hint=error.hint) from None
 
 
 def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:

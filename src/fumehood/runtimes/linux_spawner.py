@@ -23,8 +23,8 @@ from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.fork_errors import ForkDepthError, ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
-from fumehood.readiness import until_readable
-from fumehood.runtimes.base import ContextBirth, Spawner
+from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.kept_spawner import KeptSpawner
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_ids import GuestIds
 from fumehood.runtimes.linux_isolation import describe_isolation
@@ -62,7 +62,7 @@ class Filters:
         return seccomp.policy_digest(self.program)
 
 
-class LinuxSpawner(Spawner):
+class LinuxSpawner(KeptSpawner[LinuxGuest]):
     """Makes guests from one founder and one zygote."""
 
     def __init__(
@@ -75,13 +75,11 @@ class LinuxSpawner(Spawner):
         cgroup_place: tuple[cgroups.CgroupDriver | None, str],
         guest_envs: dict[str, str],
     ) -> None:
-        loop = asyncio.get_running_loop()
+        super().__init__(keeper)
         self.guest_envs = guest_envs
         self.missing_modules: tuple[str, ...] = ()
-        self.ended: asyncio.Future[None] = loop.create_future()
         self._founder = PacketSocket(founder, self._founder_says, self._base_jail_ended)
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
-        self._keeper = keeper
         self._ids = ids
         self._slots = GuestIds(ids)
         # Where cgroups are made, or why nowhere.
@@ -89,17 +87,13 @@ class LinuxSpawner(Spawner):
         self._init_watches = self._driver is None
         # Mounts and resource limits are made once; the watcher inside is told once.
         self.fixed_limits = _FIXED_LIMITS | ({"memory_bytes"} if self._init_watches else frozenset())
-        # By numbers that mean nothing to anybody else: what founder and zygote once read, their clones
-        # inherit.
-        self._guests: dict[int, LinuxGuest] = {}
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
         # One fork after the other: each counts one more of what the namespaces above it may hold.
         self._forking = asyncio.Lock()
         self._told_calls: Mapping[int, str] = {}
         self.policy_digest = ""
-        self._ready: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self._farewell: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._removals: set[asyncio.Task[None]] = set()
 
     async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
@@ -211,22 +205,10 @@ class LinuxSpawner(Spawner):
 
     async def aclose(self) -> None:
         """Ends the base jail; the kernel ends everything in it."""
-        # The founder leaves when its socket closes. As the first process of its namespace it ends only after
-        # all others in it have, so that the keeper's end means that nothing is left.
-        self._founder.close()
-        self._zygote.close()
-        try:
-            await asyncio.wait_for(wait_for_exit(self._keeper), _CLOSE_SECONDS)
-        except TimeoutError:
-            # Stopped, or hanging. Its keeper is ours to kill, and takes it along.
-            self._keeper.kill()
-            await wait_for_exit(self._keeper)
-
+        # As the first process of its namespace the founder ends only after all others in it have.
+        await self._end_processes()
         self._all_ended()
-
-        if self._removals:
-            await asyncio.wait(self._removals)
-
+        await self._wait_for_others(self._removals)
         self._ids.release()
 
     # -- what guests ask
@@ -297,6 +279,10 @@ class LinuxSpawner(Spawner):
         return context
 
     # -- inside
+
+    @property
+    def _sockets(self) -> tuple[PacketSocket, ...]:
+        return self._founder, self._zygote
 
     def _make_cgroup(self, sandbox_id: str, limits: Limits) -> cgroups.Cgroup | None:
         if self._driver is None:
@@ -386,11 +372,14 @@ class LinuxSpawner(Spawner):
 
         self._slots.give_back(guest.slot)
 
-        guest.note_end()
+        if guest.pidfd >= 0:
+            # That of a fork says it again and again.
+            asyncio.get_running_loop().remove_reader(guest.pidfd)
+
+        self._let_go(guest)
 
     def _base_jail_ended(self) -> None:
-        self._founder.close()
-        self._zygote.close()
+        self._close_sockets()
         self._all_ended()
         # Its keeper ends too: to be reaped, and its ids given back.
         self._farewell = asyncio.get_running_loop().create_task(self.aclose())
@@ -426,20 +415,6 @@ async def _remove_when_empty(cgroup: cgroups.Cgroup) -> None:
     # What stays even then, the next start of an engine sweeps away.
     while not cgroup.remove() and time.monotonic() < deadline:
         await asyncio.sleep(_REMOVAL_PAUSE_SECONDS)
-
-
-async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
-    """Waits until a child process has ended, without a thread: at the end of the interpreter none can be had."""
-    if process.poll() is not None:
-        return
-
-    pidfd = os.pidfd_open(process.pid)
-    try:
-        await until_readable(pidfd)
-    finally:
-        os.close(pidfd)
-
-    process.wait()
 
 
 def _rlimits(limits: Limits, init_watches: bool) -> dict[str, int]:

@@ -76,6 +76,7 @@ def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say
         preload=recipe.preload,
         files=None if recipe.files is None else place.files,
         envs=recipe.envs,
+        own_interpreter=recipe.own_interpreter,
     )
     size_bytes = _make_readable(place.folder)
     say("starting a sandbox from it")

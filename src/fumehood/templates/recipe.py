@@ -34,6 +34,7 @@ class Recipe:
         preload: Modules that are imported once.
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
+        own_interpreter: Whether each of them has an interpreter of its own.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Recipe:
     preload: tuple[str, ...] = ()
     files: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
+    own_interpreter: bool = False
 
     def __post_init__(self) -> None:
         if not is_store_name(self.name) or self.name == RESERVED:
@@ -52,7 +54,7 @@ class Recipe:
             )
 
         # What every template checks is said of this one too, before anything is built.
-        Template(name=self.name, preload=self.preload, envs=self.envs)
+        Template(name=self.name, preload=self.preload, envs=self.envs, own_interpreter=self.own_interpreter)
 
     def fingerprint(self) -> str:
         """Returns a digest of all inputs.
@@ -66,6 +68,7 @@ class Recipe:
             "preload": list(self.preload),
             "files": None if self.files is None else describe_files(self.files),
             "envs": dict(self.envs),
+            "own_interpreter": self.own_interpreter,
             "guest": metadata.version("fumehood"),
         }
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

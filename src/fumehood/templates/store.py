@@ -51,6 +51,7 @@ class TemplateInfo:
         size_bytes: What it takes on disk.
         built_at: When it was built.
         fingerprint: Digest of everything that it was made of.
+        own_interpreter: Whether each of its sandboxes has an interpreter of its own.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TemplateInfo:
     size_bytes: int
     built_at: datetime
     fingerprint: str
+    own_interpreter: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,7 @@ class TemplateStore:
             preload=record.info.preload,
             files=os.path.join(folder, _FILES) if record.info.has_files else None,
             envs=record.info.envs,
+            own_interpreter=record.info.own_interpreter,
         )
 
     def remove(self, name: str) -> bool:
@@ -378,6 +381,7 @@ def new_info(
         size_bytes=size_bytes,
         built_at=datetime.now(UTC),
         fingerprint=fingerprint,
+        own_interpreter=template.own_interpreter,
     )
 
 

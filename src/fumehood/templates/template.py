@@ -30,6 +30,9 @@ class Template:
             not have are left out and reported.
         files: A folder whose content each sandbox finds in its home; None gives nothing.
         envs: Environment variables of everything that runs in its sandboxes, and of the preloading.
+        own_interpreter: Start an interpreter for each sandbox, in place of forking all of them from one: hash seed and
+            addresses then differ from sandbox to sandbox. A sandbox that is not ready in the pool takes as long as
+            the interpreter's start, and each has the memory of one.
     """
 
     name: str = "default"
@@ -37,6 +40,7 @@ class Template:
     preload: tuple[str, ...] = DEFAULT_PRELOAD
     files: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    own_interpreter: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:
@@ -59,6 +63,11 @@ class Template:
         if not isinstance(self.envs, Mapping) or not all(map(_is_variable, self.envs.items())):
             raise InvalidArgumentError(
                 field="envs", value=self.envs, allowed="texts by names; no NUL, and no '=' in a name"
+            )
+
+        if not isinstance(self.own_interpreter, bool):
+            raise InvalidArgumentError(
+                field="own_interpreter", value=self.own_interpreter, allowed="True or False"
             )
 
 

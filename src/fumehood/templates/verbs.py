@@ -29,6 +29,7 @@ def build_template(
     preload: Sequence[str] = (),
     files: str | None = None,
     envs: Mapping[str, str] | None = None,
+    own_interpreter: bool = False,
     force: bool = False,
     on_progress: Say | None = None,
 ) -> TemplateInfo:
@@ -45,6 +46,7 @@ def build_template(
         preload: Modules that are imported once for all sandboxes.
         files: A folder whose content each sandbox finds in its home directory.
         envs: Environment variables of its sandboxes.
+        own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
 
@@ -61,6 +63,7 @@ def build_template(
         preload=modules,
         files=None if files is None else os.path.abspath(files),
         envs=dict(envs or {}),
+        own_interpreter=own_interpreter,
     )
     return build(recipe, template_store(), _try_out, force=force, say=say)
 
