@@ -1,0 +1,112 @@
+"""How the processes of a template end: when they are told to, or with the last guest that was made from them.
+
+Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A keeper ends only after all
+that it keeps, so its end means that nothing of the template is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from fumehood.readiness import until_readable
+from fumehood.runtimes.base import Spawner
+from fumehood.runtimes.linux_packets import PacketSocket
+
+_CLOSE_SECONDS = 10.0
+
+
+class Noting(Protocol):
+    """A guest that gives back what the host holds for it when it has ended."""
+
+    def note_end(self) -> None:
+        """Nothing of it lives any more."""
+
+
+_Guest = TypeVar("_Guest", bound=Noting)
+
+
+class KeptSpawner(Spawner, Generic[_Guest]):
+    """Makes guests by processes that a keeper keeps.
+
+    Args:
+        keeper: It.
+    """
+
+    def __init__(self, keeper: subprocess.Popen[bytes]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = keeper
+        # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
+        self._guests: dict[int, _Guest] = {}
+        self._farewell: asyncio.Task[None] | None = None
+        self._ends_with_guests = False
+
+    @property
+    @abstractmethod
+    def _sockets(self) -> tuple[PacketSocket, ...]:
+        """Those to the template's processes, which leave when they are closed."""
+
+    def end_with_guests(self) -> None:
+        """Makes no more guests; see the port."""
+        self._ends_with_guests = True
+
+        if not self._guests and not self._is_closed:
+            self._close_sockets()
+            self._farewell = asyncio.get_running_loop().create_task(self.aclose())
+
+    def _let_go(self, guest: _Guest) -> None:
+        """Takes note of the end of a guest that is on the list no more."""
+        if not self._ends_with_guests or self._guests or self._is_closed:
+            guest.note_end()
+            return
+
+        self._close_sockets()
+        self._farewell = asyncio.get_running_loop().create_task(self._end_with(guest))
+
+    async def _end_with(self, last: _Guest) -> None:
+        """Ends the template's processes first, and only then their last guest."""
+        await self._end_processes()
+        last.note_end()
+        await self.aclose()
+
+    async def _end_processes(self) -> None:
+        self._close_sockets()
+        try:
+            await asyncio.wait_for(wait_for_exit(self._keeper), _CLOSE_SECONDS)
+        except TimeoutError:
+            # Stopped, or hanging. Their keeper is ours to kill, and takes them along.
+            self._keeper.kill()
+            await wait_for_exit(self._keeper)
+
+    async def _wait_for_others(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Waits for what else is at work on the end."""
+        others = {*tasks, *([self._farewell] if self._farewell else [])} - {asyncio.current_task()}
+
+        if others:
+            await asyncio.wait(others)
+
+    @property
+    def _is_closed(self) -> bool:
+        return all(sock.closed for sock in self._sockets)
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
+    """Waits until a child process has ended, without a thread: at the end of the interpreter none can be had."""
+    if process.poll() is not None:
+        return
+
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        await until_readable(pidfd)
+    finally:
+        os.close(pidfd)
+
+    process.wait()

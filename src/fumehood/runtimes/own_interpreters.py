@@ -1,0 +1,129 @@
+"""Own interpreters: each guest of a template is made by a founder and a zygote that make no other.
+
+Runs in the host process, on the engine's loop, over any runtime. Guests of one zygote have its hash seed and its
+addresses; those of two have not. What it costs is the start of an interpreter for each guest, which nobody waits for as
+long as the pool has one. The first interpreter is started with the template, to find out whether that works at all, and
+is that of the first guest. Nothing that happens to one of them is any business of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.limits import Limits
+from fumehood.runtimes.base import ContextBirth, Guest, Runtime, Spawner
+from fumehood.templates.template import Template
+
+_STEP = "start an interpreter of its own"
+
+
+async def start_template(runtime: Runtime, template: Template) -> Spawner:
+    """Prepares a template as it wants to be: with one interpreter for all of its guests, or one for each.
+
+    Raises:
+        IsolationUnavailableError: This machine lacks something; the error says what and how to get it.
+        TemplateError: The template cannot be used.
+    """
+    started = await runtime.start(template)
+    return OwnInterpreters(runtime, template, started) if template.own_interpreter else started
+
+
+class OwnInterpreters(Spawner):
+    """Makes each guest with processes of its own, which end with it.
+
+    Args:
+        runtime: Starts them.
+        template: What they are started from.
+        started: Those of the first guest.
+    """
+
+    def __init__(self, runtime: Runtime, template: Template, started: Spawner) -> None:
+        self.guest_envs = started.guest_envs
+        self.missing_modules = started.missing_modules
+        self.fixed_limits = started.fixed_limits
+        self.ended = asyncio.get_running_loop().create_future()
+        self._runtime = runtime
+        self._template = template
+        self._unused: Spawner | None = started
+        self._living: set[Spawner] = set()
+        self._starting: set[asyncio.Task[Spawner]] = set()
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._note(started)
+
+    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> Guest:
+        """Starts an interpreter, and makes the one guest that it is for; see the port."""
+        spawner, self._unused = self._unused, None
+
+        # It may have waited for long.
+        if spawner is None or spawner.ended.done():
+            spawner = await self._start()
+
+        try:
+            return await spawner.spawn(sandbox_id, limits, first)
+        finally:
+            spawner.end_with_guests()
+
+    def end_with_guests(self) -> None:
+        """Starts no more: each interpreter ends with its guest anyway; see the port."""
+        unused, self._unused = self._unused, None
+
+        if unused is not None:
+            unused.end_with_guests()
+
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def aclose(self) -> None:
+        """Ends the processes of all guests."""
+        self.end_with_guests()
+
+        for task in self._starting:
+            task.cancel()
+
+        closing = [asyncio.ensure_future(spawner.aclose()) for spawner in self._living]
+        waiting = {*closing, *self._starting, *self._farewells}
+
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _start(self) -> Spawner:
+        if self.ended.done():
+            raise SandboxStartError(step=_STEP, reason="the template is not in use any more")
+
+        # A task, so that whoever closes us need not wait until everything is imported.
+        starting = asyncio.get_running_loop().create_task(self._begin())
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
+        try:
+            return await starting
+        except asyncio.CancelledError:
+            # It may have come in the same moment.
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                starting.result().end_with_guests()
+
+            raise
+
+    async def _begin(self) -> Spawner:
+        try:
+            spawner = await self._runtime.start(self._template)
+        except IsolationUnavailableError as error:
+            # Not for want of a layer: the template has started here before.
+            raise SandboxStartError(
+                step=_STEP, reason=f"{error.step}: {error.reason}", hint=error.hint
+            ) from None
+
+        self._note(spawner)
+        return spawner
+
+    def _note(self, spawner: Spawner) -> None:
+        self._living.add(spawner)
+        spawner.ended.add_done_callback(lambda _: self._let_go(spawner))
+
+    def _let_go(self, spawner: Spawner) -> None:
+        self._living.discard(spawner)
+        # Little is left to be given back, but nobody may go before that.
+        farewell = asyncio.get_running_loop().create_task(spawner.aclose())
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
