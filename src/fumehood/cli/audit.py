@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
 from fumehood.audit.verifying import Verification, read_lines, verify_lines
+from fumehood.cli.saved import at_server
 from fumehood.cli.terminal import note
 from fumehood.errors import InvalidArgumentError
-from fumehood.sandbox import Sandbox
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
@@ -105,12 +104,5 @@ def _tell(name: str, found: Verification) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    if not (options.url or os.environ.get("FUMEHOOD_URL")):
-        # It would be looked for among those of this process, which has none.
-        raise InvalidArgumentError(
-            field="--url", value="", allowed="the address of a server; FUMEHOOD_URL may name it"
-        )
-
-    sandbox = Sandbox.connect(options.sandbox, url=options.url, api_key=options.api_key)
-    sys.stdout.write(sandbox.audit_log().to_jsonl())
+    sys.stdout.write(at_server(options).audit_log().to_jsonl())
     return 0

@@ -58,10 +58,13 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
+def at_server(options: argparse.Namespace) -> Sandbox:
+    """Take hold of the sandbox that the options name. This process has none: without a server, that is what is told."""
+    return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
+
+
 def _save(options: argparse.Namespace) -> int:
-    # Those of this process are none but its own: without a server this is an error that says so.
-    sandbox = Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
-    _tell(sandbox.save(options.place), as_json=options.json)
+    _tell(at_server(options).save(options.place), as_json=options.json)
     return 0
 
 

@@ -153,12 +153,12 @@ def test_questions_are_answered_from_standard_input(capsys, monkeypatch):
 
 
 def test_an_unknown_command_is_a_usage_error(capsys):
-    """argparse explains."""
+    """It says which there are."""
     with pytest.raises(SystemExit) as caught:
         main.main(["brew"])
 
-    assert caught.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err
+    assert caught.value.code == 64
+    assert "COMMAND 'brew' is none of run, repl" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_told_without_a_traceback(capsys):
