@@ -212,12 +212,12 @@ class _Checkpoint:
         return any(self._carry_out(header) for header, _ in self._decoder.feed(data))
 
     def _carry_out(self, header: Dict[str, Any]) -> bool:
-        if header["type"] == "branch":
-            return self._branch(header["reseed"], header["last"])
+        if header["type"] == "move":
+            return self._send_mover(header["reseed"], header["last"])
 
         return self._revive(header["number"])
 
-    def _branch(self, reseeds: bool, is_last: bool) -> bool:
+    def _send_mover(self, reseeds: bool, is_last: bool) -> bool:
         """Has a fork move into a forked sandbox; true there. What becomes of it the host hears from itself.
 
         The last one need not be a fork: nobody wants this checkpoint any more.

@@ -97,6 +97,7 @@ class HeldProcess:
         self._before: tuple[int, ...] = ()
         self._entry = 0
         self._mask = 0
+        self._has_ended = False
         syscalls.ptrace(syscalls.PTRACE_SEIZE, pid, syscalls.PTRACE_O_EXITKILL)
 
     def is_stopped_in(self, name: str) -> bool:
@@ -175,9 +176,9 @@ class HeldProcess:
     def end(self) -> None:
         """Ends it, and takes note of that: before, nobody else would hear of its end."""
         try:
-            os.kill(self._pid, signal.SIGKILL)
-
-            while True:
+            while not self._has_ended:
+                # Until this process has taken note of its end nobody else has its number.
+                os.kill(self._pid, signal.SIGKILL)
                 self._wait()
         except ProcessLookupError:
             return
@@ -216,6 +217,7 @@ class HeldProcess:
             status = 0
 
         if not os.WIFSTOPPED(status):
+            self._has_ended = True
             raise ProcessLookupError(errno.ESRCH, f"process {self._pid} has ended")
 
         return status >> 8

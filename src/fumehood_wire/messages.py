@@ -237,7 +237,7 @@ HOST_TO_CONTEXT: Table = {
 HOST_TO_CHECKPOINT: Table = {
     "revive": _message({"number": _COUNT}),
     # With a socket, over which the process that is forked says the rest.
-    "branch": _message({"reseed": flag(), "last": flag()}),
+    "move": _message({"reseed": flag(), "last": flag()}),
 }
 
 CHECKPOINT_TO_HOST: Table = {

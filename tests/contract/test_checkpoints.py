@@ -220,6 +220,19 @@ os.chmod('d/locked', 0o600)
     assert told.text == ("('0o100640', 2.0, 'x', 'f', True, True, True, True, b'mid', 'secret')")
 
 
+def test_the_file_of_a_socket_is_named_and_harms_nothing(sandbox):
+    """It is of no use without whoever listened: where it is gone, it stays so."""
+    run(sandbox, "import os, socket; server = socket.create_server('door', family=socket.AF_UNIX); x = 1")
+    checkpoint = sandbox.checkpoint()
+    assert any("door" in item for item in checkpoint.left_behind)
+    run(sandbox, "x = 2")
+    sandbox.rollback(checkpoint)
+    assert run(sandbox, "x, os.path.exists('door')").text == "(1, True)"
+    run(sandbox, "os.remove('door')")
+    sandbox.rollback(checkpoint)
+    assert run(sandbox, "x, os.path.exists('door')").text == "(1, False)"
+
+
 def test_a_file_that_was_made_anew_goes_back_again(sandbox):
     """What was deleted and put back is another file of the same name; it is watched for changes as well."""
     run(sandbox, "import os; _ = open('f', 'w').write('one'); _ = open('other', 'w').write('1')")

@@ -112,7 +112,7 @@ class CheckpointLine:
         self._channel.send({"type": "revive", "number": number}, fds=link.guest_fds())
         return await made
 
-    def branch(self, fd: int, *, reseed: bool, is_last: bool) -> None:
+    def send_mover(self, fd: int, *, reseed: bool, is_last: bool) -> None:
         """Has a process forked that moves into a forked sandbox; what becomes of it is said over the socket `fd`.
 
         Args:
@@ -120,7 +120,7 @@ class CheckpointLine:
             reseed: Whether its randomness is to be another than that of the checkpoint.
             is_last: The checkpoint itself is the process that moves, and is no more.
         """
-        self._channel.send({"type": "branch", "reseed": reseed, "last": is_last}, fds=[fd])
+        self._channel.send({"type": "move", "reseed": reseed, "last": is_last}, fds=[fd])
 
     def close(self) -> None:
         """Ends the checkpoint; contexts that were made from it live on."""

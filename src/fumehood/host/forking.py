@@ -175,7 +175,7 @@ class Forking:
         def send(fd: int) -> None:
             self._left_to_move -= 1
             is_last = self._ends_it and self._left_to_move == 0
-            kept.line.branch(fd, reseed=self._reseed, is_last=is_last)
+            kept.line.send_mover(fd, reseed=self._reseed, is_last=is_last)
 
         coming.arrive(await guest.move_in(kept.line.origin, send, (channel, stdout, stderr)))
         await failpoints.reach("fork.moved", guest)

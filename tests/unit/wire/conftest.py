@@ -207,7 +207,7 @@ def _checkpoints() -> list[Sample]:
     table = messages.CHECKPOINT_TO_HOST
     return [
         Sample("revive", messages.HOST_TO_CHECKPOINT, {"type": "revive", "number": 1}),
-        Sample("branch", messages.HOST_TO_CHECKPOINT, {"type": "branch", "reseed": True, "last": False}),
+        Sample("move", messages.HOST_TO_CHECKPOINT, {"type": "move", "reseed": True, "last": False}),
         Sample(
             "kept", table, {"type": "kept", "pid": 9, "left_behind": ["thread 'x'", "descriptor 7: a pipe"]}
         ),

@@ -1,0 +1,102 @@
+"""A process that is held makes the calls that it is told to, in place of the one in which it waits; no others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from fumehood_jail import notify, seccomp, syscalls
+from fumehood_jail.tracing import HeldProcess
+
+NOTHING = (0,) * 6
+
+
+@pytest.fixture
+def waiting() -> Iterator[tuple[int, int]]:
+    """A process that waits in `setns` for an answer, and the listener; it ends with what the call has returned."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_told=True)
+    pid = os.fork()
+
+    if pid == 0:
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        socket.send_fds(theirs, [b"!"], [seccomp.load_told(program)])
+        try:
+            os._exit(syscalls._call("setns", -1))
+        except OSError as error:
+            os._exit(100 + (error.errno or 0))
+
+    _, (listener,), _, _ = socket.recv_fds(ours, 1, 1)
+    call = notify.receive(listener)
+    assert call is not None
+    assert call.pid == pid
+    yield pid, listener
+    os.close(listener)
+    ours.close()
+    theirs.close()
+
+
+def exit_code(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_it_makes_other_calls_and_goes_on(waiting):
+    """What the kernel answers comes back, errors as errors; in the end its own call returns what it is told to."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    assert held.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, *NOTHING[1:])) == 1
+
+    with pytest.raises(OSError, match="Bad address"):
+        held.call("capset", NOTHING)
+
+    header = held.lay(syscalls.CAPSET_HEADER + bytes(syscalls.CAPSET_BYTES))
+    assert held.call("capset", (header, header + len(syscalls.CAPSET_HEADER), 0, 0, 0, 0)) == 0
+    held.let_go(7)
+    assert exit_code(waiting[0]) == 7
+
+
+def test_signals_wait_while_it_is_held(waiting):
+    """What would end it ends it when it is let go."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    os.kill(waiting[0], signal.SIGTERM)
+    assert held.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, *NOTHING[1:])) == 1
+    held.let_go(7)
+    assert exit_code(waiting[0]) == -signal.SIGTERM
+
+
+def test_one_that_is_elsewhere_is_left_alone(waiting):
+    """It goes on with what it was at, here to wait for its answer."""
+    held = HeldProcess(waiting[0])
+    assert not held.is_stopped_in("sethostname")
+    call = notify.receive(waiting[1])
+    assert call is not None
+    notify.refuse(waiting[1], call)
+    assert exit_code(waiting[0]) == 100 + errno.EPERM
+
+
+def test_one_that_is_not_let_go_ends(waiting):
+    """Who holds it has reaped it, being its parent here as well."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    held.end()
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(waiting[0], 0)
+
+
+def test_one_that_ends_meanwhile_is_told_of(waiting):
+    """Whoever ends it."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    os.kill(waiting[0], signal.SIGKILL)
+
+    with pytest.raises(ProcessLookupError):
+        held.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, *NOTHING[1:]))
+
+    held.end()
