@@ -36,6 +36,8 @@ what was tried, and what came of it.
 - **FAIL**: something got through. What, stands below the table.
 - **N/A**: it could not be told; the reason stands below too. Often the control did not succeed either, so that a PASS
   would prove nothing.
+- **by an option**, below a table: the same attempt with a setting of ours that is not the default. It makes neither the
+  verdict nor the grade better.
 - **-**: not tried there. Rows without probes are attacks that could do harm, or that need a server; the tests make them
   against fumehood alone, each with a control of its own.
 
@@ -189,6 +191,9 @@ def _reasons(group: str, verdicts: dict[str, Any], tests: dict[str, Tried]) -> I
 
             if said.get("reason"):
                 lines.append(f"- {row.id}, {column}: {_plain(said['reason'])}")
+
+            if said.get("remark"):
+                lines.append(f"- {row.id}, {column}, by an option: {_plain(said['remark'])}")
 
         if tests[row.id].outcome == "N/A":
             lines.append(f"- {row.id}: {_plain(tests[row.id].skipped[0])}")

@@ -53,6 +53,15 @@ def test_nothing_gets_through_here(card):
         assert card["grade"]["fumehood"]["letter"] == "A"
 
 
+def test_what_an_option_holds_is_told_and_counts_nowhere(card):
+    """T04 fails as it is by default; that it holds with interpreters of their own stands beside it."""
+    said = by_row(card, "fumehood")["T04"]
+    assert (said["outcome"], said["remark"]) == ("FAIL", "PASS with own_interpreter")
+    assert card["grade"]["fumehood"]["failed"]["S"] == ["T04"]
+    told = {row["id"] for row in card["rows"] for verdict in row["verdicts"].values() if verdict["remark"]}
+    assert told == {"T04"}
+
+
 def test_everything_gets_through_without_a_sandbox(card):
     """The control: a card that nothing can fail would be worth nothing."""
     control = by_row(card, CONTROL)
@@ -119,6 +128,7 @@ def test_the_table_is_for_people(card, capsys, monkeypatch):
     assert all(f"\n{row}  " in shown for row in HARMLESS)
     assert f"policy of system calls: sha256 {card['machine']['policy_sha256']}" in shown
     assert "fumehood: grade " in shown
+    assert "        -> PASS with own_interpreter\n" in shown
     assert attacks._CANARY in os.environ
     monkeypatch.delenv(attacks._CANARY)
 

@@ -78,6 +78,9 @@ def _row(card: Card, row: Row, columns: list[str]) -> list[str]:
     if verdict.outcome != "PASS":
         lines.append(f"        -> {visible_line(verdict.reason, max_characters=400)}")
 
+    if verdict.remark:
+        lines.append(f"        -> {visible_line(verdict.remark, max_characters=400)}")
+
     return lines
 
 

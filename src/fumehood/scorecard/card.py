@@ -26,10 +26,12 @@ class Verdict:
         outcome: PASS when nothing got through, although it does without a sandbox; FAIL when something did; N/A
             when it could not be told.
         reason: What got through, or why it could not be told.
+        remark: What comes of it by an option that anybody may take; it makes the outcome no better.
     """
 
     outcome: Outcome
     reason: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from fumehood.limits import MIB, Limits
 from fumehood.scorecard import judging
 from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace
 from fumehood.scorecard.scene import Column, Stage
+from fumehood.templates.template import Template
 
 HostCheck = Callable[[Stage, Column], list[str]]
 _GONE_SECONDS = 5.0
@@ -376,12 +377,27 @@ def _user_of(mark: str) -> str:
 def clones_diverge(stage: Stage, column: Column) -> list[str]:
     """Draw in two from every source of randomness."""
     if isinstance(column.place, SandboxPlace):
-        one, other = column.place.probe("context", "draw"), stage.make().probe("context", "draw")
-    elif column.place.name == "subprocess":
+        return _same(column.place, stage.make())
+
+    if column.place.name == "subprocess":
         one, other = column.place.probe("", "draw_in_forks")
     else:
         one, other = column.place.probe("", "draw"), column.place.probe("", "draw")
 
+    return _equal(one, other)
+
+
+def clones_with_own_interpreters_diverge(stage: Stage, column: Column) -> list[str]:
+    """Do the same in two of a template that starts an interpreter for each."""
+    template = Template(name="own interpreters", preload=(), own_interpreter=True)
+    return _same(stage.make(template=template), stage.make(template=template))
+
+
+def _same(one: SandboxPlace, other: SandboxPlace) -> list[str]:
+    return _equal(one.probe("context", "draw"), other.probe("context", "draw"))
+
+
+def _equal(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return [f"the same {name}" for name, value in one.items() if other[name] == value]
 
 
@@ -404,6 +420,11 @@ HOST_CHECKS: dict[str, tuple[HostCheck, ...]] = {
     "T02": (each_has_an_identity,),
     "T03": (nothing_is_left_to_the_next,),
     "T04": (clones_diverge,),
+}
+# Rows that are tried once more with an option of ours, and that option: its outcome is told beside the row's own, which
+# it never changes.
+OPTIONS: dict[str, tuple[str, HostCheck]] = {
+    "T04": ("own_interpreter", clones_with_own_interpreters_diverge),
 }
 
 

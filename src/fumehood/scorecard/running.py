@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fumehood.scorecard.card import COLUMNS, CONTROL, Card, Verdict
-from fumehood.scorecard.host_checks import HOST_CHECKS, PROVES_ITSELF, NotApplicableError, describe
+from fumehood.scorecard.host_checks import (
+    HOST_CHECKS,
+    OPTIONS,
+    PROVES_ITSELF,
+    HostCheck,
+    NotApplicableError,
+    describe,
+)
 from fumehood.scorecard.judging import first
 from fumehood.scorecard.machine import describe_machine
 from fumehood.scorecard.places import Place, SandboxPlace, run_batch
@@ -24,6 +32,7 @@ Progress = Callable[[str], None]
 _TIGHT_KIND = "command"
 # Kinds of processes that also do what takes seconds.
 _WHOLE_WORK = ("context", "command", "process")
+_OURS = "fumehood"
 _NOT_INSTALLED = "bubblewrap is not installed"
 
 
@@ -81,7 +90,13 @@ def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> C
             progress(f"{name}: ordinary work")
             work[name] = _do_work(column.place)
 
-        place = stage.columns["fumehood"].place
+        with_option = {row: Attempts(row) for row in OPTIONS}
+
+        for row, (option, check) in OPTIONS.items():
+            progress(f"{_OURS}: {row} with {option}")
+            _try(check, stage, stage.columns[_OURS], with_option[row])
+
+        place = stage.columns[_OURS].place
         assert isinstance(place, SandboxPlace)
         machine = describe_machine(place.sandbox.get_info().isolation)
 
@@ -94,6 +109,11 @@ def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> C
         for name in COLUMNS
         if name in attempts
     }
+
+    for row, (option, _) in OPTIONS.items():
+        remark = _remark(option, with_option[row].verdict(control[row]))
+        verdicts[_OURS][row] = replace(verdicts[_OURS][row], remark=remark)
+
     absent = {name: _NOT_INSTALLED for name in COLUMNS if name not in attempts}
     return Card(machine, verdicts, work, absent, time.monotonic() - started)
 
@@ -164,16 +184,23 @@ def _run_host_checks(
     for row, checks in HOST_CHECKS.items():
         for check in checks:
             progress(f"{column.place.name}: {row}")
-            try:
-                attempts[row].got += check(stage, column)
-            except NotApplicableError as reason:
-                attempts[row].reasons.append(str(reason))
-                continue
-            except Exception as error:  # noqa: BLE001 - what could not be tried is told, and nothing else stops
-                attempts[row].reasons.append(f"could not be tried: {describe(error)}")
-                continue
+            _try(check, stage, column, attempts[row])
 
-            attempts[row].tried += 1
+
+def _try(check: HostCheck, stage: Stage, column: Column, attempts: Attempts) -> None:
+    try:
+        attempts.got += check(stage, column)
+    except NotApplicableError as reason:
+        attempts.reasons.append(str(reason))
+    except Exception as error:  # noqa: BLE001 - what could not be tried is told, and nothing else stops
+        attempts.reasons.append(f"could not be tried: {describe(error)}")
+    else:
+        attempts.tried += 1
+
+
+def _remark(option: str, verdict: Verdict) -> str:
+    words = f"{verdict.outcome} with {option}"
+    return f"{words}: {verdict.reason}" if verdict.reason else words
 
 
 def _do_work(place: Place) -> dict[str, str]:

@@ -20,6 +20,7 @@ from fumehood.limits import MIB, Limits
 from fumehood.sandbox import Sandbox
 from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace, bubblewrap
 from fumehood.scorecard.probes import Scene
+from fumehood.templates.template import Template
 from fumehood_jail import seccomp
 
 # Small enough that every attempt at more meets them, large enough for a Python.
@@ -135,9 +136,9 @@ class Stage:
 
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def make(self, limits: Limits | None = None) -> SandboxPlace:
+    def make(self, limits: Limits | None = None, template: str | Template = "default") -> SandboxPlace:
         """Make a sandbox in this process, which ends with the stage."""
-        sandbox = Sandbox(limits=limits, backend=local_backend())
+        sandbox = Sandbox(template, limits=limits, backend=local_backend())
         self._made.append(sandbox)
         return SandboxPlace(sandbox)
 
