@@ -79,8 +79,7 @@ def _plain(hint: Any, data: object, where: str) -> object:
         return _bytes(data, where)
 
     if hint is float:
-        is_number = isinstance(data, int | float) and not isinstance(data, bool)
-        return float(_expect(is_number, data, where, cast(float, data)))
+        return _float(data, where)
 
     if hint in (str, int, bool):
         fits = isinstance(data, hint) and (hint is bool or not isinstance(data, bool))
@@ -138,6 +137,14 @@ def _part(name: str, data: object, where: str) -> bytes:
         return _bytes(data, where)
 
     return _expect(isinstance(data, str), data, where, str(data)).encode("utf-8", "replace")
+
+
+def _float(data: object, where: str) -> float:
+    is_number = isinstance(data, int | float) and not isinstance(data, bool)
+    try:
+        return float(_expect(is_number, data, where, cast(float, data)))
+    except OverflowError:
+        raise DataError(f"{where} is a number that is too large") from None
 
 
 def _time(data: object, where: str) -> datetime:

@@ -37,6 +37,8 @@ class RecordedCell:
 class Record:
     """What ran in a context since it came to be; silent executions are not in it.
 
+    That of a fork, or of a sandbox that was loaded, begins with what ran before in the one that it goes on from.
+
     Attributes:
         sandbox_id: The sandbox.
         context_id: The context.

@@ -140,6 +140,50 @@ def test_what_lasts_is_there_again(face, load, tmp_path):
         read_saved_record(place, "nobody")
 
 
+def test_the_record_goes_on(face, load, tmp_path):
+    """That of a loaded sandbox begins with the cells that were saved, and so does its notebook; numbers go on."""
+    sandbox = face.open()
+    run(sandbox, "x = 20")
+    run(sandbox, "print('shown'); x + 1")
+    assert sandbox.run_code("x + nothing").error is not None
+    second = sandbox.create_code_context()
+    run(sandbox, "y = 3", context=second)
+    shell = sandbox.create_code_context(language="bash")
+    run(sandbox, "echo from bash", context=shell)
+    sandbox.save(tmp_path / "state")
+
+    loaded = load(tmp_path / "state")
+    contexts = report_of(loaded).contexts
+    assert run(loaded, "x + 2").execution_count == 4
+    record = loaded.get_record()
+    assert [cell.code for cell in record.cells] == [
+        "x = 20",
+        "print('shown'); x + 1",
+        "x + nothing",
+        "x + 2",
+    ]
+    assert [cell.execution.execution_count for cell in record.cells] == [1, 2, 3, 4]
+    assert [cell.is_fresh for cell in record.cells] == [True, False, False, False]
+    assert record.cells[1].execution.logs.stdout == ["shown\n"]
+    assert (record.cells[1].execution.text, record.cells[2].execution.error.name) == ("21", "NameError")
+    assert record.sandbox_id == loaded.id
+    notebook = json.loads(loaded.to_notebook())["cells"]
+    assert ["".join(cell["source"]) for cell in notebook][-2:] == ["x + nothing", "x + 2"]
+
+    moved = loaded.get_record(contexts[second.id])
+    assert (moved.context_id, moved.cells[0].code) == (contexts[second.id], "y = 3")
+    assert moved.cells[0].execution.context_id == contexts[second.id]
+    # What a context of bash held is not there any more.
+    run(loaded, "echo anew", context=contexts[shell.id])
+    assert [cell.is_fresh for cell in loaded.get_record(contexts[shell.id]).cells] == [True, True]
+
+    # Loaded, saved and loaded once more, it is still one record.
+    loaded.save(tmp_path / "again")
+    assert [cell.code for cell in load(tmp_path / "again").get_record().cells] == [
+        cell.code for cell in record.cells
+    ]
+
+
 def test_what_cannot_be_made_again_is_told(face, load, tmp_path):
     """One variable that does not come back takes along what needs it, and nothing else; files removed stay removed."""
     sandbox = face.open()

@@ -154,12 +154,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.checkpoint_requests": {"fumehood.backends.requests"},
     "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.requests"},
     "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.requests"},
-    # What saving is for every backend is told over the port, which has it as a verb, as with stateless runs.
-    "fumehood.backends.saving": {
-        "fumehood.backends.base",
-        "fumehood.backends.save_requests",
-        "fumehood.saved",
-    },
+    "fumehood.backends.saving": {"fumehood.backends.save_requests"},
     "fumehood.saved": _FLOOR | _PORT | {"fumehood.deserialise", "fumehood.serialise", "fumehood.storage"},
     "fumehood.judging": _FLOOR | {"fumehood.backends.requests"},
     "fumehood.backends.streams": set(),
@@ -179,6 +174,14 @@ CONTRACT: dict[str, set[str]] = {
     | {"fumehood.assemble", "fumehood.portal", "fumehood.sandbox", "fumehood.templates"},
     "fumehood.runtimes": _FLOOR | {"fumehood.templates"},
     "fumehood.runtimes.base": _FLOOR | {"fumehood.templates"},
+    # Over any runtime.
+    "fumehood.runtimes.own_interpreters": _FLOOR | {"fumehood.runtimes.base", "fumehood.templates"},
+    # What the runtimes of Linux have in common.
+    "fumehood.runtimes.kept_spawner": {
+        "fumehood.readiness",
+        "fumehood.runtimes.base",
+        "fumehood.runtimes.linux",
+    },
     # The only part of the host that knows the jail. Its spawner hears the zygote through the wire, its plan
     # says where the package of the guest lies.
     "fumehood.runtimes.linux": _FLOOR
@@ -188,6 +191,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
+        "fumehood.runtimes.kept_spawner",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",
@@ -199,6 +203,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
+        "fumehood.runtimes.kept_spawner",
         "fumehood.runtimes.linux",
         "fumehood_guest",
         "fumehood_jail",
@@ -213,13 +218,20 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.failure_hints",
         "fumehood.readiness",
         "fumehood.runtimes.base",
+        "fumehood.runtimes.own_interpreters",
         "fumehood.templates",
         "fumehood.transcript",
         "fumehood_wire",
     },
     "fumehood.backends.local": _FLOOR
     | _PORT
-    | {"fumehood.backends.loop_bound", "fumehood.host", "fumehood.templates"},
+    | {
+        "fumehood.backends.local_saving",
+        "fumehood.backends.loop_bound",
+        "fumehood.host",
+        "fumehood.templates",
+    },
+    "fumehood.backends.local_saving": _FLOOR | _PORT | {"fumehood.host", "fumehood.saved"},
     # Advice about code and outputs: values and text alone.
     "fumehood.advice": {"fumehood.errors", "fumehood.text"},
     # It refuses what cannot be called before anything runs.

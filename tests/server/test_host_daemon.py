@@ -205,6 +205,11 @@ def test_owners_are_named_to_a_host_alone(start_host: Start, start_server: Start
         assert [api.get(f"/v1/sandboxes?owner={name}").json()["items"][0]["id"] for name in "ab"] == ids
         assert len(api.get("/v1/sandboxes").json()["items"]) == 2
         assert api.get(f"/v1/sandboxes/{ids[0]}").json()["ends_at"] is None
+        assert run(api, ids[0], "6 * 7")["text"] == "42"
+        state = {"state": ("state", api.post(f"/v1/sandboxes/{ids[0]}/save").content)}
+        loaded = api.post("/v1/sandboxes/load?owner=c", files=state).json()["sandbox"]
+        assert loaded["owner"] == "c"
+        assert api.delete(f"/v1/sandboxes/{loaded['id']}?wait=false").status_code == 204
         assert api.delete(f"/v1/sandboxes/{ids[0]}?wait=false").status_code == 204
         assert api.get("/v1/keys").status_code == 404
         assert api.get("/api/kernels").status_code == 404
@@ -212,6 +217,10 @@ def test_owners_are_named_to_a_host_alone(start_host: Start, start_server: Start
     with client_of(start_server(host_socket=host.socket)) as api:
         assert problem(api.post("/v1/sandboxes?owner=a", json={}))[:2] == (422, "invalid_argument")
         assert problem(api.get("/v1/sandboxes?owner=a"))[:2] == (422, "invalid_argument")
+        made = api.post("/v1/sandboxes/load?owner=a", files=state).json()["sandbox"]
+        assert made["owner"] == "owner"
+        path = f"/v1/sandboxes/{made['id']}/contexts/default/record"
+        assert [cell["code"] for cell in api.get(path).json()["cells"]] == ["6 * 7"]
 
 
 def test_a_flood_is_one_request(start_host: Start) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from os import PathLike
 from typing import Any, cast
 
-from fumehood.backends.http_connection import HttpConnection
+from fumehood.backends.http_connection import HttpConnection, query_of
 from fumehood.backends.http_paths import sandbox_path
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.errors import TemplateError
@@ -67,5 +67,8 @@ class HttpStateVerbs:
                 "files": {"state": ("state", file)},
             }
             backend = cast(Any, self)
-            answer = await backend._ask("POST", "/v1/sandboxes/load", **form)
+            owner = spec.owner if backend._on_behalf else None
+            answer = await backend._ask(
+                "POST", "/v1/sandboxes/load", params=query_of(owner=owner or None), **form
+            )
             return cast(Loaded, backend._read(Loaded, answer))

@@ -16,6 +16,7 @@ from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.fork_requests import Forked, ForkRequest
+from fumehood.backends.local_saving import LocalStateVerbs
 from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import Answer, CommMessage, Question
 from fumehood.backends.requests import (
@@ -62,7 +63,7 @@ _T = TypeVar("_T")
 _MAX_MERGED_CHARACTERS = 1 << 16
 
 
-class LocalBackend(LoopBound, Backend):
+class LocalBackend(LocalStateVerbs, LoopBound, Backend):
     """Sandboxes in this process.
 
     Args:

@@ -14,7 +14,9 @@ from starlette.responses import Response
 from fumehood.server.auth import CallersBackend
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import GONE, answer
+from fumehood.server.routes.saved import load_for
 from fumehood.server.schemas.sandboxes import NewSandbox, SandboxAnswer, SandboxPage
+from fumehood.server.schemas.saved import LoadedAnswer
 from fumehood.server.streaming import unless_gone
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
@@ -29,6 +31,12 @@ async def create_for(
     spec = replace(body.spec(), owner=owner or "")
     info = await unless_gone(request, backend.create(spec))
     return Response(status_code=GONE) if info is None else answer(info, 201)
+
+
+@router.post("/load", status_code=201, response_model=LoadedAnswer)
+async def load_as(backend: CallersBackend, request: Request, owner: _Owner = None) -> Response:
+    """Makes a sandbox of a saved state that belongs to `owner`."""
+    return await load_for(backend, request, owner or "")
 
 
 @router.get("", response_model=SandboxPage)

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from fumehood import failpoints
 from fumehood.fork_errors import ForkError
@@ -228,8 +229,11 @@ def _not_kept(parent: LiveSandbox) -> list[str]:
 def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept: Kept) -> None:
     """The fork's record begins with the parent's, up to where they part."""
     record = parent.recorder.read(parent.id, context.info)
-
-    for cell in record.cells[: max(0, kept.mark - record.dropped_cells)]:
-        fork.recorder.note(fork.contexts.default.info.id, cell)
-
-    fork.contexts.default.record.go_back(kept.mark)
+    dropped_cells = min(record.dropped_cells, kept.mark)
+    before = replace(
+        record,
+        cells=record.cells[: kept.mark - dropped_cells],
+        dropped_cells=dropped_cells,
+        dropped_outputs=0,
+    )
+    fork.contexts.default.record.begin_with(before, has_state=kept.mark > 0)

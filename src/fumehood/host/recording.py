@@ -77,6 +77,7 @@ class Recorder:
             cell = replace(cell, execution=_unread(cell.execution))
 
         log = self._logs.setdefault(context_id, _Log())
+        log.dropped_outputs += cell.outputs_dropped
         kept = _Kept(log, cell, _size(cell))
         log.cells.append(kept)
         self._whole.append(kept)
@@ -88,6 +89,13 @@ class Recorder:
                 self._drop_outputs(self._whole.popleft())
             else:
                 self._drop_cell(self._bare.popleft())
+
+    def begin_with(self, context_id: str, record: Record) -> None:
+        """Takes what ran before a context came to be, in the one that it goes on from; the bound is the same."""
+        self._logs.setdefault(context_id, _Log()).dropped_cells += record.dropped_cells
+
+        for cell in record.cells:
+            self.note(context_id, cell)
 
     def length(self, context_id: str) -> int:
         """Returns how many cells a context has ever run."""
@@ -168,6 +176,11 @@ class ContextRecorder:
         # revived.
         self._process: object = None
         self._is_revived = False
+
+    def begin_with(self, record: Record, *, has_state: bool) -> None:
+        """Takes what ran before this context came to be; says whether it has the state that this has left."""
+        self._recorder.begin_with(self._context_id, record)
+        self._is_revived = has_state
 
     def mark(self) -> int:
         """Returns where the record stands, for `go_back`."""

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator
 from fumehood.backends.requests import check_envs, check_language, check_path, check_text
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import InvalidArgumentError
-from fumehood.limits import GIB, MIB
+from fumehood.limits import GIB
 from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
 from fumehood.saved.archive import MANIFEST, PART_NAME
 from fumehood.saved.bounded_json import parse
+from fumehood.saved.records import MAX_RECORD_BYTES
 from fumehood.saved_state import Manifest, SavedContext, SavedFile, SavedPart
 from fumehood.serialise import as_data
 
@@ -27,7 +28,6 @@ WRITABLE = ("/home/user", "/mnt/data", "/dev/shm", "/tmp", "/var/tmp")  # noqa: 
 MAX_FILES = 100_000
 MAX_CONTEXTS = 64
 MAX_STATE_BYTES = 16 * GIB
-MAX_RECORD_BYTES = 64 * MIB
 _MAX_VARIABLES = 100_000
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MODES = 0o7777
@@ -95,6 +95,8 @@ def _check(manifest: Manifest, names: frozenset[str]) -> None:
     used = {part.name for part in parts}
     _expect(len(used) == len(parts), "parts", "one twice")
     _expect(sum(part.size_bytes for part in parts) <= MAX_STATE_BYTES, "parts", "too large")
+    records = [context.record for context in manifest.contexts if context.record is not None]
+    _expect(sum(part.size_bytes for part in records) <= MAX_RECORD_BYTES, "records", "too large")
 
     for part in parts:
         _expect(bool(PART_NAME.fullmatch(part.name)), "part", part.name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import posixpath
 import secrets
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -55,6 +54,7 @@ from fumehood.saved.manifest import (
     manifest_bytes,
     read_manifest,
 )
+from fumehood.saved.records import MAX_RECORD_BYTES, record_bytes
 from fumehood.saved_state import (
     LeftOut,
     LeftOutKind,
@@ -64,7 +64,6 @@ from fumehood.saved_state import (
     SavedPart,
     SavedVariable,
 )
-from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
     from fumehood.backends.base import Backend
@@ -116,6 +115,7 @@ class _Draft:
     left_out: list[LeftOut] = field(default_factory=list)
     python: str = ""
     size_bytes: int = 0
+    records_bytes: int = 0
 
 
 async def pack(backend: Backend, sandbox_id: str) -> AsyncGenerator[bytes, None]:
@@ -223,7 +223,9 @@ class _Packing:
 
         part = self._part("records")
         record = await self._backend.record(self._sandbox_id, context.id)
-        yield await part.write(await asyncio.to_thread(lambda: json.dumps(as_data(record)).encode("ascii")))
+        content = await asyncio.to_thread(record_bytes, record, MAX_RECORD_BYTES - self._draft.records_bytes)
+        self._draft.records_bytes += len(content)
+        yield await part.write(self._counted(content))
         yield await part.end()
         self._draft.contexts.append(replace(kept, record=part.part))
 

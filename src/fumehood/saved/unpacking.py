@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fumehood.backends.requests import CreateContext, RemoveFile
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.errors import DiskFullError, FileError, SandboxClosedError
+from fumehood.record import Record
 from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
 from fumehood.saved.guest_answers import (
@@ -27,6 +30,7 @@ from fumehood.saved.guest_answers import (
     take_step,
 )
 from fumehood.saved.manifest import read_manifest
+from fumehood.saved.records import MAX_RECORD_BYTES, as_ours, read_record
 from fumehood.saved_state import LeftOut, LeftOutKind, LoadReport, Manifest, SavedContext, SavedFile
 from fumehood.serialise import as_data
 
@@ -36,7 +40,13 @@ if TYPE_CHECKING:
 _HOME = "/home/user"
 
 
-async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[str]) -> Loaded:
+# Lets the record of a context, by the ids of its sandbox and its own, begin with another one.
+Remember: TypeAlias = Callable[[str, str, Record], Awaitable[None]]
+
+
+async def unpack(
+    backend: Backend, request: LoadRequest, path: str | PathLike[str], remember: Remember
+) -> Loaded:
     """Makes a sandbox of a saved state; see the port."""
     with await asyncio.to_thread(ArchiveReader, path) as archive:
         manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)
@@ -51,7 +61,7 @@ async def unpack(backend: Backend, request: LoadRequest, path: str | PathLike[st
             if why := cannot_last(info):
                 raise LoadError(reason=why)
 
-            report = await unpacking.carry_out(frozenset(spec.envs))
+            report = await unpacking.carry_out(frozenset(spec.envs), partial(remember, info.id))
         except BaseException as error:
             await asyncio.shield(backend.kill(info.id))
 
@@ -93,8 +103,15 @@ class _Unpacking:
         self._folder = f"/tmp/.fumehood-state-{secrets.token_hex(8)}"  # noqa: S108 - of the sandbox
         self._missing: list[LeftOut] = []
 
-    async def carry_out(self, envs: frozenset[str]) -> LoadReport:
-        """Fills it; `envs` are variables that it was made with, which stay as they are."""
+    async def carry_out(
+        self, envs: frozenset[str], remember: Callable[[str, Record], Awaitable[None]]
+    ) -> LoadReport:
+        """Fills it.
+
+        Args:
+            envs: Variables that it was made with, which stay as they are.
+            remember: Lets the record of a context begin with another one.
+        """
         default = self._manifest.contexts[0]
         contexts: dict[str, str] = {}
         await self._files()
@@ -104,6 +121,11 @@ class _Unpacking:
 
             if context.language == "python":
                 await self._variables(context, name, envs)
+
+            if context.record is not None:
+                content = await self._archive.content(context.record, MAX_RECORD_BYTES)
+                record = await asyncio.to_thread(read_record, content, context.record.name)
+                await remember(name, as_ours(record, name))
 
         # Last: what is written into a directory changes its time.
         await self._step("finish_files", self._entries(), kind="file")

@@ -13,14 +13,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fumehood.backends.save_requests import Loaded, LoadRequest
-from fumehood.deserialise import DataError, read_value
 from fumehood.errors import ContextNotFoundError
 from fumehood.record import Record
-from fumehood.save_errors import SavedStateDamagedError
 from fumehood.saved.archive import ArchiveReader
-from fumehood.saved.bounded_json import parse
-from fumehood.saved.manifest import MAX_RECORD_BYTES, read_manifest
+from fumehood.saved.manifest import read_manifest
 from fumehood.saved.places import StatePlace, check_readable, held, local_path, open_object, store
+from fumehood.saved.records import MAX_RECORD_BYTES, read_record
 from fumehood.saved_state import Manifest, SaveReport
 
 if TYPE_CHECKING:
@@ -65,18 +63,10 @@ async def record_in(place: StatePlace, context_id: str) -> Record:
 
             for context in manifest.contexts:
                 if context.id == context_id and context.record is not None:
-                    return _record(
-                        await archive.content(context.record, MAX_RECORD_BYTES), context.record.name
-                    )
+                    content = await archive.content(context.record, MAX_RECORD_BYTES)
+                    return await asyncio.to_thread(read_record, content, context.record.name)
 
     raise ContextNotFoundError(context_id=context_id)
-
-
-def _record(content: bytes, name: str) -> Record:
-    try:
-        return read_value(Record, parse(content))
-    except (ValueError, DataError, RecursionError) as error:
-        raise SavedStateDamagedError(part=name, reason=str(error)) from None
 
 
 def report_of(manifest: Manifest, location: str, size_bytes: int) -> SaveReport:

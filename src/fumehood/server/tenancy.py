@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from os import PathLike
 
 from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
@@ -27,6 +28,7 @@ from fumehood.backends.requests import (
     ReadFile,
     SandboxSpec,
 )
+from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
@@ -138,6 +140,30 @@ class TenantBackend(Backend):
         await self._check(sandbox_id)
         await self._check(child_id)
         return await self._inner.adopt(sandbox_id, child_id)
+
+    async def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+        """Give what of a sandbox lasts; see the port. It counts as one execution that runs."""
+        await self._check(sandbox_id)
+
+        with self._allowance.execution():
+            async with aclosing(self._inner.save(sandbox_id)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        """Make a sandbox of a saved state that belongs to the caller; see the port.
+
+        Raises:
+            QuotaError: The caller has as many as it may, or has used up its time.
+        """
+        spec = self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
+
+        with self._allowance.execution():
+            async with self._allowance.new_sandboxes():
+                loaded = await self._inner.load(replace(request, spec=spec), archive)
+
+        self._owners.note(loaded.sandbox)
+        return loaded
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Describe a sandbox; see the port."""

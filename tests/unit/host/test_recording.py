@@ -104,6 +104,27 @@ def test_what_is_forgotten_makes_room():
     assert not read(recorder, "b").cells[-1].outputs_dropped
 
 
+def test_a_record_that_begins_with_another_one_keeps_its_counts():
+    """What is missing there is missing here, and what was missing before is not counted again when it goes."""
+    before = Recorder(max_bytes=20 * KIB)
+
+    for number in range(20):
+        before.note("a", cell(code=str(number), output="x" * KIB))
+
+    record = read(before)
+    assert record.dropped_cells and record.dropped_outputs
+    after = Recorder(max_bytes=20 * KIB)
+    after.begin_with("a", record)
+    assert read(after) == record
+
+    for number in range(20, 60):
+        after.note("a", cell(code=str(number), output="x" * KIB))
+
+    record = read(after)
+    assert record.dropped_cells + len(record.cells) == 60
+    assert record.dropped_outputs == sum(kept.outputs_dropped for kept in record.cells)
+
+
 def test_what_comes_after_a_mark_is_undone():
     recorder = Recorder(max_bytes=20 * KIB)
 

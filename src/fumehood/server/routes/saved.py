@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 from fastapi import Request
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fumehood.backends.base import Backend
 from fumehood.backends.save_requests import LoadRequest
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
@@ -80,10 +82,16 @@ async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Respon
 async def load_sandbox(backend: CallersBackend, request: Request) -> Response:
     """Makes a sandbox of a saved state, sent as the part `state` of a form; a part `options` comes before it.
 
-    Whatever fails, no sandbox is left.
+    Whatever fails, no sandbox is left. Its records begin with the cells of the saved state, as the file has them.
     """
+    return await load_for(backend, request, "")
+
+
+async def load_for(backend: Backend, request: Request, owner: str) -> Response:
+    """Makes a sandbox of the saved state in a request, in somebody's name."""
     try:
         async with _received(request) as (wish, path):
+            wish = replace(wish, spec=replace(wish.spec, owner=owner))
             loaded = await unless_gone(request, backend.load(wish, path))
     except ClientDisconnect:
         return Response(status_code=GONE)

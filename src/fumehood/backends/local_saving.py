@@ -1,0 +1,46 @@
+"""Saving and loading where the sandboxes live: what needs the engine itself, beside the verbs of the port.
+
+Runs in the host process. Archives are written and read in `fumehood.saved`; here is what that cannot do over the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+from fumehood.backends.save_requests import Loaded, LoadRequest
+from fumehood.record import Record
+
+if TYPE_CHECKING:
+    from fumehood.host.live_sandbox import LiveSandbox
+
+
+class LocalStateVerbs:
+    """`StateVerbs`, for `LocalBackend`."""
+
+    def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+        """Give what of a sandbox lasts; see the port."""
+        # Late, as below: who never saves does not load what writes archives.
+        from fumehood.saved.packing import pack
+
+        return pack(cast(Any, self), sandbox_id)
+
+    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        """Make a sandbox of a saved state; see the port."""
+        from fumehood.saved.unpacking import unpack
+
+        # What this is to a backend is said in its own class.
+        backend = cast(Any, self)
+
+        async def remember(sandbox_id: str, context_id: str, record: Record) -> None:
+            await backend._with(sandbox_id, lambda sandbox: _remember(sandbox, context_id, record))
+
+        return await unpack(backend, request, archive, remember)
+
+
+async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> None:
+    """Lets the record of a context begin with what ran in the one that was saved."""
+    context = sandbox.contexts.named(context_id)
+    # What a context of bash held is in no saved state.
+    context.record.begin_with(record, has_state=context.info.language == "python")

@@ -1,0 +1,106 @@
+"""The records in a saved state: written within a bound, and read from bytes that anybody may have written.
+
+Runs in the host process, in threads; pure. What passes here is a record that this process can keep, hand out and write
+down again; whether its cells ever ran, nobody knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from fumehood.deserialise import DataError, read_value
+from fumehood.execution import Execution
+from fumehood.limits import MIB
+from fumehood.record import Record, RecordedCell
+from fumehood.save_errors import SavedStateDamagedError
+from fumehood.saved.bounded_json import parse
+from fumehood.serialise import as_data
+
+# Of all contexts together. In memory they take 16 MiB at most; JSON can take six bytes for one of those.
+MAX_RECORD_BYTES = 64 * MIB
+# A sandbox keeps fewer.
+MAX_CELLS = 10_000
+_MAX_COUNT = 2**31
+
+
+def record_bytes(record: Record, max_bytes: int) -> bytes:
+    """Returns a record as it is written; of one that is too long the latest cells, and how many are missing."""
+    content = _written(record)
+    return content if len(content) <= max_bytes else _written(_shortened(record, max_bytes))
+
+
+def read_record(content: bytes, name: str) -> Record:
+    """Returns the record that these bytes are.
+
+    Args:
+        content: The bytes.
+        name: Of the part that they are.
+
+    Raises:
+        SavedStateDamagedError: They are none.
+    """
+    try:
+        data = parse(content)
+        # What is no number could be kept here, and not be read by who asks for the record.
+        json.dumps(data, allow_nan=False)
+        record = read_value(Record, data)
+        _check(record)
+        as_data(record)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SavedStateDamagedError(part=name, reason=reason) from None
+
+    return record
+
+
+def as_ours(record: Record, context_id: str) -> Record:
+    """Returns a record as that of a context it is loaded into, to whose sandbox no audit record of before belongs."""
+    cells = (
+        replace(cell, execution=replace(cell.execution, context_id=context_id, audit_head=None))
+        for cell in record.cells
+    )
+    return replace(record, context_id=context_id, cells=tuple(cells))
+
+
+def _written(record: Record) -> bytes:
+    return json.dumps(as_data(record)).encode("ascii")
+
+
+def _shortened(record: Record, max_bytes: int) -> Record:
+    left_bytes = max_bytes - len(_written(replace(record, cells=())))
+    cells: list[RecordedCell] = []
+
+    for cell in reversed(record.cells):
+        # Two bytes for what stands between them.
+        left_bytes -= len(json.dumps(as_data(cell))) + 2
+
+        if left_bytes < 0:
+            break
+
+        cells.insert(0, cell)
+
+    return replace(
+        record,
+        cells=tuple(cells),
+        dropped_cells=record.dropped_cells + len(record.cells) - len(cells),
+        dropped_outputs=sum(cell.outputs_dropped for cell in cells),
+    )
+
+
+def _check(record: Record) -> None:
+    if len(record.cells) > MAX_CELLS:
+        raise DataError(f"it has more than {MAX_CELLS:,} cells")
+
+    if not all(0 <= count <= _MAX_COUNT for count in _counts(record)):
+        raise DataError("a count in it does not fit")
+
+
+def _counts(record: Record) -> Iterator[int]:
+    yield record.dropped_cells
+    yield record.dropped_outputs
+    executions: Iterable[Execution] = (cell.execution for cell in record.cells)
+
+    for execution in executions:
+        yield execution.execution_count or 0
