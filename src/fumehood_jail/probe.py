@@ -25,6 +25,7 @@ from fumehood_jail import (
     users,
 )
 from fumehood_jail.errors import JailError
+from fumehood_jail.holding_trial import hold_a_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ _TIMEOUT_SECONDS = 60
 _OLDEST_KERNEL = (5, 12)
 _COMPLETE_KERNEL = (5, 13)
 _COMPLETE_LANDLOCK_ABI = 6
+_FORKS_HINT = (
+    "The host must be let trace what it has started (ptrace: kernel.yama.ptrace_scope below 3, and a container's "
+    "profile that permits it, as Docker's own does), and be under no filter with a listener of somebody else's."
+)
 _TRIAL_MEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -44,10 +49,10 @@ class Layer:
     """One layer of isolation on this system.
 
     Attributes:
-        name: What it is, in one or two words. state: `"there"`, `"degraded"` or `"missing"`. need:
-        `"required"` (without it no sandbox starts), `"wanted"` (without it the isolation level says so)
-        or
-            `"advice"` (a setting of the host).
+        name: What it is, in one or two words.
+        state: `"there"`, `"degraded"` or `"missing"`.
+        need: `"required"` (without it no sandbox starts), `"wanted"` (without it the isolation level says so) or
+            `"advice"` (a setting of the host, or what a single verb takes).
         why: What was found.
         how_to_get_it: What to do when it is not there; empty when it is.
     """
@@ -121,7 +126,7 @@ def try_everything() -> list[Layer]:
     finally:
         plan.release()
 
-    layers += [_no_new_privs(), _seccomp(), _landlock(), _cgroup(facts)]
+    layers += [_no_new_privs(), _seccomp(), _landlock(), _cgroup(facts), _forks()]
     for name, good, why, way_out in advice.hardening(facts):
         layers.append(Layer(name, "there" if good else "missing", "advice", why, way_out))
 
@@ -234,6 +239,18 @@ def _seccomp() -> Layer:
 
     digest = seccomp.policy_digest(program)[:12]
     return Layer("seccomp", "there", "required", f"a child was refused what policy {digest} refuses")
+
+
+def _forks() -> Layer:
+    try:
+        program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_told=True)
+        hold_a_child(program)
+    except (JailError, OSError) as error:
+        return Layer("forks", "missing", "advice", f"live sandboxes cannot be forked: {error}", _FORKS_HINT)
+
+    return Layer(
+        "forks", "there", "advice", "a child was held in a system call, and made another in its place"
+    )
 
 
 def _landlock() -> Layer:

@@ -42,6 +42,7 @@ def test_the_probe_finds_what_is_here():
     assert {name: layers[name].why for name in REQUIRED if layers[name].state != "there"} == {}
     assert {layers[name].how_to_get_it for name in REQUIRED} == {""}
     assert {"ids", "landlock", "cgroup"} <= set(layers)
+    assert layers["forks"].state == "there", layers["forks"].why
     json.dumps([layer.to_dict() for layer in layers.values()])
 
 
@@ -78,6 +79,8 @@ def test_a_container_that_forbids_namespaces(in_filter):
     assert "EPERM" in user["why"]
     assert "--security-opt seccomp=" in user["how_to_get_it"]
     assert layers["proc"]["state"] == layers["ids"]["state"] == "missing"
+    assert layers["forks"]["state"] == "missing"
+    assert "cannot be forked" in layers["forks"]["why"]
 
 
 def test_a_container_with_a_masked_proc(in_namespaces):
