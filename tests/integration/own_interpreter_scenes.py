@@ -1,0 +1,183 @@
+"""What the children of the tests of own interpreters do: each function is one host process, so that it can be counted.
+
+Run by `launching.py`; returns plain values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import census
+
+from fumehood import FumehoodError, Sandbox, Template
+from fumehood.assemble import Settings, make_backend
+from fumehood.host.live_sandbox import Birth
+from fumehood.isolation_levels import IsolationLevel
+from fumehood.limits import Limits
+from fumehood.portal import Portal, shared_portal
+from fumehood.runtimes.linux import LinuxRuntime
+from fumehood.runtimes.own_interpreters import start_template
+
+os.environ["FUMEHOOD_POOL_SIZE"] = "0"
+OWN = Template(name="own", preload=(), own_interpreter=True)
+_MARKS = "hash('fumehood'), id(None)"
+
+
+def _holdings() -> dict[str, int]:
+    return census.holdings(shared_portal().loop)
+
+
+def _parts(kind: str) -> set[int]:
+    return set(census.parts_of(os.getpid())[kind])
+
+
+def ends_and_deaths() -> dict[str, Any]:
+    """Ends sandboxes in every way beside one that lives on."""
+    with Sandbox(OWN) as survivor:
+        before = _holdings()
+        mounts = census.mounts()
+        told: dict[str, Any] = {"killed": _killed(before), "forked": _forked(before)}
+        told["deaths"] = {part: _death(part, before) for part in ("keeper", "founder", "zygote", "init")}
+        told["survivor"] = survivor.run_code("6 * 7").text
+        told["mounts"] = census.mounts() == mounts
+
+    told["last"] = len(census.descendants_of(os.getpid()))
+    return told
+
+
+def _killed(before: dict[str, int]) -> list[Any]:
+    sandbox = Sandbox(OWN)
+    lived = len(_parts("keeper"))
+    sandbox.kill()
+    # Not a moment later: who has waited for the end finds nothing.
+    return [lived, len(_parts("keeper")), census.excess(_holdings, before)]
+
+
+def _forked(before: dict[str, int]) -> list[Any]:
+    parent = Sandbox(OWN)
+    (fork,) = parent.fork()
+    parent.kill()
+    (grandchild,) = fork.fork()
+    fork.kill()
+    text = grandchild.run_code("6 * 7").text
+    grandchild.kill()
+    return [text, census.excess(_holdings, before)]
+
+
+def _death(part: str, before: dict[str, int]) -> list[Any]:
+    known = _parts(part)
+    victim = Sandbox(OWN)
+    (pid,) = _parts(part) - known
+    os.kill(pid, signal.SIGKILL)
+    outcome = "it lives"
+
+    try:
+        victim.run_code("import time\ntime.sleep(60)")
+    except FumehoodError as error:
+        outcome = type(error).__name__
+
+    victim.kill()
+    return [outcome, victim.is_running(), census.excess(_holdings, before)]
+
+
+def pool() -> dict[str, Any]:
+    """Keeps two ready, takes them, and ends the engine while the pool is being filled again."""
+    # Whose loop has descriptors of its own.
+    shared_portal()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    portal = Portal()
+    backend = make_backend(Settings(pool_size=2), portal)
+    first = Sandbox(OWN, backend=backend)
+    asyncio.run_coroutine_threadsafe(backend.wait_warm("own"), portal.loop).result()
+    warm = _parts("zygote")
+    taken = [first, *(Sandbox(OWN, backend=backend) for _ in range(2))]
+    marks = {sandbox.run_code(_MARKS).text for sandbox in taken}
+    kept = warm <= _parts("zygote")
+    asyncio.run_coroutine_threadsafe(backend.aclose(), portal.loop).result()
+    left = len(census.descendants_of(os.getpid()))
+
+    for sandbox in taken:
+        sandbox.kill()
+
+    portal.close()
+    more = len(os.listdir("/proc/self/fd")) - descriptors
+    return {"warm": len(warm), "marks": len(marks), "kept": kept, "left": left, "descriptors": more}
+
+
+def unused() -> dict[str, Any]:
+    """Lets the interpreter that is started with the template die before anybody needs it, and then everything end."""
+
+    async def main() -> dict[str, Any]:
+        spawner = await start_template(LinuxRuntime(), OWN)
+        first = _parts("zygote")
+
+        for keeper in _parts("keeper"):
+            os.kill(keeper, signal.SIGKILL)
+
+        while first & _parts("zygote") or census.descendants_of(os.getpid()):
+            await asyncio.sleep(0)
+
+        birth = Birth("abcdef-abcdef-abcdefabcdefabcdefabcdef", Limits(), spawner.guest_envs)
+        guest = await spawner.spawn(birth.sandbox_id, birth.limits, birth.first_context)
+        second = _parts("zygote")
+        starting = asyncio.ensure_future(spawner.spawn("never", Limits(), birth.first_context))
+
+        while not _parts("keeper") - _keepers_of(second):
+            await asyncio.sleep(0)
+
+        await spawner.aclose()
+        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+        birth.abandon()
+        guest.socket.close()
+        return {
+            "anew": len(second - first),
+            "given up": type(outcome).__name__,
+            "ended": guest.ended.done(),
+            "left": len(census.descendants_of(os.getpid())),
+        }
+
+    return asyncio.run(main())
+
+
+def _keepers_of(zygotes: set[int]) -> set[int]:
+    keepers = _parts("keeper")
+    return {keeper for keeper in keepers if zygotes & set(census.descendants_of(keeper))}
+
+
+def other_level(level: IsolationLevel) -> dict[str, Any]:
+    """Two beside each other by a weaker way, of which one ends."""
+    with Sandbox(OWN, isolation=level) as one, Sandbox(OWN, isolation=level) as other:
+        reached = [sandbox.get_info().isolation.level for sandbox in (one, other)]
+        marks = len({sandbox.run_code(_MARKS).text for sandbox in (one, other)})
+        before = len(census.descendants_of(os.getpid()))
+        one.kill()
+        after = len(census.descendants_of(os.getpid()))
+        text = other.run_code("6 * 7").text
+
+    left = len(census.descendants_of(os.getpid()))
+    return {"levels": reached, "marks": marks, "half": after * 2 == before, "text": text, "left": left}
+
+
+def used_up_ids() -> dict[str, Any]:
+    """As many as there are blocks of ids, one more, and one when there is room again."""
+    made = [Sandbox(OWN) for _ in range(2)]
+
+    try:
+        Sandbox(OWN)
+        refused = ["made"]
+    except FumehoodError as error:
+        refused = [type(error).__name__, str(error)]
+
+    before = _holdings()
+    made.pop().kill()
+    made.append(Sandbox(OWN))
+    texts = [sandbox.run_code("6 * 7").text for sandbox in made]
+    excess = census.excess(_holdings, before)
+
+    for sandbox in made:
+        sandbox.kill()
+
+    return {"refused": refused, "texts": texts, "excess": excess}
