@@ -16,6 +16,7 @@ from fumehood.changes import Changes, Transaction
 from fumehood.limits import Usage
 from fumehood.models import Truncation
 from fumehood.results import Result
+from fumehood.text import visible
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -141,6 +142,11 @@ class Execution:
     transaction: Transaction | None = None
     changes: Changes | None = None
     audit_head: AuditHead | None = None
+
+    def __str__(self) -> str:
+        """What a notebook would show below the cell, for a person: output, results, error; controls spelled out."""
+        shown = [str(self.logs), *map(str, self.results), *([str(self.error)] if self.error else [])]
+        return visible("\n".join(part.removesuffix("\n") for part in shown if part))
 
     @property
     def text(self) -> str | None:

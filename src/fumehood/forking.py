@@ -6,7 +6,7 @@ Runs in the host process, on the caller's side of the backend port.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from fumehood.backends.fork_requests import ForkRequest, ForkSeconds
 from fumehood.models import CheckpointInfo
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from fumehood.lease import Lease
 
 
-class AsyncForking:
+class _Held:
+    """What is held and not owned has no copy: two of them would both end it."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: pass on its `id`, and take hold of it there with "
+            "`connect(id)` (in another process: of a sandbox at a server), or `fork()` it to have a second one"
+        )
+
+
+class AsyncForking(_Held):
     """How `AsyncSandbox` is forked; described at `Forking`."""
 
     _lease: Lease
@@ -70,7 +80,7 @@ class AsyncForking:
         self._left_behind = child._left_behind
 
 
-class Forking:
+class Forking(_Held):
     """How `Sandbox` is forked."""
 
     _twin: AsyncForking

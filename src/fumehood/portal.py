@@ -29,6 +29,11 @@ _A = TypeVar("_A")
 _CLOSE_SECONDS = 10.0
 # How long it then waits for calls whose sandboxes have just been ended.
 _LAST_CALLS_SECONDS = 1.0
+# Python's own thread pools, which the engine uses for what blocks, take no work from then on.
+_MAIN_THREAD_GONE = (
+    "the main thread of this program has ended, and with it what a sandbox needs of Python: let it wait for this "
+    "thread, with join()"
+)
 
 
 class Portal:
@@ -222,7 +227,13 @@ class Turn:
 
             raise
 
-        return outcomes[0]()
+        try:
+            return outcomes[0]()
+        except RuntimeError as error:
+            if not threading.main_thread().is_alive():
+                error.add_note(_MAIN_THREAD_GONE)
+
+            raise
 
     def relay(self, callback: Callable[[_A], _T] | None) -> Callable[[_A], Awaitable[_T]] | None:
         """Return an async twin of `callback`, for the engine to await; it runs in the caller's thread."""
@@ -255,7 +266,9 @@ class Turn:
 
                 yield item
         finally:
-            self.call(items.aclose)
+            # A loop that was left while the process ends: the engine has gone, and what it iterated over with it.
+            if not shared_portal().loop.is_closed():
+                self.call(items.aclose)
 
 
 def call(function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -191,6 +191,14 @@ def test_the_prompt_keeps_state_and_gathers_lines(tmp_path):
     assert "ZeroDivisionError" in done.stderr
 
 
+def test_exit_leaves_the_prompt(tmp_path):
+    """As at Python's own, with the code that it is given."""
+    done = fumehood("repl", cwd=tmp_path, stdin="exit(3)\nprint('still here')\n")
+
+    assert done.returncode == 3
+    assert "still here" not in done.stdout
+
+
 def test_the_prompt_saves_and_names_figures(tmp_path):
     """A picture becomes a file, and its name is said."""
     lines = "import matplotlib.pyplot as plt\nplt.plot([1]);\nplt.plot([2]);\n"

@@ -140,6 +140,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.limits",
         "fumehood.models",
         "fumehood.results",
+        "fumehood.text",
     },
     "fumehood.events": {"fumehood.changes", "fumehood.charts", "fumehood.execution", "fumehood.results"},
     "fumehood.record": {"fumehood.execution"},

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from fumehood.artifacts import save_pictures
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
-from fumehood.cli.run import ask, show_error, show_result
+from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
+from fumehood.execution import ExecutionError
 from fumehood.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
     with sandbox:
         info = sandbox.get_info()
-        note(f"sandbox {info.id}, isolation {info.isolation.level}; Ctrl-D ends it")
+        note(f"sandbox {info.id}, isolation {info.isolation.level}; exit() or Ctrl-D ends it")
 
         while True:
             try:
@@ -65,8 +66,11 @@ def run(options: argparse.Namespace) -> int:
                 print(file=sys.stderr)
                 return 0
 
-            if code.strip():
-                _run_block(sandbox, code, options)
+            error = _run_block(sandbox, code, options) if code.strip() else None
+
+            # As at Python's own prompt: `exit()` leaves it.
+            if error is not None and error.name == "SystemExit":
+                return exit_code_of(error)
 
 
 def read_block() -> str:
@@ -100,7 +104,7 @@ def is_complete(text: str) -> bool:
         return True
 
 
-def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> None:
+def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> ExecutionError | None:
     screen = Screen(raw=options.raw)
 
     try:
@@ -114,13 +118,15 @@ def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> None
         )
     except KeyboardInterrupt:
         note("interrupted")
-        return
+        return None
 
     for item in save_pictures(execution.results, into=options.output, stem="figure"):
         note(f"{item.source} -> {item.path}")
 
     if execution.state_lost:
         note("the context was replaced: variables are gone, files are kept")
+
+    return execution.error
 
 
 def enable_line_editing() -> None:

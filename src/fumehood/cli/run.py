@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         saved = _bring_back(sandbox, execution, before, options)
 
     _report(execution, saved, options)
-    return _exit_code(execution.error)
+    return exit_code_of(execution.error)
 
 
 def _read(path: str) -> str:
@@ -194,7 +194,8 @@ def _report(execution: Execution, saved: Sequence[Saved], options: argparse.Name
         print(json.dumps({"execution": as_data(execution), "files": as_data(saved)}, indent=2))
 
 
-def _exit_code(error: ExecutionError | None) -> int:
+def exit_code_of(error: ExecutionError | None) -> int:
+    """Return the exit code that tells how code has ended."""
     if error is None:
         return 0
 

@@ -265,3 +265,29 @@ def test_a_process_that_used_the_engine_ends_quietly():
         check=True,
     )
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_an_iterator_that_nobody_ends_is_no_trouble_at_exit():
+    """A stream that was looked into and left, as at the end of a script."""
+    code = (
+        "from fumehood.portal import Turn\nasync def f():\n    yield 1\n    yield 2\n"
+        "items = Turn().iterate(f())\nprint(next(items))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_a_thread_that_outlives_the_main_one_hears_why_it_fails():
+    """Python's own message names neither the thread nor what to do."""
+    code = (
+        "import threading\nfrom fumehood.portal import call\n"
+        "async def f():\n    raise RuntimeError('cannot schedule new futures after shutdown')\n"
+        "def later():\n    threading.main_thread().join()\n    call(f)\n"
+        "threading.Thread(target=later).start()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert "let it wait for this thread, with join()" in done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 
 import pytest
 
@@ -36,3 +38,11 @@ def test_a_network_shows_what_was_given_unless_it_may_hold_a_secret():
 
     with pytest.raises(InvalidArgumentError, match="network='dict' is refused"):
         read_network({"secrets": {"api.example.com": {"Authorization": "s3cret"}}})
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("kind", [Sandbox, AsyncSandbox])
+def test_a_sandbox_is_not_copied(again, kind):
+    """Whoever tries hears what to do instead, and not which part of the engine a pickle does not like."""
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied: .* `connect\(id\)`"):
+        again(kind.__new__(kind))
