@@ -208,7 +208,8 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
             field="url", value=url, allowed="the address of a server; FUMEHOOD_URL may name it"
         )
 
-    key = (url, api_key or os.environ.get("FUMEHOOD_API_KEY", ""))
+    # Read from a file, it ends with a line break.
+    key = (url, (api_key or os.environ.get("FUMEHOOD_API_KEY", "")).strip())
 
     with _lock:
         if key not in _remote:

@@ -198,7 +198,7 @@ class SandboxNotFoundError(SandboxError, LookupError):
         self.sandbox_id = sandbox_id
         super().__init__(
             f"no sandbox has the id {visible_line(sandbox_id)!r}",
-            hint="`Sandbox.list()` names those that live, and only the process that made them knows them",
+            hint="`Sandbox.list()` names those that live; without a server only the process that made one knows it",
         )
 
 

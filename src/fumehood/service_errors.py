@@ -25,7 +25,8 @@ class UnauthenticatedError(ServiceError):
         self.reason = reason
         super().__init__(
             f"the request is not authenticated: {visible_line(reason)}",
-            hint="send `Authorization: Bearer TOKEN`; `fumehood serve` says at its start where its token lies",
+            hint="send `Authorization: Bearer TOKEN`, from Python by `api_key=` or FUMEHOOD_API_KEY; `fumehood serve` "
+            "says at its start where its token lies",
         )
 
 

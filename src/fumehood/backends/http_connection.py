@@ -60,6 +60,14 @@ class ServerAddress:
                 field="url", value=self.url, allowed="http://HOST:PORT or https://HOST"
             )
 
+        # A line break is what is left of reading it from a file. It is nobody's business in a message.
+        if not all("!" <= character <= "~" for character in self.token):
+            raise InvalidArgumentError(
+                field="api_key",
+                value="(not shown)",
+                allowed="the token alone: printable ASCII without spaces and line breaks",
+            )
+
     @property
     def name(self) -> str:
         """How it is called in messages; those of a server reach its clients, who have no business with its paths."""

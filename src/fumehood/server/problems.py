@@ -118,7 +118,7 @@ def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:
     }
 
 
-def plain_problem(status: int, code: str, detail: str, request_id: str) -> dict[str, Any]:
+def plain_problem(status: int, code: str, detail: str, request_id: str, hint: str = "") -> dict[str, Any]:
     """Returns a body for what is no error of the tree: an unknown route, a malformed request."""
     return {
         "type": f"{_TYPE}{code}",
@@ -126,7 +126,7 @@ def plain_problem(status: int, code: str, detail: str, request_id: str) -> dict[
         "status": status,
         "detail": detail,
         "code": code,
-        "hint": "",
+        "hint": hint,
         "outcome_unknown": status == 500,
         "request_id": request_id,
         "fields": {},
@@ -149,12 +149,19 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     named = {413: "request_too_large"}
     code = named.get(error.status_code) or HTTPStatus(error.status_code).name.lower()
-    body = plain_problem(error.status_code, code, str(error.detail), request_id_of(request))
     headers = dict(error.headers or {})
+    detail, hint = str(error.detail), ""
 
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
+        detail = f"{visible_line(request.url.path)} does not take {visible_line(request.method)}"
+        hint = f"it takes {headers['Allow']}"
+    elif detail == HTTPStatus.NOT_FOUND.phrase:
+        # The framework's own word, for a route that there is not: nothing else of ours says so little.
+        detail = f"there is no {visible_line(request.method)} {visible_line(request.url.path)} here"
+        hint = "`GET /openapi.json` lists the routes"
 
+    body = plain_problem(error.status_code, code, detail, request_id_of(request), hint)
     return _response(body, headers)
 
 

@@ -69,9 +69,9 @@ def _listen(settings: ServerSettings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise InvalidArgumentError(
-            field="host and port",
+            field="--host and --port",
             value=f"{settings.host}:{settings.port}",
-            allowed=f"an address of this machine that is free ({error.strerror})",
+            allowed=f"an address of this machine that is free, and this one gave: {error.strerror}; port 0 takes any",
         ) from None
 
     listener.listen(BACKLOG)

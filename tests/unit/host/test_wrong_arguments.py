@@ -10,6 +10,7 @@ import pytest
 
 import fumehood
 from fumehood import AsyncSandbox, Sandbox
+from fumehood.assemble import remote_backend
 from fumehood.errors import InvalidArgumentError
 from fumehood.network import read_network
 
@@ -46,3 +47,18 @@ def test_a_sandbox_is_not_copied(again, kind):
     """Whoever tries hears what to do instead, and not which part of the engine a pickle does not like."""
     with pytest.raises(TypeError, match=r"cannot be pickled or copied: .* `connect\(id\)`"):
         again(kind.__new__(kind))
+
+
+@pytest.mark.parametrize("token", ["two words", "s3cret\nX-More: header", "clé"])
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(token):
+    """The client below would show it, in an error that blames the server."""
+    with pytest.raises(InvalidArgumentError, match="api_key takes the token alone") as refused:
+        Sandbox(url="http://127.0.0.1:1", api_key=token)
+
+    assert token not in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_token_may_have_been_read_from_a_file():
+    """A line break at its end is none of its own."""
+    assert remote_backend("http://127.0.0.1:1", "s3cret\n") is remote_backend("http://127.0.0.1:1", "s3cret")

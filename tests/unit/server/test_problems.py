@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from starlette.exceptions import HTTPException
 
 from fumehood import errors, service_errors
 from fumehood.backends.http_errors import error_of
 from fumehood.errors import FumehoodError, PathNotFoundError, SandboxClosedError
-from fumehood.server.problems import STATUS_BY_CODE, headers_of, problem_data, status_of
+from fumehood.server.problems import STATUS_BY_CODE, answer_http_error, headers_of, problem_data, status_of
 from fumehood.service_errors import OverloadedError, UnauthenticatedError
 
 # Branches, which nobody raises, and what is raised in the caller's own process or before a server answers.
@@ -62,3 +65,21 @@ def test_headers_tell_what_to_do() -> None:
     assert headers_of(OverloadedError(reason="full", retry_after_seconds=2.5)) == {"Retry-After": "3"}
     assert headers_of(UnauthenticatedError(reason="none")) == {"WWW-Authenticate": "Bearer"}
     assert status_of(FumehoodError("x")) == 500
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "detail", "hint"),
+    [
+        ("GET", "/", "there is no GET / here", "`GET /openapi.json` lists the routes"),
+        ("POST", "/v1/run%1b", "there is no POST /v1/run\\x1b here", "`GET /openapi.json` lists the routes"),
+        ("DELETE", "/healthz", "/healthz does not take DELETE", "it takes GET"),
+    ],
+)
+def test_a_route_that_is_not_there_leads_on(method: str, path: str, detail: str, hint: str) -> None:
+    """Whoever opens the address in a browser, or slips in a name, is told where the names are."""
+    app = FastAPI()
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_api_route("/healthz", lambda: None, methods=["GET"])
+
+    body = TestClient(app).request(method, path).json()
+    assert (body["detail"], body["hint"]) == (detail, hint)
