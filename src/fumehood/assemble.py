@@ -56,6 +56,8 @@ class Settings:
         isolation: The level that a sandbox must reach whose caller names none (FUMEHOOD_ISOLATION).
         audit_folder: Where the audit record of each sandbox is written to a file of its own (FUMEHOOD_AUDIT_FOLDER).
             Empty: records are in memory alone.
+        own_interpreters: Start an interpreter for each sandbox of every template, also of those that do not ask for it
+            (FUMEHOOD_OWN_INTERPRETERS).
     """
 
     pool_size: int = _DEFAULT_POOL_SIZE
@@ -65,6 +67,7 @@ class Settings:
     host_id: str = ""
     isolation: str = DEFAULT_FLOOR
     audit_folder: str = ""
+    own_interpreters: bool = False
 
     def __post_init__(self) -> None:
         check_isolation("isolation", self.isolation)
@@ -87,6 +90,7 @@ def read_settings() -> Settings:
         host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
         isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_FLOOR),
         audit_folder=os.environ.get("FUMEHOOD_AUDIT_FOLDER", ""),
+        own_interpreters=_is_true("FUMEHOOD_OWN_INTERPRETERS"),
     )
 
 
@@ -116,6 +120,7 @@ def backend_on_loop(
         store=template_store(),
         weaker=(LandlockRuntime(),),
         floor=cast("IsolationLevel", settings.isolation),
+        own_interpreters=settings.own_interpreters,
     )
     rules = AdmissionRules(
         max_sandboxes=settings.max_sandboxes,
@@ -244,6 +249,16 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _is_true(name: str) -> bool:
+    text = os.environ.get(name, "false")
+    values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+    if text.strip().lower() not in values:
+        raise InvalidArgumentError(field=name, value=text, allowed=" or ".join(map(repr, values)))
+
+    return values[text.strip().lower()]
 
 
 def _whole_number(name: str, default: _Default, low: int, high: int) -> int | _Default:

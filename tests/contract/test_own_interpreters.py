@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fumehood import InvalidArgumentError, Limits, Sandbox, Template
-from fumehood.assemble import Settings, make_backend
+from fumehood.assemble import Settings, make_backend, read_settings
 from fumehood.portal import Portal
 
 # Without packages it is there sooner.
@@ -86,6 +86,24 @@ def test_everything_works_as_usual(pair):
     assert sandbox.get_info().template == "own"
     assert sandbox.pause()
     assert sandbox.resume()
+
+
+def test_an_engine_can_start_one_for_each_of_every_template(monkeypatch):
+    """Also for those that do not ask for it; the environment says so, in so many words."""
+    monkeypatch.setenv("FUMEHOOD_OWN_INTERPRETERS", "yes")
+    monkeypatch.setenv("FUMEHOOD_POOL_SIZE", "0")
+    portal = Portal()
+    backend = make_backend(read_settings(), portal)
+    try:
+        with Sandbox(SHARED, backend=backend) as one, Sandbox(SHARED, backend=backend) as other:
+            assert len({*marks(one), *marks(other)}) == 2 * len(marks(one))
+    finally:
+        portal.close()
+
+    monkeypatch.setenv("FUMEHOOD_OWN_INTERPRETERS", "perhaps")
+
+    with pytest.raises(InvalidArgumentError, match="FUMEHOOD_OWN_INTERPRETERS"):
+        read_settings()
 
 
 def test_what_is_neither_true_nor_false_is_refused():

@@ -432,8 +432,10 @@ def test_either_installer(
         f"by-{installer}",
         requirements=[f"--find-links {at_home.folder / 'wheels'}", "greeter"],
         preload=["greeter"],
+        own_interpreter=True,
         on_progress=heard.append,
     )
+    assert at_home.listed()[f"by-{installer}"]["own_interpreter"] is True
     assert f"installing the requirements with {installer}" in heard
 
     sandbox = engine.open(f"by-{installer}")

@@ -49,6 +49,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
         host_id=settings.host_id or kept_host_id(state),
         isolation=settings.isolation,
         audit_folder=settings.audit_folder,
+        own_interpreters=settings.own_interpreters,
     )
     metrics = ServerMetrics()
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)

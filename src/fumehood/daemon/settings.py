@@ -56,6 +56,10 @@ class HostSettings:
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
     )
+    own_interpreters: bool = setting(
+        "whether each sandbox of every template has an interpreter of its own, and so its own addresses",
+        False,
+    )
     drain_seconds: float = setting("how long calls under way may go on when the daemon ends", 10.0, 0, 3600)
     log_level: str = setting("debug, info, warning or error", "info")
 

@@ -11,7 +11,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fumehood import failpoints
 from fumehood.backends.requests import SandboxSpec
@@ -53,6 +53,7 @@ class Means:
         store: Where templates are that nobody has defined here.
         weaker: Other ways to make it, the strongest first; only for callers that name such a level.
         floor: The level that a sandbox must reach whose caller names none.
+        own_interpreters: Whether each sandbox has an interpreter of its own, whatever its template says.
     """
 
     runtime: Runtime
@@ -60,6 +61,7 @@ class Means:
     store: TemplateStore
     weaker: tuple[Runtime, ...] = ()
     floor: IsolationLevel = DEFAULT_FLOOR
+    own_interpreters: bool = False
 
 
 class Nursery:
@@ -206,6 +208,10 @@ class Nursery:
 
     async def _start(self, template: Template) -> _Started:
         await failpoints.reach("template.start")
+
+        if self._means.own_interpreters:
+            template = replace(template, own_interpreter=True)
+
         spawner = await start_template(self._means.runtime, template)
 
         async def make() -> LiveSandbox:

@@ -89,6 +89,7 @@ async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMe
         host_id=kept_host_id(state),
         isolation=settings.isolation,
         audit_folder=settings.audit_folder,
+        own_interpreters=settings.own_interpreters,
     )
     return backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 

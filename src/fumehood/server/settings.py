@@ -63,6 +63,10 @@ class ServerSettings:
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
     )
+    own_interpreters: bool = setting(
+        "whether each sandbox of every template has an interpreter of its own, and so its own addresses",
+        False,
+    )
     max_network: str = setting("most network that a sandbox may be given: none, listed or internet", "none")
     private_networks: tuple[str, ...] = setting(
         "addresses that are not public and may be listed all the same", ()

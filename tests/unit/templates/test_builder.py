@@ -44,7 +44,12 @@ class Builds:
         self.tried = []
         self.heard = []
         self.recipe = Recipe(
-            name="mine", source=self.source, preload=("json",), files=str(folder), envs={"A": "1"}
+            name="mine",
+            source=self.source,
+            preload=("json",),
+            files=str(folder),
+            envs={"A": "1"},
+            own_interpreter=True,
         )
 
     def build(self, trial=None, *, force=False):
@@ -69,7 +74,7 @@ def test_what_is_tried_is_what_is_found(builds):
     found = builds.shelf.open().find("mine")
 
     assert builds.tried == [found]
-    assert (found.preload, found.envs) == (("json",), {"A": "1"})
+    assert (found.preload, found.envs, found.own_interpreter) == (("json",), {"A": "1"}, True)
     assert info.python == ".".join(map(str, sys.version_info[:3]))
     assert info.size_bytes >= 10_000
 

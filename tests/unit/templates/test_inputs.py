@@ -53,7 +53,9 @@ def test_the_same_inputs_have_the_same_digest(folder):
     assert recipes[0].fingerprint() == recipes[1].fingerprint()
 
 
-@pytest.mark.parametrize("change", ["requirements", "preload", "files", "content", "mode", "envs"])
+@pytest.mark.parametrize(
+    "change", ["requirements", "preload", "files", "content", "mode", "envs", "own_interpreter"]
+)
 def test_each_input_changes_the_digest(folder, change):
     """Whatever a sandbox could notice."""
     fields = {"source": lines("six"), "preload": ("json",), "files": str(folder), "envs": {"A": "1"}}
@@ -70,8 +72,10 @@ def test_each_input_changes_the_digest(folder, change):
             (folder / "a.txt").write_text("b")
         case "mode":
             (folder / "a.txt").chmod(0o755)
-        case _:
+        case "envs":
             fields["envs"] = {"A": "2"}
+        case _:
+            fields["own_interpreter"] = True
 
     assert Recipe(name="x", **fields).fingerprint() != before
 
