@@ -1,0 +1,57 @@
+"""The documentation hangs together: each page can be found, and each link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    *ROOT.glob("*.md"),
+    *DOCS.rglob("*.md"),
+    *(ROOT / "examples").glob("*.md"),
+    *(ROOT / "benchmarks").glob("*.md"),
+]
+_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def _text(page: Path) -> str:
+    return _CODE.sub("", page.read_text(encoding="utf-8"))
+
+
+def _links(page: Path) -> list[str]:
+    found = re.findall(r"\]\(([^)\s]+)\)", _text(page))
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def _anchors(page: Path) -> set[str]:
+    """The names of its headings, as the forges make them."""
+    headings = re.findall(r"^#+ (.*)$", _text(page), re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in plain}
+
+
+def test_each_page_is_in_the_index():
+    """A page that nobody finds is not written. Decisions have an index of their own: their folder."""
+    listed = {(DOCS / link.partition("#")[0]).resolve() for link in _links(DOCS / "README.md")}
+    pages = {page for page in DOCS.rglob("*.md") if page.parent.name != "decisions"} - {DOCS / "README.md"}
+
+    assert sorted(page.name for page in pages - listed) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_somewhere(page):
+    """To a file that is there, and to a heading of it."""
+    broken = []
+
+    for link in _links(page):
+        name, _, anchor = link.partition("#")
+        there = (page.parent / name).resolve() if name else page
+
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in _anchors(there)):
+            broken.append(link)
+
+    assert broken == []
