@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-LeftOutKind = Literal["variable", "file", "context", "environment"]
+LeftOutKind = Literal["variable", "file", "context", "environment", "moment"]
 SavedFileType = Literal["file", "dir", "symlink", "hardlink"]
 
 
@@ -19,7 +19,7 @@ class LeftOut:
     """Something that could not be kept, or could not be made again.
 
     Attributes:
-        kind: What it is.
+        kind: What it is; moment: that files are not all of the moment at which the variables were written down.
         name: Its name: of a variable, a path, the id of a context.
         reason: Why.
         context_id: The context, of a variable.

@@ -16,9 +16,11 @@ import os
 import stat
 import time
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from fumehood_guest import accounting
+from fumehood_guest.files import MAX_CHUNK_BYTES, PART_PREFIX
 from fumehood_guest.restoring import Restoration
 from fumehood_guest.saved_files import (
     Content,
@@ -31,13 +33,21 @@ from fumehood_guest.saved_files import (
 )
 from fumehood_guest.standstill import Standstill
 from fumehood_jail.launch import SNAPSHOT_FILES
-from fumehood_jail.mounts import shown
-from fumehood_wire.messages import MAX_CHANGED_FILES, MAX_LEFT_BEHIND, MAX_LEFT_BEHIND_CHARS
+from fumehood_jail.mounts import WRITABLE, shown
+from fumehood_wire.messages import (
+    MAX_CHANGED_FILES,
+    MAX_LEFT_BEHIND,
+    MAX_LEFT_BEHIND_CHARS,
+    MAX_LISTED_FILES,
+    MAX_TIME_NS,
+)
 
 Reply = Tuple[Any, bytes]
 
 # Each takes a descriptor of init's; the other half is for copies.
 _MAX_LEASES = SNAPSHOT_FILES // 2
+# Of the names in one reply.
+_MAX_PAGE_CHARS = 1 << 16
 _STOP_SECONDS = 2.0
 _LOOK_SECONDS = 0.001
 
@@ -62,6 +72,8 @@ class Snapshots:
             "take_snapshot": self.take,
             "restore_snapshot": self.restore,
             "compare_snapshot": self.compare,
+            "list_snapshot": self.list_taken,
+            "read_snapshot": self.read_taken,
             "drop_snapshot": self.drop,
         }
 
@@ -134,6 +146,47 @@ class Snapshots:
     def taken(self, snapshot: int) -> Dict[str, Entry]:
         """Returns what a snapshot holds, by path."""
         return self._snapshots[snapshot]
+
+    def list_taken(self, snapshot: int, offset: int) -> Reply:
+        """Describes what a snapshot holds, in its order, from entry number `offset` on."""
+        listed: List[Dict[str, Any]] = []
+        room_chars = _MAX_PAGE_CHARS
+
+        for number, entry in enumerate(islice(self._snapshots[snapshot].values(), offset, None), offset):
+            if len(listed) == MAX_LISTED_FILES or room_chars <= 0:
+                return {"entries": listed, "next": number}, b""
+
+            if entry.path in WRITABLE or os.path.basename(entry.path).startswith(PART_PREFIX):
+                continue
+
+            listed.append(
+                {
+                    "path": entry.path,
+                    "mode": entry.mode,
+                    "modified_ns": max(-MAX_TIME_NS, min(entry.modified_ns, MAX_TIME_NS)),
+                    "size_bytes": entry.size_bytes,
+                    "inode": entry.inode,
+                    "links": entry.links,
+                    "target": entry.target,
+                }
+            )
+            # A character can take six in a frame.
+            room_chars -= len(entry.path) + len(entry.target)
+
+        return {"entries": listed, "next": None}, b""
+
+    def read_taken(self, snapshot: int, path: str, offset: int, length: int) -> Reply:
+        """Reads what a file held at the moment of a snapshot; an empty payload is the end."""
+        self.copy_what_is_opened()
+        content = self._snapshots[snapshot][path].content
+
+        if content is None:
+            raise SnapshotError(errno.EINVAL, "it is no file")
+
+        if content.fd is None:
+            raise SnapshotError(errno.ENOSPC, "it was changed meanwhile, and there was no room to keep it")
+
+        return None, os.pread(content.fd, min(length, MAX_CHUNK_BYTES), offset)
 
     def drop(self, snapshot: int) -> Reply:
         """Forgets a snapshot."""

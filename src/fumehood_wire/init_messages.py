@@ -26,6 +26,8 @@ from fumehood_wire.messages import (
     MAX_CHUNK_BYTES,
     MAX_LEFT_BEHIND,
     MAX_LEFT_BEHIND_CHARS,
+    MAX_LISTED_FILES,
+    MAX_TIME_NS,
     Message,
     Table,
     Variants,
@@ -108,6 +110,16 @@ HOST_TO_INIT: Table = {
             "take_snapshot": _request({"held": items(_PID, 4096)}),
             "restore_snapshot": _request({"snapshot": _COUNT, "held": items(_PID, 4096)}),
             "compare_snapshot": _request({"snapshot": _COUNT}),
+            "list_snapshot": _request({"snapshot": _COUNT, "offset": _COUNT}),
+            # A path that the list has named, which may be longer than the kernel accepts in one piece.
+            "read_snapshot": _request(
+                {
+                    "snapshot": _COUNT,
+                    "path": _GUEST_PATH,
+                    "offset": _COUNT,
+                    "length": integer(0, MAX_CHUNK_BYTES),
+                }
+            ),
             "drop_snapshot": _request({"snapshot": _COUNT}),
             "expect_forks": _request(),
             # Two inits at the ends of one socket, which comes along: of a sandbox and of one that is forked from it.
@@ -196,6 +208,20 @@ _PROCESS = record(
 
 _CHANGED_FILES = items(record({"path": _GUEST_PATH, "size_bytes": _COUNT}), MAX_CHANGED_FILES)
 
+_TAKEN_FILE = record(
+    {
+        "path": _GUEST_PATH,
+        # With the bits that say what it is.
+        "mode": integer(0, 0o177777),
+        # Guests may set one beyond; init keeps to this.
+        "modified_ns": integer(-MAX_TIME_NS, MAX_TIME_NS),
+        "size_bytes": _COUNT,
+        "inode": _COUNT,
+        "links": _COUNT,
+        "target": _GUEST_PATH,
+    }
+)
+
 # What init answers to each verb.
 _VALUES: Mapping[str, Rule] = {
     "signal_context": nothing,
@@ -243,6 +269,8 @@ _VALUES: Mapping[str, Rule] = {
     "compare_snapshot": record(
         {"created": _CHANGED_FILES, "modified": _CHANGED_FILES, "deleted": _CHANGED_FILES, "more": _COUNT}
     ),
+    "list_snapshot": record({"entries": items(_TAKEN_FILE, MAX_LISTED_FILES), "next": nullable(_COUNT)}),
+    "read_snapshot": nothing,
     "drop_snapshot": nothing,
     "expect_forks": nothing,
     "send_snapshot": nothing,

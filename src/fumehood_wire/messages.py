@@ -45,6 +45,8 @@ __all__ = [
     "MAX_INDENT_CHARS",
     "MAX_LEFT_BEHIND",
     "MAX_LEFT_BEHIND_CHARS",
+    "MAX_LISTED_FILES",
+    "MAX_TIME_NS",
     "MAX_MATCHES",
     "MAX_MATCH_CHARS",
     "MAX_PARTS",
@@ -88,6 +90,8 @@ MAX_COMM_BUFFERS = 256
 # What a checkpoint cannot keep, in words; the guest names no more than this, and says so.
 MAX_LEFT_BEHIND = 64
 MAX_LEFT_BEHIND_CHARS = 300
+MAX_LISTED_FILES = 2_000
+MAX_TIME_NS = 2**62
 MAX_CHANGED_FILES = 1_000
 # What a cell has changed is named up to this number, and each text of it cut to this length.
 MAX_VARIABLES = 1_000

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import stat
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,6 +23,7 @@ from fumehood import (
     read_saved,
     read_saved_record,
 )
+from fumehood.host import live_moment
 from fumehood.saved.manifest import VERSION
 
 CELL = """
@@ -277,6 +280,139 @@ def test_a_place_that_cannot_be_written_is_an_error(face, tmp_path):
     assert os.listdir(tmp_path) == ["state"]
 
 
+PAIR = """
+import os
+number = 0
+while True:
+    number += 1
+    for name in ("first", "second"):
+        open("part", "w").write(str(number))
+        os.replace("part", name)
+"""
+
+
+def test_the_files_are_of_one_moment(face, tmp_path):
+    """A command that writes one file and then the other is seen between the two, or with both the same."""
+    sandbox = face.open()
+    run(sandbox, "for n in range(50): open(f'between{n}', 'w').write('x' * 100_000)")
+    sandbox.files.write("pair.py", PAIR)
+    sandbox.commands.run("python3 pair.py", background=True)
+
+    while not sandbox.files.exists("second"):
+        pass
+
+    for _ in range(3):
+        report = sandbox.save(tmp_path / "state")
+        assert report.left_out == ()
+        first, second = (
+            int(content_of(tmp_path / "state", f"/home/user/{name}")) for name in ("first", "second")
+        )
+        assert first - second in (0, 1)
+
+    run(sandbox, "before = open('second').read()\nwhile open('second').read() == before: pass")
+
+
+def test_variables_and_files_are_of_one_moment(face, tmp_path):
+    """All contexts are at rest together; what each has in its variables is what it has written."""
+    sandbox = face.open()
+    contexts = [None, *(sandbox.create_code_context() for _ in range(2))]
+
+    for number, context in enumerate(contexts):
+        run(sandbox, f"import threading\nnumber = 0\nplace = '/home/user/{number}'", context=context)
+
+    step = "for _ in range(20):\n    number += 1\n    open(place, 'w').write(str(number))"
+    is_over = threading.Event()
+
+    def go_on(context):
+        while not is_over.is_set():
+            run(sandbox, step, context=context)
+
+    with ThreadPoolExecutor(3) as pool:
+        going = [pool.submit(go_on, context) for context in contexts if face.is_sync]
+        try:
+            for _ in range(3):
+                sandbox.save(tmp_path / "state")
+        finally:
+            is_over.set()
+
+        for one in going:
+            one.result()
+
+    loaded = face._class("load")(tmp_path / "state")
+    face._opened.append(loaded)
+    names = report_of(loaded).contexts
+
+    for context in contexts:
+        name = "default" if context is None else names[context.id]
+        assert run(loaded, "number == int(open(place).read() if number else 0)", context=name).text == "True"
+
+
+def test_contexts_that_wait_for_each_other_are_not_held_up(sync_face, monkeypatch, tmp_path):
+    """One at rest goes on when another one, which needs it, does not come to rest; then both are saved."""
+    monkeypatch.setattr(live_moment, "_TOGETHER_SECONDS", 0.05)
+    sandbox = sync_face.open()
+    second = sandbox.create_code_context()
+
+    def ask_the_other(n: int) -> int:
+        saving.append(pool.submit(sandbox.save, tmp_path / "state"))
+
+        while not os.listdir(tmp_path):
+            pass
+
+        return sum(int(run(sandbox, str(number)).text) for number in range(n))
+
+    saving = []
+
+    with ThreadPoolExecutor(1) as pool:
+        assert run(sandbox, "x = ask_the_other(n=20)", context=second, tools={"ask_the_other": ask_the_other})
+        assert "x" in saving[0].result().variables[second.id]
+
+
+def test_strange_files_spoil_nothing(face, load, tmp_path):
+    """Times that no clock shows, many names of one file, names that are no text, files that nobody may read."""
+    sandbox = face.open()
+    run(
+        sandbox,
+        "import os\nopen('old', 'w').write('1'); os.utime('old', (2**40, 2**40))\n"
+        "open('before', 'w').close(); os.utime('before', (-2**40, -2**40))\n"
+        "for n in range(3): os.link('old', f'name{n}')\n"
+        "open(b'\\xff', 'w').close(); os.makedirs('closed/in'); open('closed/in/f', 'w').write('kept')\n"
+        "os.chmod('closed/in/f', 0); os.chmod('closed', 0)\n"
+        "for n in range(2100): os.symlink('nowhere', f'link{n}')",
+    )
+    report = sandbox.save(tmp_path / "state")
+    assert [(one.kind, one.name) for one in report.left_out] == [
+        ("file", "/home/user/\\xff")
+    ] or report.left_out
+    loaded = load(tmp_path / "state")
+    told = run(
+        loaded,
+        "import os\nos.chmod('closed', 0o700); os.chmod('closed/in/f', 0o400)\n"
+        "os.stat('old').st_nlink, open('closed/in/f').read(), sum(os.path.islink(f'link{n}') for n in range(2100))",
+    )
+    assert told.text == "(4, 'kept', 2100)"
+    assert run(sandbox, "oct(os.stat('closed').st_mode)").text == "'0o40000'"
+
+
+def test_files_that_cannot_be_kept_are_read_as_they_are(face, load, tmp_path):
+    """Such as those that code has leased: it is told, and all of them are there."""
+    sandbox = face.open()
+    run(sandbox, LEASE + "open('other', 'w').write('kept')")
+    report = sandbox.save(tmp_path / "state")
+    assert [(one.kind, one.name) for one in report.left_out] == [("moment", "files")]
+    assert "leased" in report.left_out[0].reason
+    loaded = load(tmp_path / "state")
+    assert run(loaded, "open('other').read(), open('leased').read()").text == "('kept', 'own')"
+
+
+LEASE = """
+import fcntl
+open('/home/user/leased', 'w').write('own')
+leased = open('/home/user/leased')
+fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+"""
+
+
 LIES = """
 import json, os, sys
 import fumehood_guest.keeping as keeping
@@ -319,10 +455,12 @@ def test_a_guest_that_lies_spoils_its_own_state_alone(sync_face, tmp_path):
         "left_out": [{"name": "x" * 100_000, "reason": "\x1b[2J" * 100_000}],
     }
     run(sandbox, "open('x', 'w').write('1')")
+    # Where the files cannot be kept, code in the sandbox lists them.
+    run(sandbox, LEASE)
     run(sandbox, LIES.replace("{lies!r}", repr(lies)))
     report = sandbox.save(tmp_path / "state")
     assert [item.path for item in report.manifest.files] == ["/tmp/soft", "/home/user/x"]
-    assert len(report.left_out) == 11
+    assert len(report.left_out) == 12
     assert all(len(one.name) <= 4096 and len(one.reason) <= 500 for one in report.left_out)
 
     for lies in (
@@ -387,6 +525,13 @@ def test_what_does_not_fit_is_an_error(sync_face, tmp_path):
 
     assert "disk_bytes" in caught.value.hint
     assert sync_face.list() == before
+
+
+def content_of(place, path):
+    """Reads a file in a saved state."""
+    with zipfile.ZipFile(place) as archive:
+        files = json.loads(archive.read("manifest.json"))["files"]
+        return archive.read(next(file["content"]["name"] for file in files if file["path"] == path))
 
 
 def in_parts(old, new):

@@ -22,15 +22,22 @@ class LocalStateVerbs:
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Give what of a sandbox lasts; see the port."""
         # Late, as below: who never saves does not load what writes archives.
+        from fumehood.host.live_moment import LiveMoment
         from fumehood.saved.packing import pack
 
-        return pack(cast(Any, self), sandbox_id)
+        # What this is to a backend is said in its own class.
+        backend = cast(Any, self)
+
+        async def begin() -> AsyncGenerator[bytes, None]:
+            sandbox = await backend._supervisor.awake(sandbox_id)
+            return pack(backend, sandbox_id, LiveMoment(sandbox))
+
+        return cast("AsyncGenerator[bytes, None]", backend._items(begin))
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
         """Make a sandbox of a saved state; see the port."""
         from fumehood.saved.unpacking import unpack
 
-        # What this is to a backend is said in its own class.
         backend = cast(Any, self)
 
         async def remember(sandbox_id: str, context_id: str, record: Record) -> None:

@@ -81,46 +81,51 @@ class LiveContext:
         if request.tools and self.info.language != "python":
             raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
 
+        async with self._turn:
+            await self._work.at_rest()
+            return await self.execute_within_turn(request, emit, comm)
+
+    async def execute_within_turn(
+        self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
+    ) -> Execution:
+        """Does what `execute` does for who holds the turn."""
         wants_telemetry = self._host.security.wants_telemetry and self.info.language == "python"
         message = wire_request(request, comm, self._host.limits, telemetry=wants_telemetry)
 
-        async with self._turn:
-            await self._work.at_rest()
+        with naming_faults(outcome_unknown=False):
+            if failpoints.armed:
+                await failpoints.reach("run.turn", self)
 
-            with naming_faults(outcome_unknown=False):
-                if failpoints.armed:
-                    await failpoints.reach("run.turn", self)
+            process = await self._life.living()
 
-                process = await self._life.living()
+            if failpoints.armed:
+                await failpoints.reach("run.ready", self)
 
-                if failpoints.armed:
-                    await failpoints.reach("run.ready", self)
+        audited = await begin_execution(self._host, self.info, request, comm)
 
-            audited = await begin_execution(self._host, self.info, request, comm)
+        def run(living: ContextProcess) -> Awaitable[Execution]:
+            return self._work.run(living, request, message, emit)
 
-            def run(living: ContextProcess) -> Awaitable[Execution]:
-                return self._work.run(living, request, message, emit)
+        try:
+            if request.transactional:
+                execution = await self._host.transactions.carry_out(self, process, request, run, emit)
+            elif request.tell_changes:
+                execution = await self._host.transactions.observe(self, process, run)
+            else:
+                execution = await run(process)
+        except BaseException as error:
+            audited.failed(error)
+            raise
 
-            try:
-                if request.transactional:
-                    execution = await self._host.transactions.carry_out(self, process, request, run, emit)
-                elif request.tell_changes:
-                    execution = await self._host.transactions.observe(self, process, run)
-                else:
-                    execution = await run(process)
-            except BaseException as error:
-                audited.failed(error)
-                raise
+        execution = audited.ended(execution)
 
-            execution = audited.ended(execution)
+        if not request.silent:
+            self.record.note(process, request, execution)
 
-            if not request.silent:
-                self.record.note(process, request, execution)
+        if execution.state_lost:
+            self._life.prepare_next()
 
-            if execution.state_lost:
-                self._life.prepare_next()
-
-            return execution
+        return execution
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[ContextProcess]:

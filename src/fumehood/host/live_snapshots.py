@@ -6,11 +6,16 @@ snapshot holds, and for whom, is the business of who has it taken.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import errno
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 from fumehood.checkpoint_errors import CheckpointError
+from fumehood.errors import FileError
 from fumehood.host.init_client import InitError
+from fumehood.limits import MIB
+
+_CHUNK_BYTES = 1 * MIB
 
 
 class LiveSnapshots:
@@ -34,6 +39,40 @@ class LiveSnapshots:
     async def compare(self, snapshot: int) -> dict[str, Any]:
         """Tells what became of the files since."""
         return await self._ask("compare_snapshot", snapshot=snapshot)
+
+    async def list_files(self, snapshot: int) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields what lay in the writable places, each directory before what is in it."""
+        offset: int | None = 0
+
+        while offset is not None:
+            page = await self._ask("list_snapshot", snapshot=snapshot, offset=offset)
+
+            for entry in page["entries"]:
+                yield entry
+
+            offset = page["next"] if page["entries"] else None
+
+    async def read(self, snapshot: int, path: str) -> AsyncGenerator[bytes, None]:
+        """Yields what a file held.
+
+        Raises:
+            FileError: It was no file, or could not be kept.
+        """
+        offset = 0
+        place = {"snapshot": snapshot, "path": path, "length": _CHUNK_BYTES}
+
+        while True:
+            try:
+                _, data = await self._ask_init("read_snapshot", offset=offset, **place)
+            except InitError as error:
+                number = error.errno_value or errno.EINVAL
+                raise FileError.from_errno(path=path, operation="read", errno_value=number) from None
+
+            if not data:
+                return
+
+            yield data
+            offset += len(data)
 
     async def drop(self, snapshot: int) -> None:
         """Gives it up."""

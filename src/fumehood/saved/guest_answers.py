@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fumehood.backends.requests import ExecuteRequest, ReadFile
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import FileError
+from fumehood.execution import Execution
 from fumehood.limits import MIB
 from fumehood.models import SandboxInfo
 from fumehood.saved.bounded_json import parse
@@ -92,7 +93,7 @@ class GuestStepError(Exception):
 
 
 async def take_step(
-    backend: Backend, sandbox_id: str, context_id: str, step: str, *arguments: object
+    run: Callable[[ExecuteRequest], Awaitable[Execution]], context_id: str, step: str, *arguments: object
 ) -> None:
     """Has a context run one function of `fumehood_guest.keeping`.
 
@@ -102,7 +103,7 @@ async def take_step(
     # The names of the user's namespace are left alone: nothing is assigned, and nothing is shown.
     code = f"__import__('fumehood_guest.keeping').keeping.{step}{(*arguments,)!r}"
     request = ExecuteRequest(code=code, context_id=context_id, silent=True, wall_seconds=_STEP_SECONDS)
-    error = (await backend.run(sandbox_id, request)).error
+    error = (await run(request)).error
 
     if error is not None:
         raise GuestStepError(f"the context {context_id!r} says {error.name}: {error.value[:300]}")

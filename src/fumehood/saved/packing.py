@@ -1,26 +1,26 @@
-"""A sandbox becomes one file: its contexts pickle themselves, and all is streamed out as it is read.
+"""A sandbox becomes one file: its contexts pickle themselves at rest, and all is streamed out while it goes on.
 
-Runs in the host process, over the port. Nothing of a guest is looked into but the lists that it makes, and those are
-bounded. The sandbox goes on meanwhile: each context waits while it is written down, and each file is as it was when it
-was read.
+Runs in the host process, on the engine's loop. Nothing of a guest is looked into but the lists that it makes, and those
+are bounded. Variables, records and files are of one moment; where the files cannot be kept as they were, they are read
+as they are, and the report says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import posixpath
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fumehood.backends.requests import (
-    ListContexts,
+    ExecuteRequest,
     ProcessExited,
     ProcessSpec,
     ReadFile,
@@ -29,15 +29,17 @@ from fumehood.backends.requests import (
     check_path,
 )
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError, SandboxError
+from fumehood.execution import Execution
 from fumehood.limits import GIB, MIB
 from fumehood.models import ContextInfo
+from fumehood.record import Record
 from fumehood.save_errors import LoadError, SaveError
 from fumehood.saved.archive import ArchiveWriter, PartWriter
+from fumehood.saved.found_files import entry_of, found_of, why_not
 from fumehood.saved.guest_answers import (
     FoundFile,
     FoundFiles,
     FoundState,
-    FoundVariable,
     GuestStepError,
     as_text,
     cannot_last,
@@ -50,11 +52,11 @@ from fumehood.saved.manifest import (
     MAX_FILES,
     MAX_STATE_BYTES,
     VERSION,
-    is_writable_place,
     manifest_bytes,
     read_manifest,
 )
 from fumehood.saved.records import MAX_RECORD_BYTES, record_bytes
+from fumehood.saved.segments import Segments
 from fumehood.saved_state import (
     LeftOut,
     LeftOutKind,
@@ -62,7 +64,6 @@ from fumehood.saved_state import (
     SavedContext,
     SavedFile,
     SavedPart,
-    SavedVariable,
 )
 
 if TYPE_CHECKING:
@@ -118,15 +119,50 @@ class _Draft:
     records_bytes: int = 0
 
 
-async def pack(backend: Backend, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+class Moment(Protocol):
+    """What only the engine has: a sandbox at rest, and its files as they were then."""
+
+    def at_rest(self) -> AbstractAsyncContextManager[Sequence[ContextInfo]]:
+        """Gives the contexts, the default one first; while the block runs, those of Python are at rest."""
+
+    async def run(self, context_id: str, request: ExecuteRequest) -> Execution:
+        """Runs code in a context that is at rest."""
+
+    def record(self, context_id: str) -> Record:
+        """Tells what has run in a context so far."""
+
+    async def keep_files(self) -> str:
+        """Keeps all files as they are now; says why not, where that cannot be."""
+
+    def files(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yields what lay in the writable places, each directory before what is in it."""
+
+    def read(self, path: str) -> AsyncGenerator[bytes, None]:
+        """Yields what a file held."""
+
+    async def let_go(self, files: int, size_bytes: int) -> None:
+        """Gives the files up; so much was given out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _AtRest:
+    """A context, as it was at the moment."""
+
+    context: ContextInfo
+    folder: str
+    record: Record
+
+
+async def pack(backend: Backend, sandbox_id: str, moment: Moment) -> AsyncGenerator[bytes, None]:
     """Yields the file of a saved state; see the port."""
-    packing = _Packing(backend, sandbox_id)
+    packing = _Packing(backend, sandbox_id, moment)
     try:
         async with aclosing(packing.pieces()) as pieces:
             async for piece in pieces:
                 if piece:
                     yield piece
-    except GuestStepError as error:
+    except (GuestStepError, FileError) as error:
+        # One that fails before its first byte is left out; in the middle there is no way back.
         raise SaveError(reason=str(error)) from None
     finally:
         await packing.clean_up()
@@ -135,13 +171,17 @@ async def pack(backend: Backend, sandbox_id: str) -> AsyncGenerator[bytes, None]
 class _Packing:
     """Writes one saved state."""
 
-    def __init__(self, backend: Backend, sandbox_id: str) -> None:
+    def __init__(self, backend: Backend, sandbox_id: str, moment: Moment) -> None:
         self._backend = backend
         self._sandbox_id = sandbox_id
+        self._moment = moment
         self._folder = f"/tmp/.fumehood-state-{secrets.token_hex(8)}"  # noqa: S108 - of the sandbox
+        self._folders = [self._folder]
         self._archive = ArchiveWriter()
         self._draft = _Draft()
         self._parts = 0
+        # Files that are not kept: other names of theirs cannot be either.
+        self._lost: set[str] = set()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         info = await self._backend.info(self._sandbox_id)
@@ -150,17 +190,15 @@ class _Packing:
             raise SaveError(reason=why)
 
         envs = await self._environment()
-        contexts = await self._backend.context_call(self._sandbox_id, ListContexts())
+        at_rest, why_apart = await self._at_rest()
 
-        for number, context in enumerate(contexts[:MAX_CONTEXTS]):
-            async with aclosing(self._context(context, f"{self._folder}-{number}")) as pieces:
+        for one in at_rest:
+            async with aclosing(self._context(one)) as pieces:
                 async for piece in pieces:
                     yield piece
 
-        for context in contexts[MAX_CONTEXTS:]:
-            self._leave_out("context", context.id, f"only {MAX_CONTEXTS} contexts are kept")
-
-        async with aclosing(self._files(contexts[0].id)) as pieces:
+        files = self._kept_files() if not why_apart else self._found_files(why_apart)
+        async with aclosing(files) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -187,28 +225,52 @@ class _Packing:
         yield await self._archive.end(content)
 
     async def clean_up(self) -> None:
-        """Removes what the contexts have left for us."""
-        places = [
-            self._folder,
-            *(f"{self._folder}-{number}" for number in range(len(self._draft.contexts) + 1)),
-        ]
+        """Gives up the files, and removes what the contexts have left for us."""
+        await self._moment.let_go(len(self._draft.files), self._draft.size_bytes)
 
-        for place in places:
+        for folder in self._folders:
             # It has ended, is paused, or the folder never was: what is left is the sandbox's.
             with contextlib.suppress(FumehoodError):
-                await self._backend.file_call(self._sandbox_id, RemoveFile(path=place))
+                await self._backend.file_call(self._sandbox_id, RemoveFile(path=folder))
 
     # -- contexts
 
-    async def _context(self, context: ContextInfo, folder: str) -> AsyncGenerator[bytes, None]:
+    async def _at_rest(self) -> tuple[list[_AtRest], str]:
+        """Has all contexts write down their variables, and the files kept; says why these are not, if they are not."""
+        found: list[_AtRest] = []
+
+        async with self._moment.at_rest() as contexts:
+            for number, context in enumerate(contexts[:MAX_CONTEXTS]):
+                folder = f"{self._folder}-{number}"
+                self._folders.append(folder)
+
+                if context.language == "python":
+                    bounds = (_EACH_BYTES, _ALL_BYTES, _EACH_SECONDS, _ALL_SECONDS)
+                    await take_step(self._run_in(context), context.id, "write_state", folder, bounds)
+
+                found.append(_AtRest(context, folder, self._moment.record(context.id)))
+
+            for context in contexts[MAX_CONTEXTS:]:
+                self._leave_out("context", context.id, f"only {MAX_CONTEXTS} contexts are kept")
+
+            why_apart = await self._moment.keep_files()
+
+            if why_apart:
+                await take_step(self._run_in(contexts[0]), contexts[0].id, "list_files", self._folder)
+
+        return found, why_apart
+
+    def _run_in(self, context: ContextInfo) -> Callable[[ExecuteRequest], Awaitable[Execution]]:
+        return partial(self._moment.run, context.id)
+
+    async def _context(self, at_rest: _AtRest) -> AsyncGenerator[bytes, None]:
+        context, folder = at_rest.context, at_rest.folder
         kept = SavedContext(id=context.id, language=context.language, cwd=context.cwd)
 
         if context.language == "python":
-            bounds = (_EACH_BYTES, _ALL_BYTES, _EACH_SECONDS, _ALL_SECONDS)
-            await take_step(self._backend, self._sandbox_id, context.id, "write_state", folder, bounds)
             found = await read_answer(self._backend, self._sandbox_id, f"{folder}/state.json", FoundState)
             self._draft.python = self._draft.python or found.python[:100]
-            hashed = _Segments(found.variables)
+            hashed = Segments(found.variables)
             part = self._part("variables")
 
             async for piece in self._copied(f"{folder}/variables", part, hashed):
@@ -222,15 +284,15 @@ class _Packing:
             )
 
         part = self._part("records")
-        record = await self._backend.record(self._sandbox_id, context.id)
-        content = await asyncio.to_thread(record_bytes, record, MAX_RECORD_BYTES - self._draft.records_bytes)
+        left_bytes = MAX_RECORD_BYTES - self._draft.records_bytes
+        content = await asyncio.to_thread(record_bytes, at_rest.record, left_bytes)
         self._draft.records_bytes += len(content)
         yield await part.write(self._counted(content))
         yield await part.end()
         self._draft.contexts.append(replace(kept, record=part.part))
 
     def _described(
-        self, kept: SavedContext, found: FoundState, hashed: _Segments, pickle: SavedPart
+        self, kept: SavedContext, found: FoundState, hashed: Segments, pickle: SavedPart
     ) -> SavedContext:
         if hashed.left_bytes or sum(one.size_bytes for one in found.variables) != pickle.size_bytes:
             raise GuestStepError("it says something else of its variables than it gives")
@@ -282,55 +344,100 @@ class _Packing:
 
     # -- files
 
-    async def _files(self, context_id: str) -> AsyncGenerator[bytes, None]:
-        await take_step(self._backend, self._sandbox_id, context_id, "list_files", self._folder)
+    async def _kept_files(self) -> AsyncGenerator[bytes, None]:
+        """Files as they were at the moment."""
+        names: dict[int, str] = {}
+        count = 0
+
+        async with aclosing(self._moment.files()) as entries:
+            async for entry in entries:
+                count += 1
+
+                if count > MAX_FILES:
+                    self._leave_out("file", str(entry["path"]), f"there are more than {MAX_FILES:,} files")
+                    return
+
+                file = found_of(entry, names)
+
+                if file is None:
+                    self._leave_out(
+                        "file", str(entry["path"]), "it is neither a file nor a directory nor a link"
+                    )
+                    continue
+
+                async with aclosing(self._one(file, self._moment.read)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+
+    async def _found_files(self, why_apart: str) -> AsyncGenerator[bytes, None]:
+        """Files as a context has listed them, and as they are when they are read."""
+        self._leave_out(
+            "moment",
+            "files",
+            f"each is as it was when it was read, since they could not be kept: {why_apart}",
+        )
         found = await read_answer(self._backend, self._sandbox_id, f"{self._folder}/files.json", FoundFiles)
 
         for unkept in found.left_out:
             self._leave_out("file", unkept.name, unkept.reason)
 
-        lost: set[str] = set()
-
         for file in found.files[:MAX_FILES]:
-            why = _why_not(file)
-
-            if not why and file.type == "hardlink" and file.target in lost:
-                why = f"it is another name of {file.target}"
-
-            if why:
-                self._leave_out("file", file.path, why)
-                lost.add(file.path)
-            elif file.type != "file":
-                self._draft.files.append(_entry(file, None))
-            else:
-                kept = len(self._draft.files)
-
-                async for piece in self._file(file):
+            async with aclosing(self._one(file, self._read)) as pieces:
+                async for piece in pieces:
                     yield piece
 
-                if len(self._draft.files) == kept:
-                    lost.add(file.path)
-
-    async def _file(self, file: FoundFile) -> AsyncGenerator[bytes, None]:
-        chunks = self._backend.read(self._sandbox_id, ReadFile(path=file.path))
-        try:
-            first = await anext(chunks, b"")
-        except FileError as error:
-            await chunks.aclose()
-            self._leave_out("file", file.path, error.message)
+    async def _one(
+        self, file: FoundFile, read: Callable[[str], AsyncGenerator[bytes, None]]
+    ) -> AsyncGenerator[bytes, None]:
+        if self._is_ours(file.path):
             return
 
-        part = self._part("files")
+        why = why_not(file)
+
+        if not why and file.type == "hardlink" and file.target in self._lost:
+            why = f"it is another name of {file.target}"
+
+        if why:
+            self._leave_out("file", file.path, why)
+            self._lost.add(file.path)
+            return
+
+        if file.type != "file":
+            self._draft.files.append(entry_of(file, None))
+            return
+
+        async with aclosing(self._content(file, read(file.path))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _content(
+        self, file: FoundFile, chunks: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
         async with aclosing(chunks):
+            try:
+                first = await anext(chunks, b"")
+            except FileError as error:
+                self._leave_out("file", file.path, error.message)
+                self._lost.add(file.path)
+                return
+
+            part = self._part("files")
             yield await part.write(self._counted(first))
 
             async for chunk in chunks:
                 yield await part.write(self._counted(chunk))
 
         yield await part.end()
-        self._draft.files.append(_entry(file, part.part))
+        self._draft.files.append(entry_of(file, part.part))
 
-    async def _copied(self, path: str, part: PartWriter, hashed: _Segments) -> AsyncGenerator[bytes, None]:
+    def _read(self, path: str) -> AsyncGenerator[bytes, None]:
+        return self._backend.read(self._sandbox_id, ReadFile(path=path))
+
+    def _is_ours(self, path: str) -> bool:
+        # By its name, which is random: one place can have several paths.
+        return any(name.startswith(posixpath.basename(self._folder)) for name in path.split("/"))
+
+    async def _copied(self, path: str, part: PartWriter, hashed: Segments) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._backend.read(self._sandbox_id, ReadFile(path=path))) as chunks:
             async for chunk in chunks:
                 hashed.update(chunk)
@@ -356,72 +463,3 @@ class _Packing:
         self._draft.left_out.append(
             LeftOut(kind=kind, name=as_text(name, 4096), reason=as_text(reason, 500), context_id=context_id)
         )
-
-
-class _Segments:
-    """The digests of variables that come one behind the other."""
-
-    def __init__(self, found: Sequence[FoundVariable]) -> None:
-        self.variables: list[SavedVariable] = []
-        self.left_bytes = 0
-        self._waiting: Iterator[FoundVariable] = iter(found)
-        self._current: FoundVariable | None = None
-        self._digest = hashlib.sha256()
-        self._next()
-
-    def update(self, data: bytes) -> None:
-        """Takes the next bytes."""
-        view = memoryview(data)
-
-        while view and self._current is not None:
-            taken = view[: self.left_bytes]
-            self._digest.update(taken)
-            self.left_bytes -= len(taken)
-            view = view[len(taken) :]
-
-            if not self.left_bytes:
-                self._end()
-
-    def _end(self) -> None:
-        found = self._current
-        assert found is not None
-        digest = self._digest.hexdigest()
-        self.variables.append(
-            SavedVariable(name=found.name, type=found.type[:200], size_bytes=found.size_bytes, sha256=digest)
-        )
-        self._next()
-
-    def _next(self) -> None:
-        self._current = next(self._waiting, None)
-        self._digest = hashlib.sha256()
-        self.left_bytes = 0 if self._current is None else self._current.size_bytes
-
-        if self._current is not None and self.left_bytes <= 0:
-            raise GuestStepError("it says that a variable takes no bytes")
-
-
-def _why_not(file: FoundFile) -> str:
-    """Why a file cannot be named, or is not where files can be."""
-    try:
-        check_path("path", file.path)
-
-        if file.type in ("symlink", "hardlink"):
-            check_path("target", file.target)
-    except InvalidArgumentError:
-        return "its name, or where it leads, is no text"
-
-    if file.path != posixpath.normpath(file.path) or not is_writable_place(file.path):
-        return "it does not lie in a writable place"
-
-    return ""
-
-
-def _entry(file: FoundFile, content: SavedPart | None) -> SavedFile:
-    return SavedFile(
-        path=file.path,
-        type=file.type,
-        mode=file.mode & 0o7777,
-        modified_ns=max(-(2**62), min(file.modified_ns, 2**62)),
-        content=content,
-        target=file.target if content is None else "",
-    )

@@ -183,7 +183,7 @@ class _Unpacking:
         kind: LeftOutKind = "variable",
     ) -> None:
         await self._backend.write(self._sandbox_id, f"{self._folder}/order.json", as_pieces(order))
-        await take_step(self._backend, self._sandbox_id, context_id, step, self._folder)
+        await take_step(partial(self._backend.run, self._sandbox_id), context_id, step, self._folder)
 
         if step == "prepare_places":
             return

@@ -244,6 +244,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "take_snapshot": {"held": [7, 9]},
     "restore_snapshot": {"snapshot": 1, "held": [7]},
     "compare_snapshot": {"snapshot": 1},
+    "list_snapshot": {"snapshot": 1, "offset": 2_000},
+    "read_snapshot": {"snapshot": 1, "path": "/tmp/a", "offset": 0, "length": 100},
     "drop_snapshot": {"snapshot": 1},
     "expect_forks": {},
     "send_snapshot": {"snapshot": 1},
@@ -290,6 +292,21 @@ VALUES: dict[str, Any] = {
         "deleted": [{"path": "/tmp/b", "size_bytes": 0}],
         "more": 0,
     },
+    "list_snapshot": {
+        "entries": [
+            {
+                "path": "/tmp/a",
+                "mode": 0o100644,
+                "modified_ns": -5,
+                "size_bytes": 3,
+                "inode": 7,
+                "links": 1,
+                "target": "",
+            }
+        ],
+        "next": None,
+    },
+    "read_snapshot": None,
     "drop_snapshot": None,
     "expect_forks": None,
     "send_snapshot": None,

@@ -45,7 +45,7 @@ OPTIONAL = {
 # Values that no field of any message accepts, unless it accepts everything.
 NEVER = [-1, 2**63, 1e300, "x" * 300_000, [[]], [None], {"": None, "\0": 1}]
 # The exceptions: a guest may set a file's clock to anything, and say anything about what it shows.
-WELCOME = {("modified_at", int), ("metadata", dict)}
+WELCOME = {("modified_at", int), ("modified_ns", int), ("metadata", dict)}
 
 
 def refusal(sample: Any) -> str:
