@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from fumehood.audit.verifying import Verification, read_lines, verify_lines
 from fumehood.cli.saved import at_server
-from fumehood.cli.terminal import note
+from fumehood.cli.terminal import counted, note
 from fumehood.errors import InvalidArgumentError
 from fumehood.serialise import as_data
 
@@ -95,10 +95,12 @@ def _tell(name: str, found: Verification) -> None:
         return
 
     assert found.head is not None
-    print(f"{found.entries:,} entries, whole; head {found.head.sequence} {found.head.hash}")
+    print(
+        f"{counted(found.entries, 'entry', 'entries')}, whole; head {found.head.sequence} {found.head.hash}"
+    )
 
     if found.later is not None:
-        note(f"{name}: it holds the known head, and {found.later:,} later entries")
+        note(f"{name}: it holds the known head, and {counted(found.later, 'later entry', 'later entries')}")
     else:
         note(f"{name}: without --head nobody can tell whether all of it was rewritten")
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
+from fumehood.cli.terminal import note
 from fumehood.server.settings import load_settings
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ def run(options: argparse.Namespace) -> int:
     if not options.http:
         # Late: only this way needs the SDK.
         from fumehood.mcp.stdio import serve_stdio
+
+        if sys.stdin.isatty():
+            note(
+                "this waits for a host that speaks MCP, and no host sits at a terminal; what lets yours start it, "
+                "`fumehood mcp --print-config HOST` prints; Ctrl-C ends it"
+            )
 
         return serve_stdio(most)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fumehood.assemble import remote_backend
 from fumehood.backends.requests import SandboxSpec
 from fumehood.backends.save_requests import LoadRequest
-from fumehood.cli.terminal import note
+from fumehood.cli.terminal import counted, note
 from fumehood.portal import call
 from fumehood.sandbox import Sandbox
 from fumehood.saved.verbs import load_from
@@ -94,7 +94,7 @@ def _tell(report: SaveReport, *, as_json: bool) -> None:
         return
 
     count = sum(map(len, report.variables.values()))
-    print(f"{report.size_bytes:,} bytes: {count:,} variables, {report.files:,} files")
+    print(f"{report.size_bytes:,} bytes: {counted(count, 'variable')}, {counted(report.files, 'file')}")
     _tell_left_out(report.left_out)
 
 

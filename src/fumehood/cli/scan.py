@@ -10,7 +10,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from fumehood.cli.terminal import Screen, note
+from fumehood.cli.terminal import Screen, counted, note
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def _show(screen: Screen, scanned: list[ScannedFile]) -> None:
         if file.findings.left_out:
             screen.out(f"{file.name}: and {file.findings.left_out:,} more\n")
 
-    note(f"{sum(len(file.findings) for file in scanned):,} findings")
+    note(counted(sum(len(file.findings) for file in scanned), "finding"))

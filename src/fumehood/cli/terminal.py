@@ -49,6 +49,11 @@ def note(text: str) -> None:
     print(f"fumehood: {visible(text)}", file=sys.stderr, flush=True)
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return how many there are, in words that fit: "1 file", "2,000 files"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 @contextmanager
 def patience(what: str) -> Iterator[None]:
     """Say `what` goes on if the block takes longer than a second, and how long it took when it ends."""

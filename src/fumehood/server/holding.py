@@ -26,7 +26,9 @@ def own_folder(field: str, path: Path) -> Path:
 
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise InvalidArgumentError(
-            field=field, value=str(path), allowed="a folder of this user that nobody else can enter"
+            field=field,
+            value=str(path),
+            allowed="a folder of this user that nobody else can enter: one that is not there yet, or `chmod 700`",
         )
 
     return path

@@ -66,7 +66,7 @@ def error(kind: str, name: str = "E", value: str = "") -> ExecutionError:
 )
 def test_exit_codes(failure, code):
     """The exit code is that of the code, or says what stopped it."""
-    assert run._exit_code(failure) == code
+    assert run.exit_code_of(failure) == code
 
 
 @pytest.mark.parametrize(
