@@ -66,14 +66,18 @@ def find_python(wanted: str | None, say: Say) -> Interpreter:
         return _asked(sys.executable, sys.executable)
 
     if not isinstance(wanted, str) or not wanted:
-        raise InvalidArgumentError(field="python", value=wanted, allowed="a version such as 3.12, or a path")
+        raise InvalidArgumentError(
+            field="python", value=wanted, allowed="a version such as 3.12, from 3.9 on, or a path"
+        )
 
     if os.sep in wanted:
         return _asked(os.path.abspath(os.path.expanduser(wanted)), wanted)
 
     if _VERSION.fullmatch(wanted) is None:
         raise InvalidArgumentError(
-            field="python", value=wanted, allowed="a version such as 3.12, or the path of an interpreter"
+            field="python",
+            value=wanted,
+            allowed="a version such as 3.12, from 3.9 on, or the path of an interpreter",
         )
 
     _check_age(wanted, tuple(map(int, wanted.split("."))))
