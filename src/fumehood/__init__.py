@@ -31,7 +31,12 @@ if TYPE_CHECKING:
         SuperChart,
         UnknownChart,
     )
-    from fumehood.checkpoint_errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError
+    from fumehood.checkpoint_errors import (
+        CheckpointError,
+        CheckpointLostError,
+        CheckpointNotFoundError,
+        CheckpointUnavailableError,
+    )
     from fumehood.command_handle import AsyncCommandHandle, CommandHandle
     from fumehood.commands import AsyncCommands, Commands
     from fumehood.errors import (
@@ -95,7 +100,7 @@ if TYPE_CHECKING:
         Watch,
         WriteEntry,
     )
-    from fumehood.fork_errors import ForkDepthError, ForkError
+    from fumehood.fork_errors import ForkDepthError, ForkError, ForkUnavailableError
     from fumehood.judging import CaseResult, CaseRun
     from fumehood.limits import Limits, Usage
     from fumehood.models import (
@@ -195,6 +200,7 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointLostError",
     "CheckpointNotFoundError",
+    "CheckpointUnavailableError",
     "ClearOutputEvent",
     "CommEvent",
     "CommandError",
@@ -227,6 +233,7 @@ __all__ = [
     "ForbiddenError",
     "ForkDepthError",
     "ForkError",
+    "ForkUnavailableError",
     "FumehoodError",
     "HostTool",
     "HostUnavailableError",
@@ -346,7 +353,7 @@ _HOMES = {
         Bar BarChart Box BoxAndWhiskerChart Chart LineChart PieChart PieSlice PointSeries
         ScatterChart SuperChart UnknownChart
     """,
-    "checkpoint_errors": "CheckpointError CheckpointLostError CheckpointNotFoundError",
+    "checkpoint_errors": "CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError",
     "command_handle": "AsyncCommandHandle CommandHandle",
     "commands": "AsyncCommands Commands",
     "errors": """
@@ -365,7 +372,7 @@ _HOMES = {
     "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
     "exploring": "AsyncBranches Branch Branches aexplore explore",
     "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
-    "fork_errors": "ForkDepthError ForkError",
+    "fork_errors": "ForkDepthError ForkError ForkUnavailableError",
     "judging": "CaseResult CaseRun",
     "limits": "Limits Usage",
     "models": """

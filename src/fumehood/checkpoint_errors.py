@@ -12,6 +12,10 @@ import os
 from fumehood.errors import SandboxError
 from fumehood.text import visible_line
 
+_NEEDS_NAMESPACES = (
+    "make the sandbox without isolation='landlock-only', where `fumehood doctor` finds namespaces; transactions, "
+    "told changes and judged programs need them too"
+)
 _NO_ROOM = "free memory or disk in the sandbox, drop checkpoints, or give it larger limits"
 
 
@@ -30,6 +34,22 @@ class CheckpointError(SandboxError):
         name = os.strerror(number) if number else "refused"
         no_room = number in (errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
         return CheckpointError(reason=f"{what}: {name}" if what else name, hint=_NO_ROOM if no_room else "")
+
+
+class CheckpointUnavailableError(CheckpointError):
+    """Sandboxes of this level of isolation have no checkpoints, and nothing that is made of one; nothing was begun.
+
+    Attributes:
+        level: The level of isolation of the sandbox.
+    """
+
+    code = "checkpoint_unavailable"
+
+    def __init__(self, *, level: str) -> None:
+        self.level = level
+        super().__init__(
+            reason=f"a sandbox of the isolation level {level!r} has none", hint=_NEEDS_NAMESPACES
+        )
 
 
 class CheckpointNotFoundError(CheckpointError, LookupError):

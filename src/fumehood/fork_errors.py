@@ -44,6 +44,25 @@ class ForkError(SandboxError):
         )
 
 
+class ForkUnavailableError(ForkError):
+    """Sandboxes of this level of isolation cannot be forked; nothing was begun.
+
+    Attributes:
+        level: The level of isolation of the sandbox.
+    """
+
+    code = "fork_unavailable"
+
+    def __init__(self, *, level: str) -> None:
+        self.level = level
+        super().__init__(
+            step="look at what it is",
+            reason=f"a sandbox of the isolation level {level!r} has no forks",
+            hint="make the sandbox without isolation='landlock-only', where `fumehood doctor` finds namespaces; or "
+            "start another one, and give it the files",
+        )
+
+
 class ForkDepthError(ForkError):
     """A fork of a fork of a fork ... was asked for once too often: each stands inside the one before.
 

@@ -185,7 +185,19 @@ def every_promise() -> dict[str, Any]:
         sandbox.pause()
         sandbox.resume()
         seen["resumed"] = sandbox.run_code("'resumed'").text
-        seen["checkpoint"] = _refusal(sandbox.checkpoint)
+        sandbox.run_code("y = 7")
+        seen["unavailable"] = [
+            _refusal(call, hint="fumehood doctor")
+            for call in (
+                sandbox.checkpoint,
+                sandbox.fork,
+                lambda: sandbox.run_code("y = 1", transactional=True),
+                lambda: sandbox.run_code("y = 1", changes=True),
+                lambda: sandbox.judge("print(1)", [("", "1")]),
+                lambda: sandbox.save("/tmp/never"),
+            )
+        ]
+        seen["untouched"] = sandbox.run_code("y").text
         seen["network"] = _refusal(lambda: sandbox.set_network("internet"))
         seen["private"] = _refusal(lambda: sandbox.files.read("/etc/shadow"))
         seen["outside"] = _refusal(lambda: sandbox.files.write("/usr/x", "x"))
@@ -364,11 +376,11 @@ def _text_of(sandbox: Sandbox) -> str | None:
         return str(error)
 
 
-def _refusal(call: Any) -> str:
+def _refusal(call: Any, hint: str = "") -> str:
     try:
         call()
     except FumehoodError as error:
-        return type(error).__name__
+        return type(error).__name__ if hint in error.hint else f"{type(error).__name__}: {error.hint}"
 
     return "done"
 

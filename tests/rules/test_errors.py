@@ -57,6 +57,7 @@ VALUES = {
     "checkpoint_id": "cp1",
     "part": "files/1",
     "generation": 2,
+    "level": "landlock-only",
     "provider": "openai",
     "model": "m",
     "status": 400,

@@ -89,9 +89,11 @@ class Forking:
             checkpoint_id: Where they go on; None: where the parent is now.
 
         Raises:
+            ForkUnavailableError: A sandbox of this level has none.
             ForkError: One of them cannot be made; none is left.
             CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
         """
+        self._parent.guest.check_forks()
         self._ends_it = checkpoint_id is None
         self._left_to_move = len(ids)
         await self._announce()

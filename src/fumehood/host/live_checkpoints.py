@@ -32,6 +32,7 @@ from fumehood.host.init_client import InitGoneError
 from fumehood.host.live_context import LiveContext
 from fumehood.host.live_snapshots import LiveSnapshots
 from fumehood.models import CheckpointInfo
+from fumehood.runtimes.base import Guest
 from fumehood_wire.frames import ProtocolError
 
 _MAX_CHECKPOINTS = 16
@@ -44,6 +45,7 @@ class Checkpointed(Protocol):
 
     id: str
     clock: SandboxClock
+    guest: Guest
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
         """Asks init."""
@@ -122,6 +124,7 @@ class LiveCheckpoints:
 
     async def take(self, context: LiveContext, name: str | None, *, strict: bool) -> CheckpointInfo:
         """Makes a checkpoint of a context and the files, after what was asked of the context before."""
+        self._sandbox.guest.check_checkpoints()
         _check_language(context)
 
         async with context.turn() as process:
@@ -140,6 +143,7 @@ class LiveCheckpoints:
         self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
     ) -> Kept:
         """Does what `take` does for who holds the context's turn, and lists it nowhere."""
+        self._sandbox.guest.check_checkpoints()
         _check_language(context)
         line = CheckpointLine(self._sandbox.broken, self._sandbox.kill_context, process.origin)
         self._passing.add(line)
@@ -249,6 +253,7 @@ class LiveCheckpoints:
 
     async def keep_files(self, process: ContextProcess) -> int:
         """Keeps the files alone, while a context is at rest; returns the number of the snapshot."""
+        self._sandbox.guest.check_checkpoints()
         return int((await self.snapshots.take(self._waiting(process)))["snapshot"])
 
     async def drop(self, checkpoint_id: str) -> None:

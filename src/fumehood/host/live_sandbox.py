@@ -320,6 +320,7 @@ class LiveSandbox:
     async def judge(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
         """Runs a program for many inputs; see the port."""
         self._check_alive()
+        self.guest.check_checkpoints()
         self.touch()
         return await self._guarded(self._judge.run(request))
 

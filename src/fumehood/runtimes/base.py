@@ -188,6 +188,14 @@ class Guest(ABC):
         """Raises IsolationUnavailableError when this guest cannot be given such a network."""
         return  # most can be given any
 
+    def check_checkpoints(self) -> None:
+        """Raises CheckpointUnavailableError when none can be made in this guest, nor what is made of one."""
+        return  # most can be kept
+
+    def check_forks(self) -> None:
+        """Raises ForkUnavailableError when this guest cannot be forked."""
+        return
+
     @abstractmethod
     def apply(self, limits: Limits) -> None:
         """Changes those limits that can be changed on a living sandbox."""

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from fumehood.checkpoint_errors import CheckpointUnavailableError
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.fork_errors import ForkUnavailableError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.network import Network
@@ -199,6 +201,14 @@ class LandlockGuest(CountedGuest):
                 reason=f"a sandbox of the level 'landlock-only' reaches nothing, not network={network.level!r}",
                 how_to_get_it="leave `network` away, or run it where namespaces can be had",
             )
+
+    def check_checkpoints(self) -> None:
+        """There are none: state and files to go back to need namespaces; see the port."""
+        raise CheckpointUnavailableError(level=self.isolation.level)
+
+    def check_forks(self) -> None:
+        """There are none: one would lie beneath namespaces of this; see the port."""
+        raise ForkUnavailableError(level=self.isolation.level)
 
     def apply(self, limits: Limits) -> None:
         """Changes the limits that cgroups keep; see the port."""

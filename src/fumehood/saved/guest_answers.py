@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 _MAX_ANSWER_BYTES = 64 * MIB
 _STEP_SECONDS = 300.0
 _WITHOUT_PLACES = "landlock-only"
+# What to do about `cannot_last`.
+NEEDS_PLACES = "make the sandbox without isolation='landlock-only', where `fumehood doctor` finds namespaces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

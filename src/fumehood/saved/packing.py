@@ -37,6 +37,7 @@ from fumehood.save_errors import LoadError, SaveError
 from fumehood.saved.archive import ArchiveWriter, PartWriter
 from fumehood.saved.found_files import entry_of, found_of, why_not
 from fumehood.saved.guest_answers import (
+    NEEDS_PLACES,
     FoundFile,
     FoundFiles,
     FoundState,
@@ -187,7 +188,7 @@ class _Packing:
         info = await self._backend.info(self._sandbox_id)
 
         if why := cannot_last(info):
-            raise SaveError(reason=why)
+            raise SaveError(reason=why, hint=NEEDS_PLACES)
 
         envs = await self._environment()
         at_rest, why_apart = await self._at_rest()

@@ -21,6 +21,7 @@ from fumehood.record import Record
 from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
 from fumehood.saved.guest_answers import (
+    NEEDS_PLACES,
     GuestStepError,
     Undone,
     as_pieces,
@@ -59,7 +60,7 @@ async def unpack(
         unpacking = _Unpacking(backend, info.id, archive, manifest, files_only=request.files_only)
         try:
             if why := cannot_last(info):
-                raise LoadError(reason=why)
+                raise LoadError(reason=why, hint=NEEDS_PLACES)
 
             report = await unpacking.carry_out(frozenset(spec.envs), partial(remember, info.id))
         except BaseException as error:
