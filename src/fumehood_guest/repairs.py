@@ -46,9 +46,11 @@ class Repairs:
         self._builtins = vars(builtins)
         self._names = tuple(names)
         self._originals = tuple(vars(builtins)[name] for name in names)
+        # What was found last: a builtin that was replaced is looked at more closely once, and not after each cell.
+        self._found = self._originals
         self._parts = tuple((name, getattr(shell, name)) for name in _PARTS if hasattr(shell, name))
         self._lookup = vars(builtins).get
-        self._all, self._map, self._is, self._zip = all, map, operator.is_, zip
+        self._all, self._map, self._is, self._zip, self._tuple = all, map, operator.is_, zip, tuple
         self._callable, self._getattr, self._setattr = callable, getattr, setattr
         self._sys = sys
 
@@ -78,9 +80,11 @@ class Repairs:
             shell.init_user_ns()
 
     def _repair_builtins(self) -> None:
-        if self._all(self._map(self._is, self._map(self._lookup, self._names), self._originals)):
+        if self._all(self._map(self._is, self._map(self._lookup, self._names), self._found)):
             return
 
         for name, original in self._zip(self._names, self._originals):
             if not self._callable(self._lookup(name)):
                 self._builtins[name] = original
+
+        self._found = self._tuple(self._map(self._lookup, self._names))
