@@ -2,8 +2,9 @@
 
 Runs in the host process, in one thread from the first call to the last: the kernel knows a tracer by its thread. The
 process that is held belongs to user code and is hostile. It is run for one instruction at a time, the one with which
-it came into the kernel; that this carried out what was asked for, and in which process, the caller has to see by what
-has become of it.
+it came into the kernel, and every time with registers that are written anew: who shares its memory may have put another
+instruction there, but never a second one. That it carried out what was asked for, the caller has to see by what has
+become of it.
 """
 
 from __future__ import annotations
@@ -136,10 +137,11 @@ class HeldProcess:
 
         Raises:
             OSError: With the errno of the kernel, or EINTR when signals kept coming in between.
+            ProcessLookupError: It was something else that it carried out, and it has ended.
         """
-        self._write(call_numbers.HERE[name], arguments)
-
         for _ in range(_MAX_STOPS):
+            # Each time: an instruction that repeats itself has changed them, and stands where it stood.
+            self._write(call_numbers.HERE[name], arguments)
             syscalls.ptrace(syscalls.PTRACE_SINGLESTEP, self._pid)
             stopped_by = self._wait()
             result = self._result(stopped_by)
@@ -187,7 +189,13 @@ class HeldProcess:
         """What its call returned; None as long as it has not been made to its end."""
         values = self._read()
         signed = _signed(values[_REGISTERS.result])
-        is_behind = values[_REGISTERS.pointer] == self._entry + _REGISTERS.instruction_bytes
+        pointer = values[_REGISTERS.pointer]
+        is_behind = pointer == self._entry + _REGISTERS.instruction_bytes
+
+        if not is_behind and pointer != self._entry:
+            self.end()
+            raise ProcessLookupError(errno.ESRCH, f"process {self._pid} went elsewhere, and has ended")
+
         return signed if stopped_by == signal.SIGTRAP and is_behind and signed not in _RESTARTS else None
 
     def _write(self, number: int, arguments: tuple[int, ...]) -> None:

@@ -1,0 +1,106 @@
+"""A process that moves into a fork is held by the host, which lends it an id and capabilities: what it does with them.
+
+The attacker is that process, and others of its kind that share its memory, descriptors and signals with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from tests.attacks.test_fork_movers import HEAD, run
+
+from fumehood import Sandbox
+from fumehood.fork_errors import ForkError
+from fumehood.runtimes import linux_moves
+from fumehood_jail import call_numbers
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for sandboxes with ids of their own")
+needs_x86 = pytest.mark.skipif(call_numbers.MACHINE != "x86_64", reason="needs x86-64: this is machine code")
+
+
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """A sandbox that can be forked, and in which what moves can be replaced."""
+    monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 2.0)
+
+    with Sandbox() as sandbox:
+        run(sandbox, HEAD)
+        yield sandbox
+
+
+# Where the process waits, somebody who shares the page writes a jump in place of the system call. It leads to that
+# call, and on to a fork: who is born tells its effective user.
+REWRITES_ITS_CODE = r"""
+import mmap
+SYSCALL = b"\x0f\x05"
+FORKS_AND_TELLS = (
+    SYSCALL + b"\xb8\x39\x00\x00\x00" + SYSCALL  # mov eax, fork
+    + b"\x85\xc0\x74\x02\xeb\xfe"  # test eax, eax; the parent stays here
+    + b"\xb8\x6b\x00\x00\x00" + SYSCALL  # mov eax, geteuid
+)
+def lay(page):
+    told_at = 64 + len(FORKS_AND_TELLS) + 6
+    exit_ = b"\xb8\x3c\x00\x00\x00\x31\xff" + SYSCALL
+    code = FORKS_AND_TELLS + b"\x89\x05" + struct.pack("<i", 1024 - told_at) + exit_
+    page[:8] = b"\xb8\x34\x01\x00\x00" + SYSCALL + b"\xc3"  # mov eax, setns; ret
+    page[64 : 64 + len(code)] = code
+    return ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_long)(
+        ctypes.addressof(ctypes.c_char.from_buffer(page))
+    )
+def rewrite(page):
+    os.setsid()
+    while not page[2048]:
+        pass
+    time.sleep(0.0001)
+    page[5:7] = b"\xeb" + bytes([64 - 7])
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end and page[1024:1028] == bytes(4):
+        pass
+    with open("/tmp/told", "a") as told:
+        told.write("%d " % struct.unpack("i", page[1024:1028]))
+    os._exit(0)
+def with_rewriter():
+    page = mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, prot=7)
+    setns = lay(page)
+    rewriter = os.fork()
+    if rewriter == 0:
+        rewrite(page)
+    return page, setns, rewriter
+def move(sock, fork):
+    page, setns, _ = with_rewriter()
+    fds = begin(sock)
+    sock.send(struct.pack("7i", *fds[3:10]))
+    page[2048] = 1
+    setns(fds[3], 0)
+    os._exit(0)
+"""
+# The control: who is not held goes through all of it, as the user that it is.
+REWRITES_IT_UNHELD = """
+page, setns, rewriter = with_rewriter()
+jumper = os.fork()
+if jumper == 0:
+    jump = ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)) + 64 + 2)
+    page[2048] = 1
+    jump()
+os.waitpid(rewriter, 0)
+os.kill(jumper, signal.SIGKILL)
+print(open("/tmp/told").read())
+"""
+
+
+@needs_x86
+def test_t01_whoever_rewrites_the_code_of_a_held_process_gains_no_second_instruction(parent: Sandbox) -> None:
+    """What it jumps to would be run with the id that owns forks, and what it forks would keep that."""
+    run(parent, REWRITES_ITS_CODE)
+    assert run(parent, REWRITES_IT_UNHELD).split() == ["1000"]
+    run(parent, "checkpoint.move = move")
+
+    for _ in range(3):
+        with pytest.raises(ForkError):
+            parent.fork()
+
+    told = run(parent, "time.sleep(1); print(open('/tmp/told').read())").split()
+
+    assert told[1:] == ["0", "0", "0"]
