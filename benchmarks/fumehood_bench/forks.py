@@ -15,6 +15,21 @@ from fumehood_bench.time_travel import DATA, run
 from fumehood_bench.timing import in_turn, percentile
 
 _CHILDREN = 20
+# Children of the context itself, which do nothing but wait for its end of a pipe to close.
+_BARE_FORKS = f"""
+import os
+waits, ends = os.pipe()
+for _ in range({_CHILDREN}):
+    if os.fork() == 0:
+        os.close(ends)
+        os.read(waits, 1)
+        os._exit(0)
+"""
+_END_OF_BARE_FORKS = f"""
+os.close(ends)
+for _ in range({_CHILDREN}):
+    os.wait()
+"""
 
 
 def measure(plan: Plan) -> Iterator[Figure]:
@@ -52,19 +67,27 @@ def _until_answered(make: Callable[[], Sandbox], code: str) -> float:
 
 
 def _memory(sandbox: Sandbox) -> Figure:
-    others = descendants()
-    children = sandbox.fork(_CHILDREN)
-    try:
-        pids = descendants() - others
-        each = sum(memory_bytes(pid)[0] for pid in pids) / _CHILDREN
-    finally:
-        for child in children:
-            child.kill()
-
+    floor = _memory_of_each(lambda: run(sandbox, _BARE_FORKS), lambda: run(sandbox, _END_OF_BARE_FORKS))
+    children: list[Sandbox] = []
+    ours = _memory_of_each(
+        lambda: children.extend(sandbox.fork(_CHILDREN)), lambda: [child.kill() for child in children]
+    )
     return Figure(
         name=f"{_CHILDREN} forks of it at once, each before it writes (PSS of init and context)",
         unit="MB",
-        ours=each / 1e6,
+        ours=ours,
         samples=_CHILDREN,
         target=8,
+        floor=floor,
+        floor_name=f"{_CHILDREN} children of the context itself, by os.fork: shared pages count in parts",
     )
+
+
+def _memory_of_each(make: Callable[[], object], end: Callable[[], object]) -> float:
+    """What `make` adds, in MB for each child."""
+    others = descendants()
+    make()
+    try:
+        return sum(memory_bytes(pid)[0] for pid in descendants() - others) / _CHILDREN / 1e6
+    finally:
+        end()
