@@ -140,6 +140,16 @@ def request_id_of(request: HTTPConnection) -> str:
     return str(request.scope.get("state", {}).get("request_id", ""))
 
 
+# In our own words where those of the framework need one of its manuals.
+_REASONS = {
+    "extra_forbidden": "there is no such field",
+    "missing": "it must be given",
+    "json_invalid": "it is no JSON",
+    "model_attributes_type": "it must be a JSON object",
+}
+_SHOWN = (bool, int, float)
+
+
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
     """Answers an error of the tree."""
     assert isinstance(error, FumehoodError)
@@ -170,19 +180,35 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
 async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
     """Answers a request that does not have the described form: which field, and why."""
     assert isinstance(error, RequestValidationError)
-    # Names that the caller has made up are among them: no answer is as large as what it refuses.
-    faults = [
-        {
-            "field": visible_line(
-                ".".join(str(part)[:_NAME] for part in fault["loc"][1:][:_DEPTH]) or str(fault["loc"][0])
-            ),
-            "reason": visible_line(fault["msg"]),
-        }
-        for fault in error.errors()[:_FAULTS]
-    ]
+    faults = [_fault(fault) for fault in error.errors()[:_FAULTS]]
     detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
-    body = plain_problem(422, "invalid_argument", detail, request_id_of(request))
+    sent = request.headers.get("content-type", "").partition(";")[0].strip()
+    hint = "`GET /openapi.json` describes the form of each request"
+
+    if faults[0]["field"] == "body" and not sent.endswith("json"):
+        # What `curl -d` does by itself.
+        hint = f"send `Content-Type: application/json`, not {visible_line(repr(sent))}"
+
+    body = plain_problem(422, "invalid_argument", detail, request_id_of(request), hint)
     return _response({**body, "fields": {"faults": faults}}, {})
+
+
+def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
+    """Returns which field is wrong, and why; of made-up names no more than a line."""
+    kind, given = fault["type"], fault.get("input")
+    place = () if kind == "json_invalid" else fault["loc"][1:][:_DEPTH]
+    reason = _REASONS.get(kind, fault["msg"])
+
+    if kind == "json_invalid":
+        reason = f"{reason} behind character {fault['loc'][-1]}: {fault['ctx']['error']}"
+    elif kind not in _REASONS and isinstance(given, _SHOWN if kind != "literal_error" else (*_SHOWN, str)):
+        # Of other texts one may be a secret.
+        reason = f"{reason}, not {given!r}"
+
+    return {
+        "field": visible_line(".".join(str(part)[:_NAME] for part in place) or str(fault["loc"][0])),
+        "reason": visible_line(reason),
+    }
 
 
 def _allowed_methods(request: Request) -> set[str]:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import pytest
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from fumehood import errors, service_errors
 from fumehood.backends.http_errors import error_of
 from fumehood.errors import FumehoodError, PathNotFoundError, SandboxClosedError
-from fumehood.server.problems import STATUS_BY_CODE, answer_http_error, headers_of, problem_data, status_of
+from fumehood.server.problems import (
+    STATUS_BY_CODE,
+    answer_http_error,
+    answer_invalid,
+    headers_of,
+    problem_data,
+    status_of,
+)
 from fumehood.service_errors import OverloadedError, UnauthenticatedError
 
 # Branches, which nobody raises, and what is raised in the caller's own process or before a server answers.
@@ -83,3 +94,50 @@ def test_a_route_that_is_not_there_leads_on(method: str, path: str, detail: str,
 
     body = TestClient(app).request(method, path).json()
     assert (body["detail"], body["hint"]) == (detail, hint)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    code: str
+    language: Literal["python", "bash"] = "python"
+    seconds: float = Field(default=1.0, ge=0.5)
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        ('{"code": "1", "time": 3}', "time: there is no such field"),
+        ("{}", "code: it must be given"),
+        ('{"code": "1", "language": "r"}', "language: Input should be 'python' or 'bash', not 'r'"),
+        ('{"code": "1", "seconds": -1}', "seconds: Input should be greater than or equal to 0.5, not -1"),
+        ('{"code": ["s3cret"]}', "code: Input should be a valid string"),
+        ("{bad", "body: it is no JSON behind character 1: Expecting property name enclosed in double quotes"),
+        ("[1]", "body: it must be a JSON object"),
+    ],
+)
+def test_a_body_of_another_form_is_refused_by_name_and_value(sent: str, detail: str) -> None:
+    """Which field, why, and with which value: but of a text, which may be a secret, only where names are few."""
+    answer = _asked(sent, "application/json")
+    assert (answer["detail"], answer["hint"]) == (
+        detail,
+        "`GET /openapi.json` describes the form of each request",
+    )
+
+
+def test_a_forgotten_content_type_is_named() -> None:
+    """As curl sends it, who has only been told of `-d`."""
+    answer = _asked('{"code": "1"}', "application/x-www-form-urlencoded")
+    assert answer["hint"] == "send `Content-Type: application/json`, not 'application/x-www-form-urlencoded'"
+
+
+def _asked(sent: str, content_type: str) -> dict[str, Any]:
+    app = FastAPI()
+    app.add_exception_handler(RequestValidationError, answer_invalid)
+
+    @app.post("/")
+    def take(body: _Body) -> None: ...
+
+    answer = TestClient(app).post("/", content=sent, headers={"Content-Type": content_type})
+    assert answer.status_code == 422
+    return answer.json()
