@@ -39,6 +39,11 @@ def test_an_interpreter_that_nobody_has_used_may_die() -> None:
     assert told == {"anew": 1, "given up": "CancelledError", "ended": True, "left": 0}
 
 
+def test_x14_a_start_that_is_given_up_leaves_no_descriptor() -> None:
+    """Whatever the threads of this process are busy with."""
+    assert run_scene("own_interpreter_scenes.given_up") == 0
+
+
 @needs_root
 @pytest.mark.skipif(why_impossible() is not None, reason="needs Landlock ABI 6")
 def test_the_weaker_way_has_them_too() -> None:

@@ -18,6 +18,7 @@ from fumehood.runtimes.base import Spawner
 from fumehood.runtimes.linux_packets import PacketSocket
 
 _CLOSE_SECONDS = 10.0
+_MAX_REPORT_BYTES = 1 << 16
 
 
 class Noting(Protocol):
@@ -96,6 +97,25 @@ class KeptSpawner(Spawner, Generic[_Guest]):
     def _close_sockets(self) -> None:
         for sock in self._sockets:
             sock.close()
+
+
+async def read_report(fd: int) -> bytes:
+    """Reads what a keeper says of its launch: nothing when it has succeeded.
+
+    Without a thread: whoever gives up then has left nobody behind who reads.
+    """
+    report = b""
+
+    while len(report) < _MAX_REPORT_BYTES:
+        await until_readable(fd)
+        part = os.read(fd, _MAX_REPORT_BYTES)
+
+        if not part:
+            break
+
+        report += part
+
+    return report
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
-from fumehood.runtimes.kept_spawner import wait_for_exit
+from fumehood.runtimes.kept_spawner import read_report, wait_for_exit
 from fumehood.runtimes.landlock_plan import (
     copy_guest_code,
     plain_environment,
@@ -41,7 +41,6 @@ from fumehood_jail.landlock_fence import why_impossible
 from fumehood_wire.frames import ProtocolError, parse_json
 
 _READY_SECONDS = 120.0
-_MAX_REPORT_BYTES = 1 << 16
 _ZYGOTE = "from fumehood_guest.landlock_zygote import main; main()"
 _KEEPER = (
     "import sys; sys.path.insert(0, {folder!r}); "
@@ -230,7 +229,7 @@ class _Keeper:
         Raises:
             IsolationUnavailableError: A step of the launch failed; the error names it.
         """
-        report = await asyncio.to_thread(self._read_report)
+        report = await read_report(self._report_fd)
 
         if not report:
             return
@@ -250,12 +249,9 @@ class _Keeper:
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
     def close(self) -> None:
-        """Nobody will ask for its last words any more."""
+        """Nobody will ask for its report or its last words any more."""
+        os.close(self._report_fd)
         os.close(self._stderr)
-
-    def _read_report(self) -> bytes:
-        with open(self._report_fd, "rb") as file:
-            return file.read(_MAX_REPORT_BYTES)
 
 
 def _own_ids() -> users.IdPlan | None:

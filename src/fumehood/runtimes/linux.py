@@ -8,6 +8,7 @@ truthfully what was applied.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import platform
@@ -22,7 +23,7 @@ from typing import Any
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
-from fumehood.runtimes.kept_spawner import wait_for_exit
+from fumehood.runtimes.kept_spawner import read_report, wait_for_exit
 from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner
@@ -37,11 +38,15 @@ from fumehood_wire.frames import ProtocolError, parse_json
 # Importing pandas and matplotlib on a slow, busy machine takes seconds; a font cache that must be built,
 # many.
 _READY_SECONDS = 120.0
-_MAX_REPORT_BYTES = 1 << 16
 
 _LEVEL = "isolation level"
 _GET_LEVEL = (
     "Get what is required above; until then Sandbox(isolation='landlock-only') where that is listed here."
+)
+
+_GET_IDS = (
+    "End other templates, or sandboxes with an interpreter of their own, each of which has a block as well; "
+    "or list a larger range in /etc/subuid and /etc/subgid."
 )
 
 _FOUNDER = "from fumehood_guest.founder import main; main()"
@@ -168,7 +173,8 @@ def _plan_ids() -> users.IdPlan:
     try:
         return users.plan_ids()
     except JailError as error:
-        raise SandboxStartError(step=error.step, reason=error.detail, hint=error.hint) from None
+        hint = _GET_IDS if error.errno == errno.EBUSY else error.hint
+        raise SandboxStartError(step=error.step, reason=error.detail, hint=hint) from None
 
 
 def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
@@ -252,7 +258,7 @@ class _Keeper:
         Raises:
             IsolationUnavailableError: A step of the launch failed; the error names it and the way out.
         """
-        report = await asyncio.to_thread(self._read_report)
+        report = await read_report(self._report_fd)
 
         if not report:
             return
@@ -283,12 +289,9 @@ class _Keeper:
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
     def close(self) -> None:
-        """Nobody will ask for its last words any more."""
+        """Nobody will ask for its report or its last words any more."""
+        os.close(self._report_fd)
         os.close(self._stderr)
-
-    def _read_report(self) -> bytes:
-        with open(self._report_fd, "rb") as file:
-            return file.read(_MAX_REPORT_BYTES)
 
 
 @contextmanager

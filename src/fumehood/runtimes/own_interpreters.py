@@ -9,6 +9,7 @@ is that of the first guest. Nothing that happens to one of them is any business 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
@@ -48,6 +49,8 @@ class OwnInterpreters(Spawner):
         self._template = template
         self._unused: Spawner | None = started
         self._living: set[Spawner] = set()
+        # More at once would only take the processors from those that run.
+        self._places = asyncio.Semaphore(os.cpu_count() or 1)
         self._starting: set[asyncio.Task[Spawner]] = set()
         self._farewells: set[asyncio.Task[None]] = set()
         self._note(started)
@@ -107,7 +110,8 @@ class OwnInterpreters(Spawner):
 
     async def _begin(self) -> Spawner:
         try:
-            spawner = await self._runtime.start(self._template)
+            async with self._places:
+                spawner = await self._runtime.start(self._template)
         except IsolationUnavailableError as error:
             # Not for want of a layer: the template has started here before.
             raise SandboxStartError(
