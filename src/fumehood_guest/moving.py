@@ -3,7 +3,7 @@
 Runs in forks of a checkpoint. The first one is handed descriptors of namespaces, which are empty but for an init that
 waits, and asks to enter the first. The host holds it there, has it enter them all, and lets it go on as the fork's
 user, under the same system call filter and Landlock rules as before. What it forks then is born in the new PID
-namespace, and enters its control groups. The one that entered ends.
+namespace, within the fork's control groups, and is the context. The one that entered ends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Callable, List
 from fumehood_jail import launch, syscalls
 from fumehood_jail.errors import JailError
 
-# Channel, standard output, standard error; then the namespaces, the user's first; all others are doors.
+# Channel, standard output, standard error; then the namespaces, the user's first.
 _OWN_FDS = 3
 _NAMESPACES = 7
-_MAX_FDS = 32
+_MAX_FDS = _OWN_FDS + _NAMESPACES
 _NUMBERS = struct.Struct(f"{_NAMESPACES}i")
 _HERE = b"!"
 
@@ -38,8 +38,7 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
         if not data:
             os._exit(0)
 
-        namespaces = fds[_OWN_FDS : _OWN_FDS + _NAMESPACES]
-
+        namespaces = fds[_OWN_FDS:]
         sock.send(_NUMBERS.pack(*namespaces))
         # Where it waits the host takes over.
         syscalls.setns(namespaces[0])
@@ -50,7 +49,7 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
         if fork():
             os._exit(0)
 
-        launch.settle(fds[_OWN_FDS + _NAMESPACES :])
+        launch.settle()
         sock.send(_HERE)
     except (OSError, JailError) as error:
         report(sock, error)

@@ -170,9 +170,8 @@ def become_owner_of_fork(has_movers: bool) -> None:
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
-def settle(doors: List[int]) -> None:
-    """Brings a process that was born in a forked sandbox into the control groups there."""
-    _step("enter the control groups", _go_through, doors)
+def settle() -> None:
+    """Makes a process that was born in a forked sandbox what its contexts are."""
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
@@ -186,15 +185,12 @@ def enter_control_groups(doors: List[int]) -> None:
 
 
 def _enter_cgroups(doors: List[int]) -> None:
-    _go_through(doors)
-    # Anew, so that what the guest sees as the root of all cgroups is its own one.
-    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
-
-
-def _go_through(doors: List[int]) -> None:
     for fd in doors:
         os.write(fd, b"0")
         os.close(fd)
+
+    # Anew, so that what the guest sees as the root of all cgroups is its own one.
+    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
 
 
 def _limits(table: Dict[str, int], is_context: bool) -> Dict[str, int]:

@@ -6,10 +6,13 @@ The attacker is that process, and others of its kind that share its memory, desc
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.attacks.test_fork_movers import HEAD, run
+from tests.integration.census import descendants_of
 
 from fumehood import Sandbox
 from fumehood.fork_errors import ForkError
@@ -28,6 +31,22 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
     with Sandbox() as sandbox:
         run(sandbox, HEAD)
         yield sandbox
+
+
+def only(forks: Sequence[Sandbox]) -> Sandbox:
+    (fork,) = forks
+    return fork
+
+
+def groups_within(pid: int) -> dict[int, str]:
+    """The control groups of all processes that descend from one."""
+    found = {}
+
+    for one in descendants_of(pid):
+        with suppress(OSError):
+            found[one] = Path(f"/proc/{one}/cgroup").read_text()
+
+    return found
 
 
 # Where the process waits, somebody who shares the page writes a jump in place of the system call. It leads to that
@@ -104,3 +123,50 @@ def test_t01_whoever_rewrites_the_code_of_a_held_process_gains_no_second_instruc
     told = run(parent, "time.sleep(1); print(open('/tmp/told').read())").split()
 
     assert told[1:] == ["0", "0", "0"]
+
+
+# It has all that it was given write the processes that it sees into the control groups of its fork.
+BRINGS_OTHERS = """
+def move(sock, fork):
+    fds = begin(sock)
+    for fd in fds:
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, name.encode())
+            except OSError:
+                continue
+    ask(sock, fds[3:10])
+    if fork():
+        os._exit(0)
+    return finish(sock, fds)
+checkpoint.move = move
+"""
+
+
+def test_t01_a_mover_brings_nobody_into_the_control_groups_of_its_fork(parent: Sandbox) -> None:
+    """It sees the processes of earlier forks; whoever brought them in could starve and end them together with it."""
+    layers = {layer.name: layer.state for layer in parent.get_info().isolation.layers}
+
+    if layers.get("cgroup pids") != "on":
+        pytest.skip("needs cgroup v1 or v2 that can be written")
+
+    with only(parent.fork()) as earlier:
+        before = groups_within(os.getpid())
+        run(parent, BRINGS_OTHERS)
+
+        with pytest.raises(ForkError):
+            parent.fork()
+
+        run(parent, "checkpoint.move = honest")
+        assert {pid: groups for pid, groups in groups_within(os.getpid()).items() if pid in before} == before
+
+        # The control: who moves as asked is where it belongs, with its init.
+        with only(parent.fork()) as later:
+            assert run(later, "print(6 * 7)") == "42\n"
+            added = [groups for pid, groups in groups_within(os.getpid()).items() if pid not in before]
+            assert len(added) == 2
+            assert added[0] == added[1]
+            assert added[0] not in before.values()
+
+        assert run(earlier, "print(6 * 7)") == "42\n"

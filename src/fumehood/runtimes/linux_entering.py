@@ -9,7 +9,7 @@ goes on as the fork's user, who may do no more than any other, or ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
@@ -34,11 +34,14 @@ class Place:
         namespaces: Their names, in the order in which they are entered, and what the kernel says of each.
         ids: What the kernel is to say of user and group there, without saved ones.
         has_movers: Whether an id that no guest code has owns them.
+        admit: Brings a process into the control groups there. It is never let in by a descriptor: what can write to
+            one can bring others in, of earlier forks as well.
     """
 
     namespaces: Mapping[str, os.stat_result]
     ids: Sequence[Sequence[bytes]]
     has_movers: bool
+    admit: Callable[[int], None]
 
 
 def enter(pid: int, origin: RefusedCalls, fds: Sequence[int], place: Place) -> bool:
@@ -73,6 +76,8 @@ def enter(pid: int, origin: RefusedCalls, fds: Sequence[int], place: Place) -> b
             held.call(name, arguments)
 
         _check(pid, place)
+        # What it forks is born there; and as long as it is held, nobody else has its number.
+        place.admit(pid)
         held.let_go(0)
         return True
     except BaseException as error:

@@ -23,7 +23,7 @@ from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, GuestContext
 from fumehood.runtimes.linux_figures import CountedGuest
-from fumehood.runtimes.linux_moves import MovedContext, end_strangers, move_in
+from fumehood.runtimes.linux_moves import MovedContext, Quarters, end_strangers, move_in
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -233,16 +233,9 @@ class LinuxGuest(CountedGuest):
                 hint="fumehood runs under somebody else's listener, as some containers have one: run it elsewhere",
             )
 
-        doors = self._doors()
-        try:
-            kill_held = self._spawner.ask_to_kill_held
-            has_movers = self._spawner.has_movers
-            pidfd = await move_in(
-                self._pid, origin.refused_calls, send, [*fds, *doors], kill_held, has_movers
-            )
-        finally:
-            _close_all(doors)
-
+        kill_held = self._spawner.ask_to_kill_held
+        quarters = Quarters(self._pid, self._spawner.has_movers, self._bring_in, kill_held)
+        pidfd = await move_in(quarters, origin.refused_calls, send, fds)
         return MovedContext(pidfd, origin, kill_held)
 
     def holds(self, namespace: int) -> bool:
@@ -382,6 +375,10 @@ class LinuxGuest(CountedGuest):
             self._last_oom_kills = cgroup.oom_kills()
         finally:
             self._spawner.remove_cgroup(cgroup)
+
+    def _bring_in(self, pid: int) -> None:
+        if self._cgroup is not None:
+            self._cgroup.add(pid)
 
     def _doors(self) -> list[int]:
         return self._cgroup.open_doors() if self._cgroup is not None else []

@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
 from fumehood.readiness import until_readable
@@ -34,6 +35,23 @@ _MAX_ERRNO_DIGITS = 4
 _MOVE_SECONDS = 10.0
 # include/uapi/linux/nsfs.h: NS_GET_PARENT
 _PARENT_NAMESPACE = 0xB702
+
+
+@dataclass(frozen=True, slots=True)
+class Quarters:
+    """The sandbox that a process moves into.
+
+    Attributes:
+        init_pid: Its init, which lives.
+        has_movers: Whether an id that no guest code has owns its namespaces.
+        admit: Brings a process into its control groups.
+        kill_held: Kills what the host may not signal itself.
+    """
+
+    init_pid: int
+    has_movers: bool
+    admit: Callable[[int], None]
+    kill_held: Callable[[int], None]
 
 
 class MovedContext(GuestContext):
@@ -75,23 +93,15 @@ class MovedContext(GuestContext):
 
 
 async def move_in(
-    init_pid: int,
-    origin: RefusedCalls,
-    send: Callable[[int], None],
-    given: Sequence[int],
-    kill_held: Callable[[int], None],
-    has_movers: bool,
+    quarters: Quarters, origin: RefusedCalls, send: Callable[[int], None], own: Sequence[int]
 ) -> int:
-    """Lets a process move into the namespaces of an init; returns a pidfd of it.
+    """Lets a process move into a sandbox; returns a pidfd of it.
 
     Args:
-        init_pid: The init, which lives.
+        quarters: The sandbox.
         origin: Answers for the process.
         send: Hands a socket to the checkpoint, and has it fork the process that moves.
-        given: What the process gets besides the namespaces: its channel and outputs, and then the doors of its control
-            groups.
-        kill_held: Kills what the host may not signal itself.
-        has_movers: Whether an id that no guest code has owns the namespaces.
+        own: What the process gets besides the namespaces: its channel and outputs.
 
     Raises:
         ForkError: It did not come, or is not what a context must be.
@@ -106,30 +116,22 @@ async def move_in(
 
         try:
             async with asyncio.timeout(_MOVE_SECONDS):
-                return await _let_in(ours, init_pid, origin, given, kill_held, has_movers)
+                return await _let_in(ours, quarters, origin, own)
         except TimeoutError:
             raise ForkError(step=STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
 
 
-async def _let_in(
-    sock: socket.socket,
-    init_pid: int,
-    origin: RefusedCalls,
-    given: Sequence[int],
-    kill_held: Callable[[int], None],
-    has_movers: bool,
-) -> int:
+async def _let_in(sock: socket.socket, quarters: Quarters, origin: RefusedCalls, own: Sequence[int]) -> int:
+    init_pid, kill_held = quarters.init_pid, quarters.kill_held
     mover = await _hear(sock)
     waits = origin.expect_mover(mover)
     namespaces = [os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     try:
-        own, doors = given[:3], given[3:]
-
         async with _seen_off(mover, namespaces, kill_held):
-            socket.send_fds(sock, [_HERE], [*own, *namespaces, *doors])
+            socket.send_fds(sock, [_HERE], [*own, *namespaces])
             fds = await _hear_numbers(sock)
             found = dict(zip(NAMESPACES, map(os.fstat, namespaces), strict=True))
-            place = Place(found, ids_of(init_pid), has_movers)
+            place = Place(found, ids_of(init_pid), quarters.has_movers, quarters.admit)
             has_entered = False
 
             while not has_entered:
