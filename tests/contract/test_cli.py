@@ -147,6 +147,15 @@ def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, s
     assert "Traceback" not in done.stderr
 
 
+def test_streams_may_be_closed(tmp_path):
+    """As a service starts its programs: nothing to read, nowhere to write, and no traceback."""
+    for redirected in ("run - <&-", "run a.py >&- 2>&-"):
+        (tmp_path / "a.py").write_text("open('/mnt/data/a', 'w').write('a')\nprint(1)")
+        command = f"{sys.executable} -m fumehood {redirected}"
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
 def test_a_reader_that_leaves_ends_the_run_quietly(tmp_path):
     """As with `head`: no traceback, and the sandbox is gone."""
     code = f"{sys.executable} -m fumehood run a.py | head -n 1"

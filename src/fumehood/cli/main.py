@@ -43,6 +43,7 @@ _COMMANDS = (run, repl, chat, notebook, scan, audit, saved, template, serve, hos
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    _replace_closed_streams()
     parser = _parser()
     options = parser.parse_args(arguments)
 
@@ -66,6 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FILE_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _replace_closed_streams() -> None:
+    """Let what was closed by whoever started us (`<&-`, a service) lead nowhere; no socket gets its number either."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -205,7 +205,7 @@ class TemplateStore:
     @contextmanager
     def building(self, name: str, say: Say) -> Iterator[None]:
         """Lets one builder of a name at a time into the block; the others wait, and are told so."""
-        self._prepare()
+        self._prepare(name)
 
         with self._held_by_name(name) as lock:
             if lock is not None:
@@ -306,14 +306,14 @@ class TemplateStore:
             hint="name a folder of your own in FUMEHOOD_HOME",
         )
 
-    def _prepare(self) -> None:
+    def _prepare(self, name: str) -> None:
         """Makes the folder of the store, for its user alone: what lies in it runs in every sandbox of a template."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             info = os.stat(self._folder)
         except OSError as error:
             raise TemplateStoreError(
-                template="*",
+                template=name,
                 operation="build",
                 reason=f"the folder {self._folder!r} cannot be made: {error.strerror}",
                 hint="name a folder of your own in FUMEHOOD_HOME",
@@ -321,7 +321,7 @@ class TemplateStore:
 
         if info.st_uid != os.geteuid():
             raise TemplateStoreError(
-                template="*",
+                template=name,
                 operation="build",
                 reason=f"the folder {self._folder!r} belongs to user {info.st_uid}, and you are {os.geteuid()}",
                 hint="name a folder of your own in FUMEHOOD_HOME",
