@@ -46,4 +46,7 @@ def visible_line(text: str, *, max_characters: int = 200) -> str:
 
 def errno_text(number: int) -> str:
     """Return our own words for an error number, which a guest may have made up."""
+    if number == errno.EILSEQ:
+        return "its bytes are no text in UTF-8"
+
     return os.strerror(number) if number in errno.errorcode else f"error {number}"

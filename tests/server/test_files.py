@@ -142,6 +142,7 @@ def test_a_path_that_cannot_be_used_says_why(api, content, method, path, status,
 
     assert answer.status_code == status
     assert code is None or answer.json()["code"] == code
+    assert code is None or "describe" not in answer.json()["detail"]
 
 
 def test_a_full_disk_keeps_the_old_content(api, content, put):

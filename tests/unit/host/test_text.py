@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.text import visible, visible_line
+from fumehood.text import errno_text, visible, visible_line
 
 
 def test_escapes_are_spelled_out():
@@ -36,3 +37,10 @@ def test_a_line_is_one_bounded_line(text, size):
     line = visible_line(text, max_characters=size)
     assert len(line) <= size
     assert len(line.splitlines()) <= 1
+
+
+def test_a_file_that_is_no_text_is_said_to_be_none():
+    """The C library speaks of wide characters, which nobody has asked for."""
+    assert errno_text(errno.EILSEQ) == "its bytes are no text in UTF-8"
+    assert errno_text(errno.ENOENT) == "No such file or directory"
+    assert errno_text(99999) == "error 99999"

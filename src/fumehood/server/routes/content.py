@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import ReadFile, StatFile
-from fumehood.errors import PathIsDirectoryError
+from fumehood.errors import FileError, PathIsDirectoryError
 from fumehood.models import FileInfo
 from fumehood.server.auth import CallersBackend, principal_of
 from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
@@ -164,7 +164,11 @@ async def upload_files(
 
 
 async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) -> Response:
-    (info,) = await backend.file_call(sandbox_id, StatFile(path=path))
+    try:
+        (info,) = await backend.file_call(sandbox_id, StatFile(path=path))
+    except FileError as error:
+        # It was asked to be read; that it is described first is our affair.
+        raise FileError.from_errno(path=path, operation="read", errno_value=error.errno or 0) from None
 
     if info.type == "dir":
         raise PathIsDirectoryError(path=path, operation="read", errno_value=errno.EISDIR)
