@@ -3,7 +3,8 @@
 Runs in forks of a checkpoint. The first one is handed descriptors of namespaces, which are empty but for an init that
 waits, and asks to enter the first. The host holds it there, has it enter them all, and lets it go on as the fork's
 user, under the same system call filter and Landlock rules as before. What it forks then is born in the new PID
-namespace, within the fork's control groups, and is the context. The one that entered ends.
+namespace, within the fork's control groups, and forks the context: that is to be a child of the fork's init, which
+takes leave of it. Both that came before it end.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
         for fd in namespaces:
             os.close(fd)
 
+        child = fork()
+
+        if child:
+            _take_leave(child)
+            os._exit(0)
+
         if fork():
             os._exit(0)
 
@@ -57,6 +64,14 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
 
     sock.close()
     return fds[:_OWN_FDS]
+
+
+def _take_leave(child: int) -> None:
+    # Here may be whoever the user's code has named for that, and perhaps sleeps: then the fork could not end.
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        return  # user code has said that nobody waits for children
 
 
 def report(sock: socket.socket, error: OSError | JailError) -> None:

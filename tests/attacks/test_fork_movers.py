@@ -28,7 +28,11 @@ def begin(sock):
 def ask(sock, namespaces):
     sock.send(struct.pack("7i", *namespaces))
     syscalls.setns(namespaces[0])
-def finish(sock, fds):
+def finish(sock, fds, fork):
+    if fork():
+        os._exit(0)
+    while os.getppid() != 1:
+        pass
     launch.settle()
     sock.send(b"!")
     sock.close()
@@ -69,7 +73,7 @@ IS_NOT_BORN_THERE = """
 def move(sock, fork):
     fds = begin(sock)
     ask(sock, fds[3:10])
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 """
 # Descriptors of where it is.
 NAMES_ITS_OWN = """
@@ -77,7 +81,7 @@ def move(sock, fork):
     fds = begin(sock)
     names = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
     ask(sock, [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in names])
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 """
 # Another thread goes on while the first one is held.
 HAS_A_THREAD = """
@@ -85,7 +89,7 @@ def move(sock, fork):
     fds = begin(sock)
     threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
     ask(sock, fds[3:10])
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 """
 # A fork is made, and who entered first stays in the parent with every capability over it. As it does not wait for its
 # child, the fork could not end.
@@ -96,7 +100,7 @@ def move(sock, fork):
     if fork():
         sock.close()
         time.sleep(1000)
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 """
 # What it says is no number of an error that there is.
 SAYS_TOO_MUCH = """
@@ -191,7 +195,7 @@ def move(sock, fork):
         time.sleep(1000)
     if fork():
         os._exit(0)
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 """
 
 
@@ -279,7 +283,7 @@ def move(sock, fork):
     os.close(told)
     if fork():
         os._exit(0)
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 checkpoint.move = move
 """
 
@@ -313,7 +317,7 @@ def keep(sock, fork):
     ask(sock, fds[3:10])
     if fork():
         os._exit(0)
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 def move(sock, fork):
     fds = begin(sock)
     line = socket.socket(socket.AF_UNIX)
@@ -322,7 +326,7 @@ def move(sock, fork):
     open("/tmp/was_there", "w").close()
     if fork():
         os._exit(0)
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 checkpoint.move = keep
 """
 

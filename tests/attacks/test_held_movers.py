@@ -139,7 +139,7 @@ def move(sock, fork):
     ask(sock, fds[3:10])
     if fork():
         os._exit(0)
-    return finish(sock, fds)
+    return finish(sock, fds, fork)
 checkpoint.move = move
 """
 
@@ -170,3 +170,49 @@ def test_t01_a_mover_brings_nobody_into_the_control_groups_of_its_fork(parent: S
             assert added[0] not in before.values()
 
         assert run(earlier, "print(6 * 7)") == "42\n"
+
+
+def test_nobody_outside_is_asked_to_take_leave_of_a_fork(parent: Sandbox) -> None:
+    """A fork ends though its parent sleeps, or though code there has named itself for all orphans and never waits."""
+    (while_paused,) = parent.fork()
+    run(parent, "libc.prctl(36, 1, 0, 0, 0)")  # PR_SET_CHILD_SUBREAPER
+    (of_a_reaper,) = parent.fork()
+    of_a_reaper.kill()
+    parent.pause()
+    while_paused.kill()
+    parent.resume()
+    # The control: an orphan of the parent's own is left to that code.
+    assert run(parent, LEAVES_AN_ORPHAN) == "True\n"
+
+
+LEAVES_AN_ORPHAN = """
+read, write = os.pipe()
+if os.fork() == 0:
+    middle = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == middle:
+        pass
+    os.write(write, b"%d" % os.getppid())
+    os._exit(0)
+os.wait()
+print(int(os.read(read, 16)) == os.getpid())
+os.wait()
+"""
+
+# What is forked so belongs to whoever traces the one that forks it, and the host would never hear of its end.
+FORKS_TRACED = """
+import platform
+NUMBER = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+def clone(flags):
+    pid = libc.syscall(NUMBER, flags | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] if pid > 0 else "refused"
+print(clone(0), clone(0x2000))
+"""
+
+
+def test_t01_nobody_is_born_with_the_tracer_of_who_makes_it(parent: Sandbox) -> None:
+    """The host traces who moves, and runs for a moment what it has not found waiting; the control is a plain fork."""
+    assert run(parent, FORKS_TRACED) == "0 refused\n"

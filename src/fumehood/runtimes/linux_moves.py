@@ -23,7 +23,7 @@ from fumehood.readiness import until_readable
 from fumehood.runtimes.base import GuestContext
 from fumehood.runtimes.linux_entering import STEP, Place, enter
 from fumehood.runtimes.linux_refusals import RefusedCalls
-from fumehood.runtimes.linux_status import ids_of, is_confined
+from fumehood.runtimes.linux_status import ids_of, is_confined, parent_of
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
@@ -290,6 +290,10 @@ def _check_confined(pid: int, pidfd: int, init_pid: int) -> None:
     # What was read is of this very process if it lives now.
     if not is_confined(pid) or ids_of(pid) != ids_of(init_pid) or _has_ended(pidfd):
         raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
+
+    # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
+    if parent_of(pid) != init_pid:
+        raise ForkError(step=STEP, reason="the kernel says that it is no child of the fork's init")
 
 
 def _has_ended(pidfd: int) -> bool:

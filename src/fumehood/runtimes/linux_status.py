@@ -25,6 +25,11 @@ def ids_of(pid: int) -> list[list[bytes]]:
     return found
 
 
+def parent_of(pid: int) -> int:
+    """Returns who would take leave of it; 0 when it has ended."""
+    return int(_fields(pid).get(b"PPid", b"0"))
+
+
 def is_confined(pid: int) -> bool:
     """Whether it has no capability in any set, can get none, and is under a system call filter."""
     fields = _fields(pid)
