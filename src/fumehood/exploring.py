@@ -154,6 +154,11 @@ async def aexplore(
     concurrency: int | None = None,
 ) -> AsyncBranches:
     """Run several pieces of code side by side, each in a fork of a sandbox; described at `explore`."""
+    if not isinstance(sandbox, AsyncSandbox):
+        raise InvalidArgumentError(
+            field="sandbox", value=sandbox, allowed="an AsyncSandbox; `explore` takes a Sandbox"
+        )
+
     wanted = _checked(codes, timeout)
 
     if concurrency is not None:
@@ -208,6 +213,11 @@ def explore(
     Raises:
         ForkError: There is no room for so many forks, or another reason; the sandbox is as it was.
     """
+    if not isinstance(sandbox, Sandbox):
+        raise InvalidArgumentError(
+            field="sandbox", value=sandbox, allowed="a Sandbox; `aexplore` takes an AsyncSandbox"
+        )
+
     twin = call(
         aexplore,
         sandbox._twin,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from fumehood.backends.fork_requests import ForkRequest, ForkSeconds
+from fumehood.errors import InvalidArgumentError
 from fumehood.models import CheckpointInfo
 from fumehood.portal import call
 
@@ -74,6 +75,7 @@ class AsyncForking(_Held):
 
     async def adopt(self, child: Self) -> None:
         """Go on as a fork of this sandbox, under this one's id."""
+        _check_child(child, AsyncForking)
         info = await self._lease.backend.adopt(self._lease.id, child._lease.id)
         child._is_open = False
         self._lease.grant(info)
@@ -147,9 +149,17 @@ class Forking(_Held):
             InvalidArgumentError: It is no fork of this sandbox.
             ForkError: It could not be done; both are as they were.
         """
+        _check_child(child, Forking)
         call(self._twin.adopt, child._twin)
 
     def _around(self, twin: AsyncForking) -> Self:
         sandbox = type(self).__new__(type(self))
         sandbox._hold(twin)
         return sandbox
+
+
+def _check_child(child: object, kind: type) -> None:
+    if not isinstance(child, kind):
+        raise InvalidArgumentError(
+            field="child", value=child, allowed="one of the sandboxes that `fork()` has returned"
+        )

@@ -95,6 +95,8 @@ def test_what_code_leaves_is_read_by_its_address(store, sandbox, place):
 
         sandbox.run_code("open('/mnt/data/sums.csv', 'a').write('3,4\\n')")
         (again,) = store.publish(sandbox)
+        # One path is as good as a list of one.
+        assert [file.name for file in store.publish(sandbox, again.path)] == [again.name]
         assert (again.name, read(again.url)) == ("sums.csv", b"a,b\n1,2\n3,4\n")
         assert read(named["sums.csv"].url) == b"a,b\n1,2\n", "what was published stays as it was"
     finally:

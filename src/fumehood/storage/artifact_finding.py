@@ -28,6 +28,10 @@ _PICTURES = ("image/png", "image/jpeg", "application/pdf")
 
 async def find_files(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list[FileInfo]:
     """Return the files that are named, or those of /mnt/data but for links and hidden ones."""
+    if isinstance(paths, str):
+        # A text is an iterable of texts as well, of its letters.
+        paths = [paths]
+
     if paths is not None:
         return [await sandbox.files.get_info(path) for path in paths]
 

@@ -62,3 +62,17 @@ def test_a_token_that_no_header_takes_is_refused_and_not_shown(token):
 def test_a_token_may_have_been_read_from_a_file():
     """A line break at its end is none of its own."""
     assert remote_backend("http://127.0.0.1:1", "s3cret\n") is remote_backend("http://127.0.0.1:1", "s3cret")
+
+
+@pytest.mark.parametrize("sandbox", [None, "id", [], AsyncSandbox()])
+def test_what_is_explored_is_a_sandbox(sandbox):
+    """`explore` and `aexplore` are easily taken for one another, and a list of forks for a fork."""
+    with pytest.raises(
+        InvalidArgumentError, match="sandbox takes a Sandbox; `aexplore` takes an AsyncSandbox"
+    ):
+        fumehood.explore(sandbox, ["1"])
+
+    with pytest.raises(
+        InvalidArgumentError, match=r"child takes one of the sandboxes that `fork\(\)` has returned"
+    ):
+        Sandbox.__new__(Sandbox).adopt(sandbox)
