@@ -42,7 +42,8 @@ _PASSIVE = ("image/png", "image/jpeg")
 
 # A value of JSON costs about 40 bytes of memory, whatever it costs in text.
 _MAX_JSON_VALUES = 1_000_000
-_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+# One without an end goes to the end of all: where a match fails, another is tried from each quote behind.
+_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ import json
 import re
 
 MAX_VALUES = 2_000_000
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Text without an end goes to the end of all: where a match fails, another is tried from each quote behind.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def parse(content: bytes) -> object:

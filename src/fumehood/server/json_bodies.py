@@ -13,7 +13,8 @@ from fumehood.errors import InvalidArgumentError
 MAX_VALUES = 500_000
 # Smaller ones cannot hold so many.
 _SMALL_BYTES = MAX_VALUES
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Text without an end goes to the end of all: where a match fails, another is tried from each quote behind.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def check_values(body: bytes) -> None:
