@@ -269,7 +269,11 @@ def _check_directory(file: IO[bytes]) -> None:
         mark, _, place, _ = _LOCATOR.unpack(file.read(_LOCATOR.size))
 
         if mark == b"PK\6\7":
-            file.seek(min(place, size_bytes - _END64.size))
+            # Readers differ in where they look for it; where it really is, all of them find the same one.
+            if place != size_bytes - _END.size - _LOCATOR.size - _END64.size:
+                raise SavedStateDamagedError(part="the file", reason="its end is not where it says")
+
+            file.seek(place)
             _, _, _, _, _, _, _, parts, directory_bytes, _ = _END64.unpack(file.read(_END64.size))
 
     if directory_bytes > _MAX_DIRECTORY_BYTES or parts > _MAX_PARTS:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import json
+import struct
 import zipfile
 
 import pytest
@@ -221,6 +222,33 @@ def test_a_directory_that_is_too_large_is_not_read(write):
     path.write_bytes(data)
 
     with pytest.raises(SavedStateDamagedError, match="more parts"):
+        load(path)
+
+
+def test_a_directory_with_two_ends_is_not_read(tmp_path):
+    """One that we would look at, and is small, and one that the library would read, and is not."""
+    small = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 2, 2, 100, 0)
+    packed = io.BytesIO()
+
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("files/1", small)
+
+        for number in range(2, 600):
+            info = zipfile.ZipInfo(f"files/{number}")
+            info.comment = b"x" * 65_000
+            archive.writestr(info, b"")
+
+        archive.writestr("manifest.json", json.dumps(MANIFEST))
+
+    data = packed.getvalue()
+    *_, parts, size_bytes, start, _ = struct.unpack("<4s4H2LH", data[-22:])
+    large = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, parts, parts, size_bytes, start)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, data.index(small), 1)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    path = tmp_path / "state"
+    path.write_bytes(data[:-22] + large + locator + end)
+
+    with pytest.raises(SavedStateDamagedError, match="not where it says"):
         load(path)
 
 
