@@ -12,9 +12,9 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.save_errors import LoadError, SaveError
 
 if TYPE_CHECKING:
@@ -42,14 +42,17 @@ async def store(pieces: AsyncGenerator[bytes, None], path: str) -> int:
                     size_bytes += len(piece)
                     await asyncio.to_thread(file.write, piece)
 
-            await asyncio.to_thread(_to_disk, file.fileno(), file.flush)
+            await asyncio.to_thread(_to_disk, file)
 
         os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
 
-        if isinstance(error, OSError) and error.filename in (None, temporary, path):
+        # Errors of the tree can be of the system's kind too.
+        is_systems = not isinstance(error, FumehoodError)
+
+        if is_systems and isinstance(error, OSError) and error.filename in (None, temporary, path):
             raise SaveError(reason=f"{path}: {error.strerror or error}") from None
 
         raise
@@ -105,7 +108,6 @@ def check_readable(path: str) -> None:
         raise LoadError(reason=f"{path}: there is no such file")
 
 
-def _to_disk(descriptor: int, flush: object) -> None:
-    assert callable(flush)
-    flush()
-    os.fsync(descriptor)
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
