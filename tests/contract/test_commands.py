@@ -132,13 +132,20 @@ def test_the_limit_on_time_holds_for_commands(face):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"command": ["no-such-program"]}, {"command": "true", "cwd": "/nowhere"}, {"command": ["/etc/passwd"]}],
+    ("arguments", "said"),
+    [
+        ({"command": ["no-such-program"]}, "command 'no-such-program' did not start: No such file"),
+        (
+            {"command": "true", "cwd": "/nowhere"},
+            r"command 'true \(in /nowhere\)' did not start: No such file",
+        ),
+        ({"command": ["/etc/passwd"]}, "command '/etc/passwd' did not start: Permission denied"),
+    ],
     ids=["missing", "directory", "not executable"],
 )
-def test_a_command_that_cannot_start_says_so(sandbox, arguments):
-    """A missing program or directory is told apart from a program that fails."""
-    with pytest.raises(CommandStartError):
+def test_a_command_that_cannot_start_says_so(sandbox, arguments, said):
+    """A missing program or directory is told apart from a program that fails, in the caller's words."""
+    with pytest.raises(CommandStartError, match=said):
         sandbox.commands.run(**arguments)
 
 

@@ -84,7 +84,7 @@ class LiveProcesses:
         argv = "\0".join(spec.argv).encode()
 
         if len(argv) > MAX_ARGUMENTS_BYTES:
-            raise CommandStartError(command=spec.argv[0], errno_value=errno.E2BIG)
+            raise CommandStartError(command=_named(spec), errno_value=errno.E2BIG)
 
         process = _Process(spec, self._limits)
         arguments: dict[str, Any] = {"cwd": spec.cwd or _DEFAULT_CWD}
@@ -99,7 +99,7 @@ class LiveProcesses:
             value, _ = await self._ask("start_process", argv, fds=process.guest_fds, **arguments)
         except InitError as error:
             process.close()
-            raise CommandStartError(command=spec.argv[0], errno_value=error.errno_value) from None
+            raise CommandStartError(command=_named(spec), errno_value=error.errno_value) from None
         except BaseException:
             process.close()
             raise
@@ -436,3 +436,9 @@ class _Process:
 
         if stream is not None and stream != "pty":
             os.close(fd)
+
+
+def _named(spec: ProcessSpec) -> str:
+    """What the caller has written, not the shell that would read it; and where, as that may be wrong."""
+    written = spec.argv[-1] if spec.argv[1:-1] == ("-l", "-c") else spec.argv[0]
+    return f"{written} (in {spec.cwd})" if spec.cwd else written
