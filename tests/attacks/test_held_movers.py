@@ -216,3 +216,66 @@ print(clone(0), clone(0x2000))
 def test_t01_nobody_is_born_with_the_tracer_of_who_makes_it(parent: Sandbox) -> None:
     """The host traces who moves, and runs for a moment what it has not found waiting; the control is a plain fork."""
     assert run(parent, FORKS_TRACED) == "0 refused\n"
+
+
+# It says that it is there, and closes its end before and after it has been answered; it ends where it is to wait.
+HALF_WAY = (
+    "sock.send(b'!')\n    sock.close()\n    time.sleep(1000)",
+    "sock.send(b'!')\n    libc.poll(struct.pack('ihh', sock.fileno(), 1, 0), 1, -1)\n    os._exit(0)",
+    "sock.send(struct.pack('7i', *begin(sock)[3:10]))\n    os._exit(0)",
+)
+
+
+def test_a_mover_that_goes_half_way_fails_at_once_and_leaves_nothing(
+    parent: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails is told as what it is, and nobody waits for who has ended."""
+    monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1000.0)
+    only(parent.fork()).kill()
+    before = len(os.listdir("/proc/self/fd")), len(descendants_of(os.getpid()))
+
+    for steps in HALF_WAY:
+        run(parent, f"def move(sock, fork):\n    {steps}\ncheckpoint.move = move")
+
+        with pytest.raises(ForkError):
+            parent.fork()
+
+        while (len(os.listdir("/proc/self/fd")), len(descendants_of(os.getpid()))) != before:
+            pass
+
+
+# The same process answers for two that are to be forked: those who are made for it hand it their sockets.
+MOVES_TWICE = """
+PLACE = "\\0movers"
+def move(sock, fork):
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        server.bind(PLACE)
+    except OSError:
+        server.connect(PLACE)
+        socket.send_fds(server, [b"!"], [sock.fileno()])
+        os._exit(0)
+    server.listen()
+    line, _ = server.accept()
+    (other,) = socket.recv_fds(line, 1, 1)[1]
+    fds = begin(sock)
+    with socket.socket(fileno=other) as second:
+        second.send(b"!")
+        second.recv(1)
+    ask(sock, fds[3:10])
+    if fork():
+        os._exit(0)
+    return finish(sock, fds, fork)
+checkpoint.move = move
+"""
+
+
+def test_who_says_that_it_moves_to_two_forks_moves_to_one(parent: Sandbox) -> None:
+    """What is lent for the one is nothing to the other; no fork is left, and the parent goes on."""
+    run(parent, MOVES_TWICE)
+
+    with pytest.raises(ForkError, match="it moves to another one"):
+        parent.fork(2)
+
+    run(parent, "checkpoint.move = honest")
+    only(parent.fork()).kill()

@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -119,15 +120,21 @@ async def move_in(
                 return await _let_in(ours, quarters, origin, own)
         except TimeoutError:
             raise ForkError(step=STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
+        except OSError as error:
+            # It closed its end, say.
+            raise ForkError.from_errno(STEP, error.errno or 0) from None
 
 
 async def _let_in(sock: socket.socket, quarters: Quarters, origin: RefusedCalls, own: Sequence[int]) -> int:
     init_pid, kill_held = quarters.init_pid, quarters.kill_held
     mover = await _hear(sock)
     waits = origin.expect_mover(mover)
-    namespaces = [os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+    namespaces: list[int] = []
     try:
-        async with _seen_off(mover, namespaces, kill_held):
+        for name in NAMESPACES:
+            namespaces.append(os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+
+        async with _seen_off(mover, namespaces, kill_held) as held_by:
             socket.send_fds(sock, [_HERE], [*own, *namespaces])
             fds = await _hear_numbers(sock)
             found = dict(zip(NAMESPACES, map(os.fstat, namespaces), strict=True))
@@ -135,10 +142,9 @@ async def _let_in(sock: socket.socket, quarters: Quarters, origin: RefusedCalls,
             has_entered = False
 
             while not has_entered:
-                await waits
-                waits = origin.expect_mover(mover)
-                # In a thread: all that it waits for is the kernel at work, but here nothing may wait.
-                has_entered = await asyncio.to_thread(enter, mover, origin, fds, place)
+                await _until_waiting(waits, held_by)
+                waits = origin.expect_mover(mover, again=True)
+                has_entered = await _in_own_thread(lambda: enter(mover, origin, fds, place))
 
             moved = await _hear(sock)
 
@@ -162,8 +168,8 @@ async def _let_in(sock: socket.socket, quarters: Quarters, origin: RefusedCalls,
 @asynccontextmanager
 async def _seen_off(
     mover: int, namespaces: Sequence[int], kill_held: Callable[[int], None]
-) -> AsyncIterator[None]:
-    """Waits until who has entered has ended, and ends it whatever happens.
+) -> AsyncIterator[int]:
+    """Waits until who has entered has ended, and ends it whatever happens; yields a pidfd of it.
 
     As long as it lives, and does not wait for its child, the fork could not end.
     """
@@ -172,13 +178,40 @@ async def _seen_off(
         # Before anything can happen to it: the number could be somebody else's by now.
         _check_above(mover, pidfd, namespaces[NAMESPACES.index("pid")])
         try:
-            yield
+            yield pidfd
             await until_readable(pidfd)
         except BaseException:
             _end(pidfd, kill_held)
             raise
     finally:
         os.close(pidfd)
+
+
+async def _until_waiting(waits: asyncio.Future[None], pidfd: int) -> None:
+    """Waits until a process waits for its host, or has ended."""
+
+    def give_up() -> None:
+        if not waits.done():
+            waits.set_exception(ForkError(step=STEP, reason="it ended"))
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pidfd, give_up)
+    try:
+        await waits
+    finally:
+        loop.remove_reader(pidfd)
+
+
+async def _in_own_thread(work: Callable[[], bool]) -> bool:
+    """Does what waits for the kernel at work.
+
+    A process that is in no state to be held can make that long: no thread of those that others wait for.
+    """
+    executor = ThreadPoolExecutor(1)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(executor, work)
+    finally:
+        executor.shutdown(wait=False)
 
 
 async def _hear(sock: socket.socket) -> int:

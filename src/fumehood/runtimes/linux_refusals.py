@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from fumehood.fork_errors import ForkError
 from fumehood_jail import notify
 
 _SETNS = "setns"
@@ -74,8 +75,19 @@ class RefusedCalls:
         self._loop.add_reader(ours.fileno(), self._take)
         return theirs.detach()
 
-    def expect_mover(self, pid: int) -> asyncio.Future[None]:
-        """Leaves the next attempt of a process to enter a namespace unanswered; done when it waits there."""
+    def expect_mover(self, pid: int, *, again: bool = False) -> asyncio.Future[None]:
+        """Leaves the next attempt of a process to enter a namespace unanswered; done when it waits there.
+
+        Args:
+            pid: Its number.
+            again: Whether it is expected already, by the same caller.
+
+        Raises:
+            ForkError: Somebody else expects it: it says that it moves to two forks.
+        """
+        if not again and pid in self._movers:
+            raise ForkError(step="move a process into the fork", reason="it moves to another one")
+
         mover = self._movers[pid] = _Mover()
 
         # Who floods must not hold it up: forks have this listener too.
@@ -99,6 +111,7 @@ class RefusedCalls:
 
         if self._later is not None:
             self._later.cancel()
+            self._later = None
 
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
