@@ -146,6 +146,9 @@ def read_state(folder: str) -> None:
 
     os.environ.update(order["environment"])
 
+    for name in order["unset"]:
+        os.environ.pop(name, None)
+
     for one in order["imports"]:
         try:
             shell.user_ns[one["name"]] = importlib.import_module(one["module"])

@@ -143,6 +143,24 @@ def test_what_lasts_is_there_again(face, load, tmp_path):
         read_saved_record(place, "nobody")
 
 
+def test_the_environment_is_there_again(face, load, tmp_path):
+    """What the sandbox was made with, whatever its name, and what the code of a context has made of that."""
+    sandbox = face.open(envs={"TZ": "Asia/Tokyo", "GIVEN": "1", "GONE": "1", "OURS": "1"})
+    run(
+        sandbox,
+        "import os\nos.environ.update(GIVEN='2', OURS='2', TZ='Asia/Seoul'); del os.environ['GONE']\n"
+        "os.makedirs('.local/bin', exist_ok=True); open('.local/bin/env', 'w').write('#!/bin/sh\\necho FAKE=1')\n"
+        "os.chmod('.local/bin/env', 0o755)",
+    )
+    report = sandbox.save(tmp_path / "state")
+    assert report.manifest.envs == {"TZ": "Asia/Tokyo", "GIVEN": "1", "GONE": "1", "OURS": "1"}
+    loaded = load(tmp_path / "state", envs={"OURS": "3"})
+    names = "('TZ', 'GIVEN', 'GONE', 'OURS', 'FAKE')"
+    told = run(loaded, f"import os; [os.environ.get(name) for name in {names}]")
+    assert told.text == "['Asia/Seoul', '2', None, '3', None]"
+    assert loaded.commands.run("echo $TZ $GIVEN $GONE $OURS").stdout == "Asia/Tokyo 1 1 3\n"
+
+
 def test_the_record_goes_on(face, load, tmp_path):
     """That of a loaded sandbox begins with the cells that were saved, and so does its notebook; numbers go on."""
     sandbox = face.open()

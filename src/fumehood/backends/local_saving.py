@@ -30,7 +30,8 @@ class LocalStateVerbs:
 
         async def begin() -> AsyncGenerator[bytes, None]:
             sandbox = await backend._supervisor.awake(sandbox_id)
-            return pack(backend, sandbox_id, LiveMoment(sandbox))
+            moment = LiveMoment(sandbox, backend._supervisor.envs_of(sandbox_id))
+            return pack(backend, sandbox_id, moment)
 
         return cast("AsyncGenerator[bytes, None]", backend._items(begin))
 

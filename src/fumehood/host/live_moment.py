@@ -8,7 +8,7 @@ Nobody is kept waiting for long by who waits himself: code in one context may be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any
 
@@ -33,9 +33,11 @@ class LiveMoment:
 
     Args:
         sandbox: The sandbox.
+        envs: What it was made with.
     """
 
-    def __init__(self, sandbox: LiveSandbox) -> None:
+    def __init__(self, sandbox: LiveSandbox, envs: Mapping[str, str]) -> None:
+        self.envs = envs
         self._sandbox = sandbox
         self._snapshot: int | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
@@ -116,6 +116,10 @@ class Supervisor:
     def info(self, sandbox_id: str) -> SandboxInfo:
         """Describes a living sandbox."""
         return self._lifetime(sandbox_id).info
+
+    def envs_of(self, sandbox_id: str) -> Mapping[str, str]:
+        """Returns the environment that a living sandbox was asked for with."""
+        return self._lifetime(sandbox_id).spec.envs
 
     def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describes all living sandboxes, or those of one owner, the oldest first."""

@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fumehood.backends.requests import (
     ExecuteRequest,
-    ProcessExited,
-    ProcessSpec,
     ReadFile,
     RemoveFile,
     check_envs,
     check_path,
 )
-from fumehood.errors import FileError, FumehoodError, InvalidArgumentError, SandboxError
+from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
 from fumehood.execution import Execution
-from fumehood.limits import GIB, MIB
+from fumehood.limits import GIB
 from fumehood.models import ContextInfo
 from fumehood.record import Record
 from fumehood.save_errors import LoadError, SaveError
@@ -74,7 +72,6 @@ _EACH_BYTES = 1 * GIB
 _ALL_BYTES = 4 * GIB
 _EACH_SECONDS = 10.0
 _ALL_SECONDS = 60.0
-_MAX_ENVIRONMENT_BYTES = 2 * MIB
 # What everything in every sandbox starts with, whoever made it.
 _OWN_VARIABLES = frozenset(
     {
@@ -121,7 +118,13 @@ class _Draft:
 
 
 class Moment(Protocol):
-    """What only the engine has: a sandbox at rest, and its files as they were then."""
+    """What only the engine has: a sandbox at rest, and its files as they were then.
+
+    Attributes:
+        envs: What the sandbox was made with.
+    """
+
+    envs: Mapping[str, str]
 
     def at_rest(self) -> AbstractAsyncContextManager[Sequence[ContextInfo]]:
         """Gives the contexts, the default one first; while the block runs, those of Python are at rest."""
@@ -190,7 +193,6 @@ class _Packing:
         if why := cannot_last(info):
             raise SaveError(reason=why, hint=NEEDS_PLACES)
 
-        envs = await self._environment()
         at_rest, why_apart = await self._at_rest()
 
         for one in at_rest:
@@ -211,7 +213,7 @@ class _Packing:
             template=info.template,
             sandbox_id=info.id,
             saved_at=datetime.now(UTC).isoformat(),
-            envs=envs,
+            envs=dict(self._moment.envs),
             contexts=tuple(self._draft.contexts),
             files=tuple(self._draft.files),
             left_out=tuple(self._draft.left_out),
@@ -301,7 +303,8 @@ class _Packing:
         for unkept in found.left_out:
             self._leave_out("variable", unkept.name, unkept.reason, kept.id)
 
-        environment = {name: text for name, text in found.environment.items() if name not in _OWN_VARIABLES}
+        not_kept = _OWN_VARIABLES - self._moment.envs.keys()
+        environment = {name: text for name, text in found.environment.items() if name not in not_kept}
         try:
             check_envs(environment)
             check_path("cwd", found.cwd)
@@ -318,30 +321,6 @@ class _Packing:
             pickle=pickle,
             pickled_by=found.pickled_by[:100],
         )
-
-    async def _environment(self) -> dict[str, str]:
-        """What the sandbox was made with, as a command of it sees that."""
-        spec = ProcessSpec(argv=("env", "-0"), timeout_seconds=10.0)
-        output = bytearray()
-        try:
-            started = await self._backend.start_process(self._sandbox_id, spec)
-
-            async with aclosing(self._backend.process_output(self._sandbox_id, started.pid)) as events:
-                async for event in events:
-                    if not isinstance(event, ProcessExited) and event.stream == "stdout":
-                        output += event.data[: _MAX_ENVIRONMENT_BYTES - len(output)]
-
-            pairs = [text.partition("=") for text in output.decode().split("\0") if text]
-            envs = {name: text for name, _, text in pairs if name not in _OWN_VARIABLES}
-            check_envs(envs)
-        except (FumehoodError, UnicodeDecodeError) as error:
-            if isinstance(error, SandboxError):
-                raise
-
-            self._leave_out("environment", "environment", str(error))
-            return {}
-
-        return envs
 
     # -- files
 

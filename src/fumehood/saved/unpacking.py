@@ -62,7 +62,7 @@ async def unpack(
             if why := cannot_last(info):
                 raise LoadError(reason=why, hint=NEEDS_PLACES)
 
-            report = await unpacking.carry_out(frozenset(spec.envs), partial(remember, info.id))
+            report = await unpacking.carry_out(frozenset(request.spec.envs), partial(remember, info.id))
         except BaseException as error:
             await asyncio.shield(backend.kill(info.id))
 
@@ -110,7 +110,7 @@ class _Unpacking:
         """Fills it.
 
         Args:
-            envs: Variables that it was made with, which stay as they are.
+            envs: Variables that are given anew, and stay as they are.
             remember: Lets the record of a context begin with another one.
         """
         default = self._manifest.contexts[0]
@@ -168,6 +168,7 @@ class _Unpacking:
         order = {
             "cwd": context.cwd,
             "environment": {key: text for key, text in context.environment.items() if key not in envs},
+            "unset": sorted(self._manifest.envs.keys() - context.environment.keys() - envs),
             "execution_count": context.execution_count,
             "imports": as_data(context.imports),
             "variables": as_data(context.variables),
