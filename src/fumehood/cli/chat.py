@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
@@ -92,6 +93,7 @@ def run(options: argparse.Namespace) -> int:
         session = open_session(
             agent, sandbox, folder=options.output, notebook=options.save, environment=os.environ
         )
-        session.run()
+        was_answered = session.run()
 
-    return 0
+    # Whoever sits at a terminal has seen it; a script has this alone.
+    return 0 if was_answered or sys.stdin.isatty() else 1

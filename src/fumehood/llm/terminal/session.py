@@ -59,6 +59,7 @@ class ChatSession:
         self._folder = folder
         self._notebook = notebook
         self._is_at_prompt = False
+        self._has_failed = False
         self._commands: dict[str, Callable[[str], bool]] = {
             "help": self._help,
             "files": self._files,
@@ -68,8 +69,8 @@ class ChatSession:
             "quit": self._quit,
         }
 
-    def run(self) -> None:
-        """Talk until the end."""
+    def run(self) -> bool:
+        """Talk until the end, and return whether the last question got an answer."""
         with self._interrupts():
             while (line := self._next_line()) is not None:
                 if not line.startswith("/"):
@@ -81,6 +82,7 @@ class ChatSession:
             self._save("")
 
         self._screen.say(f"the whole chat: {describe_usage(self._agent.usage)}")
+        return not self._has_failed
 
     def _next_line(self) -> str | None:
         """Read until something is said; None at the end."""
@@ -102,10 +104,13 @@ class ChatSession:
                 return line
 
     def _turn(self, prompt: str) -> None:
+        self._has_failed = False
+
         try:
             for event in self._agent.stream(prompt):
                 self._screen.show(event)
         except (FumehoodError, OSError) as error:
+            self._has_failed = True
             self._screen.end_line()
 
             for line in str(error).splitlines():
