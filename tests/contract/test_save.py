@@ -9,12 +9,14 @@ import stat
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from fumehood import (
     AsyncSandbox,
     ContextNotFoundError,
+    InvalidArgumentError,
     Limits,
     LoadError,
     SavedStateDamagedError,
@@ -141,6 +143,25 @@ def test_what_lasts_is_there_again(face, load, tmp_path):
 
     with pytest.raises(ContextNotFoundError):
         read_saved_record(place, "nobody")
+
+
+def test_as_many_contexts_as_there_can_be(sync_face, tmp_path):
+    """All are there again, and the context that bash code runs in without a name is the same one."""
+    sandbox = sync_face.open()
+    made = []
+
+    with suppress(InvalidArgumentError):
+        while True:
+            made.append(sandbox.create_code_context(language="bash").id)
+
+    sandbox.run_code("echo first", language="bash")
+    sandbox.save(tmp_path / "state")
+    loaded = sync_face._class("load")(tmp_path / "state")
+    sync_face._opened.append(loaded)
+    contexts = loaded.load_report.contexts
+    assert contexts.keys() == {"default", "bash", *made}
+    loaded.run_code("echo second", language="bash")
+    assert [cell.code for cell in loaded.get_record(contexts["bash"]).cells] == ["echo first", "echo second"]
 
 
 def test_the_environment_is_there_again(face, load, tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
+from fumehood.backends.requests import BASH_CONTEXT_ID
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.record import Record
 
@@ -49,6 +50,7 @@ class LocalStateVerbs:
 
 async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> None:
     """Lets the record of a context begin with what ran in the one that was saved."""
-    context = sandbox.contexts.named(context_id)
+    contexts = sandbox.contexts
+    context = contexts.named(None, "bash") if context_id == BASH_CONTEXT_ID else contexts.named(context_id)
     # What a context of bash held is in no saved state.
     context.record.begin_with(record, has_state=context.info.language == "python")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 
 from fumehood.backends.requests import (
+    BASH_CONTEXT_ID,
     DEFAULT_CONTEXT_ID,
     ContextCall,
     CreateContext,
@@ -24,7 +25,6 @@ from fumehood.models import ContextInfo
 
 HOME = "/home/user"
 DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=HOME)
-_BASH_CONTEXT_ID = "bash"
 _MAX_CONTEXTS = 32
 
 
@@ -58,7 +58,7 @@ class LiveContexts:
             ContextNotFoundError: It does not live.
         """
         if context_id is None and language != "python":
-            return self._made(_BASH_CONTEXT_ID, language)
+            return self._made(BASH_CONTEXT_ID, language)
 
         if context_id is None or context_id == DEFAULT_CONTEXT_ID:
             return self._made(DEFAULT_CONTEXT_ID, "python")

@@ -14,9 +14,9 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fumehood.backends.requests import CreateContext, RemoveFile
+from fumehood.backends.requests import BASH_CONTEXT_ID, DEFAULT_CONTEXT_ID, CreateContext, RemoveFile
 from fumehood.backends.save_requests import Loaded, LoadRequest
-from fumehood.errors import DiskFullError, FileError, SandboxClosedError
+from fumehood.errors import DiskFullError, FileError, InvalidArgumentError, SandboxClosedError
 from fumehood.record import Record
 from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
@@ -71,7 +71,7 @@ async def unpack(
                     reason=error.message, hint="allow the new sandbox more `disk_bytes`"
                 ) from None
 
-            if isinstance(error, (FileError, SandboxClosedError)):
+            if isinstance(error, (FileError, InvalidArgumentError, SandboxClosedError)):
                 raise LoadError(reason=error.message, hint=error.hint) from None
 
             if isinstance(error, GuestStepError):
@@ -153,7 +153,11 @@ class _Unpacking:
 
     async def _context(self, context: SavedContext, *, is_default: bool) -> str:
         if is_default:
-            return "default"
+            return DEFAULT_CONTEXT_ID
+
+        if (context.id, context.language) == (BASH_CONTEXT_ID, "bash"):
+            # Made when somebody runs code in it, or when its record is taken over.
+            return BASH_CONTEXT_ID
 
         # A directory that is not among the files is one of the template's, which may be another one.
         is_there = any(file.path == context.cwd and file.type == "dir" for file in self._manifest.files)
