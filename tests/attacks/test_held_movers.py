@@ -279,3 +279,28 @@ def test_who_says_that_it_moves_to_two_forks_moves_to_one(parent: Sandbox) -> No
 
     run(parent, "checkpoint.move = honest")
     only(parent.fork()).kill()
+
+
+# Code of the parent's has named itself for all orphans, and waits for none; the mover leaves it one of the fork.
+LEAVES_A_ZOMBIE = """
+def move(sock, fork):
+    fds = begin(sock)
+    ask(sock, fds[3:10])
+    if os.fork() == 0:
+        os._exit(0)
+    if fork():
+        os._exit(0)
+    return finish(sock, fds, fork)
+checkpoint.move = move
+libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+"""
+
+
+def test_nobody_outside_keeps_a_fork_from_ending(parent: Sandbox) -> None:
+    """Whoever does not take leave of its dead ends itself; the control is a fork that is left alone."""
+    with only(parent.fork()) as earlier:
+        run(parent, LEAVES_A_ZOMBIE)
+        only(parent.fork()).kill()
+        assert run(earlier, "print(6 * 7)") == "42\n"
+
+    assert parent.run_code("6 * 7").text == "42"

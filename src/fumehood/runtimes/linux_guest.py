@@ -23,7 +23,7 @@ from fumehood.models import Isolation
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, GuestContext
 from fumehood.runtimes.linux_figures import CountedGuest
-from fumehood.runtimes.linux_moves import MovedContext, Quarters, end_strangers, move_in
+from fumehood.runtimes.linux_moves import MovedContext, Quarters, end_keepers, end_strangers, move_in
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fumehood.runtimes.linux_spawner import LinuxSpawner
 
 _LAST_WORDS_SECONDS = 1.0
+# What is beneath ends within milliseconds.
+_RELUCTANT_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 # What an init sends as soon as it exists, and what opens the gate of its first context.
@@ -296,6 +298,18 @@ class LinuxGuest(CountedGuest):
 
         if self._cgroup is not None:
             self._cgroup.kill_frozen()
+
+        self._look_after()
+
+    def _look_after(self) -> None:
+        if self.lineage:
+            self.ended.get_loop().call_later(_RELUCTANT_SECONDS, self._end_keepers)
+
+    def _end_keepers(self) -> None:
+        # Until then somebody in the sandbox that it is forked from keeps it.
+        if self._pidfd >= 0:
+            end_keepers(self.lineage[-1].holds, self._spawner.ask_to_kill_held)
+            self._look_after()
 
     @property
     def can_freeze(self) -> bool:

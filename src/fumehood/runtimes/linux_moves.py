@@ -24,7 +24,7 @@ from fumehood.readiness import until_readable
 from fumehood.runtimes.base import GuestContext
 from fumehood.runtimes.linux_entering import STEP, Place, enter
 from fumehood.runtimes.linux_refusals import RefusedCalls
-from fumehood.runtimes.linux_status import ids_of, is_confined, parent_of
+from fumehood.runtimes.linux_status import has_died, ids_of, is_confined, numbers_of, parent_of
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
@@ -269,6 +269,37 @@ async def end_strangers(
             if is_theirs(os.stat(f"/proc/{pid}/ns/pid").st_ino) and not _has_ended(pidfd):
                 _end(pidfd, kill_held)
                 await until_readable(pidfd)
+        except OSError:
+            continue
+        finally:
+            os.close(pidfd)
+
+
+def end_keepers(is_theirs: Callable[[int], bool], kill_held: Callable[[int], None]) -> None:
+    """Ends processes of a sandbox that take no leave of the dead of its forks: as long, these cannot end.
+
+    Who moves as asked leaves no such dead. Looks at every process there is: to be called when a fork does not end.
+
+    Args:
+        is_theirs: Whether the PID namespace with this number is the sandbox's.
+        kill_held: Kills what the host may not signal itself.
+    """
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        keeper = parent_of(pid) if has_died(pid) else 0
+        numbers = numbers_of(keeper) if keeper else []
+
+        # A child of its own lies no deeper; and its init takes leave of all.
+        if not numbers or len(numbers) >= len(numbers_of(pid)) or numbers[-1] == 1:
+            continue
+
+        try:
+            pidfd = os.pidfd_open(keeper)
+        except OSError:
+            continue  # it has ended
+
+        try:
+            if is_theirs(os.stat(f"/proc/{keeper}/ns/pid").st_ino) and not _has_ended(pidfd):
+                _end(pidfd, kill_held)
         except OSError:
             continue
         finally:

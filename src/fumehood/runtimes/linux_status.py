@@ -7,6 +7,7 @@ read is of the one that the caller holds by a pidfd if that lives afterwards.
 from __future__ import annotations
 
 _SECCOMP_FILTER = b"2"
+_DEAD = b"Z"
 _ID_FIELDS = (b"Uid", b"Gid")
 
 
@@ -28,6 +29,16 @@ def ids_of(pid: int) -> list[list[bytes]]:
 def parent_of(pid: int) -> int:
     """Returns who would take leave of it; 0 when it has ended."""
     return int(_fields(pid).get(b"PPid", b"0"))
+
+
+def numbers_of(pid: int) -> list[int]:
+    """Returns its numbers in all PID namespaces in which it is seen, its own the last; none when it is gone."""
+    return [int(number) for number in _fields(pid).get(b"NSpid", b"").split()]
+
+
+def has_died(pid: int) -> bool:
+    """Whether it has ended, and nobody has taken leave of it."""
+    return _fields(pid).get(b"State", b"").split()[:1] == [_DEAD]
 
 
 def is_confined(pid: int) -> bool:
