@@ -82,9 +82,10 @@ class LandlockRuntime(Runtime):
             )
 
         await asyncio.to_thread(check_files, template)
-        ids = _own_ids()
         folder = _own_folder()
+        ids: users.IdPlan | None = None
         try:
+            ids = _own_ids()
             place = await asyncio.to_thread(self._place, template, folder, ids)
             return await self._started(template, folder, place)
         except BaseException:
