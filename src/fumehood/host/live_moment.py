@@ -17,7 +17,7 @@ from fumehood.checkpoint_errors import CheckpointError
 from fumehood.errors import FumehoodError, SandboxStartError
 from fumehood.events import Event
 from fumehood.execution import Execution
-from fumehood.host.context_process import ContextStartError
+from fumehood.host.context_process import ContextStartError, keep
 from fumehood.host.init_client import InitError, InitGoneError
 from fumehood.host.live_context import LiveContext
 from fumehood.host.live_sandbox import LiveSandbox
@@ -109,10 +109,13 @@ class LiveMoment:
 
         if self._snapshot is not None:
             snapshot, self._snapshot = self._snapshot, None
+            # Nobody waits for that while the sandbox is paused.
+            await self._sandbox.clock.while_going(keep(self._drop(snapshot)))
 
-            # It may have ended, or be just ending.
-            with suppress(FumehoodError, InitGoneError):
-                await self._sandbox.checkpoints.snapshots.drop(snapshot)
+    async def _drop(self, snapshot: int) -> None:
+        # It may have ended, or be just ending.
+        with suppress(FumehoodError, InitGoneError):
+            await self._sandbox.checkpoints.snapshots.drop(snapshot)
 
     async def _take(self) -> int:
         checkpoints = self._sandbox.checkpoints
