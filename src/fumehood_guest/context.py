@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol
 
 from fumehood_guest.background import BackgroundLoop
@@ -65,7 +64,7 @@ class Language(Protocol):
 
 def run_context(
     shell: PythonShell,
-    sock: socket.socket,
+    channel_fd: int,
     stdout_fd: int,
     stderr_fd: int,
     *,
@@ -78,7 +77,7 @@ def run_context(
 
     Before: the process was forked from the zygote, is confined, and has a session of its own. After: it has ended.
     """
-    channel = Channel(take_descriptors(sock, stdout_fd, stderr_fd))
+    channel = Channel(take_descriptors(channel_fd, stdout_fd, stderr_fd))
     take_environment(cwd, envs)
     Context(channel, shell, language).serve()
 

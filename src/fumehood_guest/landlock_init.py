@@ -122,7 +122,7 @@ class LandlockInit(Init):
             _add_user_site(home)
             birth["cwd"] = files.absolute(birth["cwd"])
             birth["envs"] = self.moved(birth["envs"])
-            run_context(self._shell, socket.socket(fileno=channel), stdout_fd, stderr_fd, **birth)
+            run_context(self._shell, channel, stdout_fd, stderr_fd, **birth)
         except BaseException as error:
             os.write(
                 stderr_fd,

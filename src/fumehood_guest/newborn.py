@@ -13,6 +13,7 @@ import socket
 import sys
 from typing import Dict, Mapping, Optional
 
+from fumehood_guest import fork_hooks
 from fumehood_guest.channel import CHANNEL_FD
 from fumehood_guest.randomness import reseed
 
@@ -20,9 +21,9 @@ _ABOVE_STANDARD = 10
 _MAX_OPEN_FILES = 65_536
 
 
-def take_descriptors(sock: socket.socket, stdout_fd: int, stderr_fd: int) -> socket.socket:
+def take_descriptors(channel_fd: int, stdout_fd: int, stderr_fd: int) -> socket.socket:
     """Puts the descriptors where they belong, closes all others, and returns the socket on fd 3."""
-    given = (sock.detach(), stdout_fd, stderr_fd)
+    given = (channel_fd, stdout_fd, stderr_fd)
     channel, stdout, stderr = (fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE_STANDARD) for fd in given)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -49,6 +50,7 @@ def take_environment(cwd: str, envs: Mapping[str, str]) -> None:
         sys.path.insert(0, "")
 
     sys.argv = [""]
+    fork_hooks.do_all()
     reseed()
 
 

@@ -6,6 +6,7 @@ the loop at once, by `leave`, and never comes back to it.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import os
 import select
 import signal
@@ -58,8 +59,9 @@ class Service:
 
     def leave(self) -> None:
         """In a fork: lets go of everything that belongs to the loop."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Not by `signal`, which makes names of the numbers: in a fork that copies a hundred pages.
+        _signal.set_wakeup_fd(-1)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         close_all([self._host.fileno(), self._wakeup_read, self._wakeup_write])
 
     def _reap(self) -> None:

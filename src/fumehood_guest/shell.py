@@ -12,7 +12,7 @@ import os
 import sys
 import types
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Coroutine, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
@@ -93,6 +93,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
     def __init__(self, **options: Any) -> None:
         self._failure: Optional[Tuple[str, str, List[str]]] = None
         super().__init__(input_transformer_manager=Syntax(), **options)
+        self.loop_runner = self._run_coroutine
         self.figures = Figures(self)
         self.comms = Comms(self)
         self.answerer = PythonAnswerer(self)
@@ -127,11 +128,20 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self.outlet = outlet
         self.streams = streams
         self.background = background
-        self.loop_runner = background.run
-        self.profile_dir.location = os.path.expanduser(_PROFILE)
+        self._follow_home()
         sys.stdout = streams.stdout
         sys.stderr = streams.stderr
         sys.modules["__main__"] = self.user_module
+
+    def _follow_home(self) -> None:
+        """Names the profile anew where the home is another than in the zygote."""
+        location = os.path.expanduser(_PROFILE)
+
+        if self.profile_dir.location != location:
+            self.profile_dir.location = location
+
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.background.run(coroutine)
 
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs one cell and sends what it shows; an error of it is kept for `report`."""

@@ -18,7 +18,7 @@ import socket
 import sys
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import accounting
+from fumehood_guest import accounting, fork_hooks
 from fumehood_guest.context import run_context
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
@@ -87,6 +87,7 @@ class Zygote:
             min(_BARE_BYTES + _MODULE_BYTES * len(found), _MOST_BYTES)
         )
         self._shell = PythonShell.prepare(preload=found)
+        fork_hooks.do_once()
 
         for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
             os.environ.pop(name, None)
@@ -135,7 +136,7 @@ class Zygote:
             )
             _check_confined()
             _add_user_site()
-            run_context(self._shell, socket.socket(fileno=channel), stdout_fd, stderr_fd, **birth["context"])
+            run_context(self._shell, channel, stdout_fd, stderr_fd, **birth["context"])
         except BaseException as error:
             os.write(
                 stderr_fd,

@@ -7,8 +7,6 @@ comes before a change of the user id and `drop_all` after it.
 
 from __future__ import annotations
 
-import errno
-
 from fumehood_jail import syscalls
 from fumehood_jail.errors import JailError
 
@@ -59,6 +57,21 @@ _NAMES = (
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _HIGHEST = 63
 
+
+def _known() -> range:
+    """Asks until the kernel knows no more."""
+    for number in range(_HIGHEST + 1):
+        try:
+            syscalls.prctl(syscalls.PR_CAPBSET_READ, number)
+        except OSError:
+            return range(number)
+
+    return range(_HIGHEST + 1)
+
+
+# Those that this kernel knows, by number.
+KNOWN = _known()
+
 # include/uapi/linux/securebits.h: NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE, each with its lock,
 # and the lock of KEEP_CAPS alone, which stays off.
 SECUREBITS = 0b11101111
@@ -95,12 +108,6 @@ def seal() -> None:
         ) from error
 
 
-def known_here() -> range:
-    """Returns the capabilities that the kernel knows, by number."""
-    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
-        return range(int(file.read()) + 1)
-
-
 def keep_only(names: frozenset[str]) -> None:
     """Reduces the effective, permitted and bounding sets to `names` and empties the other two.
 
@@ -122,16 +129,13 @@ def keep_only(names: frozenset[str]) -> None:
 
 
 def _limit_bounding_set(kept: frozenset[int]) -> None:
-    for capability in range(_HIGHEST + 1):
+    for capability in KNOWN:
         if capability in kept:
             continue
 
         try:
             syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
-        except OSError as error:
-            if error.errno == errno.EINVAL:  # one past the last that this kernel knows
-                return
-
+        except OSError:
             # Who has been sealed already may drop nothing, and need not.
             if syscalls.prctl(syscalls.PR_CAPBSET_READ, capability):
                 raise

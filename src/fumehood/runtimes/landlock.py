@@ -41,7 +41,10 @@ from fumehood_jail.landlock_fence import why_impossible
 from fumehood_wire.frames import ProtocolError, parse_json
 
 _READY_SECONDS = 120.0
-_ZYGOTE = "from fumehood_guest.landlock_zygote import main; main()"
+_ZYGOTE = (
+    "from fumehood_guest import fork_hooks; fork_hooks.leave_out(); "
+    "from fumehood_guest.landlock_zygote import main; main()"
+)
 _KEEPER = (
     "import sys; sys.path.insert(0, {folder!r}); "
     "from fumehood_jail.landlock_keeper import main; main(int(sys.argv[1]))"

@@ -49,7 +49,10 @@ _GET_IDS = (
     "or list a larger range in /etc/subuid and /etc/subgid."
 )
 
-_FOUNDER = "from fumehood_guest.founder import main; main()"
+_FOUNDER = (
+    "from fumehood_guest import fork_hooks; fork_hooks.leave_out(); "
+    "from fumehood_guest.founder import main; main()"
+)
 _KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"
 
 

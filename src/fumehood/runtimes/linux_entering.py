@@ -113,7 +113,7 @@ def _calls(fds: Sequence[int], place: Place, nothing: int) -> Iterator[tuple[str
 
     yield "prctl", syscalls.PR_SET_SECUREBITS, caps.SECUREBITS
 
-    for capability in caps.known_here():
+    for capability in caps.KNOWN:
         yield "prctl", syscalls.PR_CAPBSET_DROP, capability
 
     yield "capset", nothing, nothing + len(syscalls.CAPSET_HEADER)

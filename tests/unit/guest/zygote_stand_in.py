@@ -57,7 +57,7 @@ def be_context(shell: PythonShell, fds: list[int], request: dict) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        run_context(shell, socket.socket(fileno=fds[0]), fds[1], fds[2], **request)
+        run_context(shell, fds[0], fds[1], fds[2], **request)
     finally:
         os._exit(111)
 
