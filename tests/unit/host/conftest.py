@@ -201,6 +201,12 @@ class ScriptedBackend(Backend):
     async def adopt(self, sandbox_id, child_id):
         raise NotImplementedError
 
+    def save(self, sandbox_id):
+        raise NotImplementedError
+
+    async def load(self, request, archive):
+        raise NotImplementedError
+
     async def judge(self, sandbox_id, request):
         self.asked.append(request)
         return ()
