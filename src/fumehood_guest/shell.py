@@ -30,7 +30,7 @@ from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.questions import PythonAnswerer
 from fumehood_guest.repairs import Repairs
 from fumehood_guest.streams import Streams
-from fumehood_guest.syntax import Syntax
+from fumehood_guest.syntax import Compiler, Syntax
 from fumehood_guest.tables import register_tables
 from fumehood_guest.tracebacks import exception_name, exception_value, format_exception
 
@@ -58,6 +58,7 @@ class _Exit(ExitAutocall):  # type: ignore[misc]
 class PythonShell(InteractiveShell):  # type: ignore[misc]
     """The IPython of a context."""
 
+    compiler_class = Type(Compiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
 
@@ -92,7 +93,9 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         self._failure: Optional[Tuple[str, str, List[str]]] = None
-        super().__init__(input_transformer_manager=Syntax(), **options)
+        syntax = Syntax()
+        super().__init__(input_transformer_manager=syntax, **options)
+        self.compile.syntax = syntax
         self.loop_runner = self._run_coroutine
         self.figures = Figures(self)
         self.comms = Comms(self)

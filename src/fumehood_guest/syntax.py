@@ -2,17 +2,20 @@
 
 Runs in a context, on each cell. IPython takes every cell to pieces in search of magics, which costs more
 than to run most cells. A cell that Python can parse holds none of its syntax, so it is left alone; any
-other goes the long way.
+other goes the long way. What was parsed to find that out is what is run: once is enough.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.inputtransformer2 import TransformerManager
 
-_FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+# Those of IPython's compiler, as long as no cell has imported from __future__.
+_FLAGS: int = CachingCompiler().flags
+_PARSES = _FLAGS | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 class Syntax(TransformerManager):  # type: ignore[misc]
@@ -21,14 +24,26 @@ class Syntax(TransformerManager):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._standard = self._transformers()
+        self._source = ""
+        self._tree: Optional[ast.AST] = None
 
     def transform_cell(self, cell: str) -> str:
         """Returns the cell as Python."""
-        if self._may_be_python(cell) and self._transformers() == self._standard and _is_python(cell):
-            return cell if cell.endswith("\n") else f"{cell}\n"
+        if self._may_be_python(cell) and self._transformers() == self._standard:
+            source = cell if cell.endswith("\n") else f"{cell}\n"
+            tree = _parsed(source)
+
+            if tree is not None:
+                self._source, self._tree = source, tree
+                return source
 
         transformed: str = super().transform_cell(cell)
         return transformed
+
+    def take_tree(self, source: str) -> Optional[ast.AST]:
+        """Returns what came of parsing this source a moment ago, once: who runs it may change it."""
+        tree, self._tree = self._tree, None
+        return tree if source == self._source else None
 
     @staticmethod
     def _may_be_python(cell: str) -> bool:
@@ -39,10 +54,26 @@ class Syntax(TransformerManager):  # type: ignore[misc]
         return (*self.cleanup_transforms, *self.line_transforms, *self.token_transformers)
 
 
-def _is_python(source: str) -> bool:
-    try:
-        compile(source, "<cell>", "exec", _FLAGS, True)
-    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
-        return False
+class Compiler(CachingCompiler):  # type: ignore[misc]
+    """The compiler of a shell."""
 
-    return True
+    syntax: Optional[Syntax] = None
+
+    def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> ast.AST:
+        """Parses code, unless that has just been done in the very same way."""
+        tree = self.syntax.take_tree(source) if self.syntax is not None else None
+
+        if tree is not None and symbol == "exec" and self.flags == _FLAGS:
+            return tree
+
+        parsed: ast.AST = super().ast_parse(source, filename, symbol)
+        return parsed
+
+
+def _parsed(source: str) -> Optional[ast.AST]:
+    try:
+        tree: ast.AST = compile(source, "<cell>", "exec", _PARSES, True)
+    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
+        return None
+
+    return tree
