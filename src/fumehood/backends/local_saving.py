@@ -31,8 +31,7 @@ class LocalStateVerbs:
 
         async def begin() -> AsyncGenerator[bytes, None]:
             sandbox = await backend._supervisor.awake(sandbox_id)
-            moment = LiveMoment(sandbox, backend._supervisor.envs_of(sandbox_id))
-            return pack(backend, sandbox_id, moment)
+            return pack(backend, sandbox_id, LiveMoment(sandbox))
 
         return cast("AsyncGenerator[bytes, None]", backend._items(begin))
 

@@ -29,7 +29,6 @@ _MAX_STRING_BYTES = 128 * 1024
 _MAX_STRINGS_BYTES = 1 * MIB
 _LANGUAGES = ("python", "bash")
 DEFAULT_CONTEXT_ID = "default"
-# Where bash code runs that names no context.
 BASH_CONTEXT_ID = "bash"
 
 

@@ -33,11 +33,10 @@ class LiveMoment:
 
     Args:
         sandbox: The sandbox.
-        envs: What it was made with.
     """
 
-    def __init__(self, sandbox: LiveSandbox, envs: Mapping[str, str]) -> None:
-        self.envs = envs
+    def __init__(self, sandbox: LiveSandbox) -> None:
+        self.envs: Mapping[str, str] = sandbox.given_envs
         self._sandbox = sandbox
         self._snapshot: int | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
@@ -117,6 +117,7 @@ class LiveSandbox:
         self.end_reason: EndReason | None = None
         self.started = time.monotonic()
         self.envs = envs
+        self.given_envs: Mapping[str, str] = {}
         self._on_end = on_end
         self._breach: ProtocolError | None = None
         self._oom_kills = 0

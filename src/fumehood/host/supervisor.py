@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
@@ -81,6 +81,7 @@ class Supervisor:
     def _hand_out(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> SandboxInfo:
         self.records.begin(sandbox, spec, parent_id)
         self._level = sandbox.guest.isolation.level
+        sandbox.given_envs = spec.envs
         lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause, parent_id)
         self._lifetimes[sandbox.id] = lifetime
         return lifetime.info
@@ -116,10 +117,6 @@ class Supervisor:
     def info(self, sandbox_id: str) -> SandboxInfo:
         """Describes a living sandbox."""
         return self._lifetime(sandbox_id).info
-
-    def envs_of(self, sandbox_id: str) -> Mapping[str, str]:
-        """Returns the environment that a living sandbox was asked for with."""
-        return self._lifetime(sandbox_id).spec.envs
 
     def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describes all living sandboxes, or those of one owner, the oldest first."""
