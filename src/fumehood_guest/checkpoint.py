@@ -16,7 +16,7 @@ import socket
 import threading
 from typing import Any, Dict, Iterable, List, NoReturn, Optional
 
-from fumehood_guest import accounting
+from fumehood_guest import accounting, fork_hooks
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.channel import CHANNEL_FD, Channel
 from fumehood_guest.holdings import Holdings
@@ -68,7 +68,7 @@ class Checkpoints:
         # can be had at once: a wait for all children must not find one that never ends.
         is_alone = len(os.listdir("/proc/self/task")) == 1
         try:
-            pid = self._fork_quietly(is_unseen=is_alone)
+            pid = self._fork_quietly(is_alone=is_alone, is_unseen=is_alone)
         except BaseException:
             os.close(line_fd)
             raise
@@ -112,16 +112,22 @@ class Checkpoints:
         _close_all(self._children.values())
         self._children = {}
 
-    def _fork_quietly(self, *, is_unseen: bool = False) -> int:
-        """Forks without what a fork does to a program's randomness, unseen by the shell, and perhaps by any wait."""
-        state = random.getstate()
+    def _fork_quietly(self, *, is_alone: bool = True, is_unseen: bool = False) -> int:
+        """Forks without what a fork does to a program's randomness, unseen by the shell, and perhaps by any wait.
+
+        Args:
+            is_alone: Whether this process has one thread, as all forks have: then Python's hooks have nothing to do.
+            is_unseen: Whether a wait of user code must not find the child.
+        """
+        state = None if is_alone and fork_hooks.leave_out_once() else random.getstate()
         self.is_forking = True
         try:
             pid = self._clone(0, exit_signal=0) if is_unseen else self._fork()
         finally:
             self.is_forking = False
+            fork_hooks.do_all()
 
-        if pid == 0:
+        if pid == 0 and state is not None:
             random.setstate(state)
 
         return pid

@@ -1,22 +1,23 @@
-"""Fork hooks: what modules have asked to be done at each fork, left out where the base jail forks.
+"""Fork hooks: what modules have asked to be done at each fork, left out where it is fumehood that forks.
 
-Runs in founder and zygote, from their first instruction on. Python's own modules look at all their locks in each child,
-and seed anew: every look copies a page, so that a millisecond goes by before a sandbox does anything. In a fork of a
-process with one thread no lock is held by anybody else, and `randomness` seeds. What libraries of the template ask for
-is done in every fork, as ever, but once in the zygote before, so that the forks find little left to do. Forks that user
-code makes do all of it.
+Runs in founder and zygote, from their first instruction on, and in contexts when they fork checkpoints. Python's own
+modules look at all their locks in each child, and seed anew: every look copies a page, so that a millisecond goes by
+before a sandbox does anything. In a fork of a process with one thread no lock is held by anybody else, and `randomness`
+seeds. What libraries of the template ask for is done in every fork, as ever, but once in the zygote before, so that the
+forks find little left to do. Forks that user code makes do all of it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Set
 
 _Hook = Callable[[], object]
 
+_RANDOMNESS = "random"
 _OF_PYTHON = frozenset(
-    {"threading", "random", "logging", "concurrent.futures.thread", "IPython.core.history"}
+    {"threading", _RANDOMNESS, "logging", "concurrent.futures.thread", "IPython.core.history"}
 )
 _register = os.register_at_fork
 
@@ -28,6 +29,7 @@ class _Known:
 
 
 _of_libraries: List[_Hook] = []
+_left_out: Set[str] = set()
 
 
 def leave_out() -> None:
@@ -54,6 +56,15 @@ def do_all() -> None:
     _Known.are_left_out = False
 
 
+def leave_out_once() -> bool:
+    """Leaves them out of forks until `do_all`, if randomness is among what is left out; returns that.
+
+    Before: this process has one thread.
+    """
+    _Known.are_left_out = _RANDOMNESS in _left_out
+    return _Known.are_left_out
+
+
 def _note(
     *,
     before: Optional[_Hook] = None,
@@ -63,7 +74,10 @@ def _note(
     given = {"before": before, "after_in_child": after_in_child, "after_in_parent": after_in_parent}
     hooks = {name: hook for name, hook in given.items() if hook is not None}
 
-    if sys._getframe(1).f_globals.get("__name__") in _OF_PYTHON:
+    registrar = str(sys._getframe(1).f_globals.get("__name__"))
+
+    if registrar in _OF_PYTHON:
+        _left_out.add(registrar)
         _register(**{name: _gated(hook) for name, hook in hooks.items()})
         return
 

@@ -1,27 +1,24 @@
 """Moving: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
 
-Runs in forks of a checkpoint. The first one is handed descriptors of namespaces, which are empty but for an init that
-waits, and asks to enter the first. The host holds it there, has it enter them all, and lets it go on as the fork's
-user, under the same system call filter and Landlock rules as before. What it forks then is born in the new PID
-namespace, within the fork's control groups, and forks the context: that is to be a child of the fork's init, which
-takes leave of it. Both that came before it end.
+Runs in forks of a checkpoint. The first one asks to enter a namespace, no matter which. The host holds it there, has
+it enter all those of the fork, which are empty but for an init that waits, and lets it go on as the fork's user, under
+the same system call filter and Landlock rules as before. What it forks then is born in the new PID namespace, within
+the fork's control groups, and forks the context: that is to be a child of the fork's init, which takes leave of it.
+Both that came before it end.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import struct
 from typing import Callable, List
 
 from fumehood_jail import launch, syscalls
 from fumehood_jail.errors import JailError
 
-# Channel, standard output, standard error; then the namespaces, the user's first.
+# Channel, standard output, standard error.
 _OWN_FDS = 3
-_NAMESPACES = 7
-_MAX_FDS = _OWN_FDS + _NAMESPACES
-_NUMBERS = struct.Struct(f"{_NAMESPACES}i")
+_NOWHERE = -1
 _HERE = b"!"
 
 
@@ -34,19 +31,13 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
     """
     try:
         sock.send(_HERE)
-        data, fds, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
+        data, fds, _, _ = socket.recv_fds(sock, 1, _OWN_FDS)
 
         if not data:
             os._exit(0)
 
-        namespaces = fds[_OWN_FDS:]
-        sock.send(_NUMBERS.pack(*namespaces))
         # Where it waits the host takes over.
-        syscalls.setns(namespaces[0])
-
-        for fd in namespaces:
-            os.close(fd)
-
+        syscalls.setns(_NOWHERE)
         child = fork()
 
         if child:
@@ -63,7 +54,7 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
         os._exit(0)
 
     sock.close()
-    return fds[:_OWN_FDS]
+    return fds
 
 
 def _take_leave(child: int) -> None:

@@ -21,6 +21,7 @@ from fumehood_jail import call_numbers
 
 # include/uapi/linux/sched.h
 CLONE_PARENT = 0x00008000
+CLONE_FILES = 0x00000400
 CLONE_NEWTIME = 0x00000080  # only for unshare and clone3: clone reads these bits as the exit signal
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000

@@ -89,10 +89,9 @@ def with_rewriter():
     return page, setns, rewriter
 def move(sock, fork):
     page, setns, _ = with_rewriter()
-    fds = begin(sock)
-    sock.send(struct.pack("7i", *fds[3:10]))
+    begin(sock)
     page[2048] = 1
-    setns(fds[3], 0)
+    setns(-1, 0)
     os._exit(0)
 """
 # The control: who is not held goes through all of it, as the user that it is.
@@ -136,7 +135,7 @@ def move(sock, fork):
                 os.write(fd, name.encode())
             except OSError:
                 continue
-    ask(sock, fds[3:10])
+    ask()
     if fork():
         os._exit(0)
     return finish(sock, fds, fork)
@@ -222,7 +221,7 @@ def test_t01_nobody_is_born_with_the_tracer_of_who_makes_it(parent: Sandbox) -> 
 HALF_WAY = (
     "sock.send(b'!')\n    sock.close()\n    time.sleep(1000)",
     "sock.send(b'!')\n    libc.poll(struct.pack('ihh', sock.fileno(), 1, 0), 1, -1)\n    os._exit(0)",
-    "sock.send(struct.pack('7i', *begin(sock)[3:10]))\n    os._exit(0)",
+    "begin(sock)\n    os._exit(0)",
 )
 
 
@@ -262,7 +261,7 @@ def move(sock, fork):
     with socket.socket(fileno=other) as second:
         second.send(b"!")
         second.recv(1)
-    ask(sock, fds[3:10])
+    ask()
     if fork():
         os._exit(0)
     return finish(sock, fds, fork)
@@ -285,7 +284,7 @@ def test_who_says_that_it_moves_to_two_forks_moves_to_one(parent: Sandbox) -> No
 LEAVES_A_ZOMBIE = """
 def move(sock, fork):
     fds = begin(sock)
-    ask(sock, fds[3:10])
+    ask()
     if os.fork() == 0:
         os._exit(0)
     if fork():
@@ -304,3 +303,49 @@ def test_nobody_outside_keeps_a_fork_from_ending(parent: Sandbox) -> None:
         assert run(earlier, "print(6 * 7)") == "42\n"
 
     assert parent.run_code("6 * 7").text == "42"
+
+
+# One who shares its descriptors looks at them all the while.
+SHARES_DESCRIPTORS = """
+def move(sock, fork):
+    fds = begin(sock)
+    if libc.syscall(56, 0x400 | signal.SIGCHLD, 0, 0, 0, 0) == 0:  # clone with CLONE_FILES
+        os.setsid()
+        seen, end = set(), time.monotonic() + 0.5
+        while time.monotonic() < end:
+            for name in os.listdir("/proc/self/fd"):
+                try:
+                    seen.add(os.readlink(f"/proc/self/fd/{name}"))
+                except OSError:
+                    continue
+        with open("/tmp/seen", "w") as file:
+            file.write("\\n".join(seen))
+        os._exit(0)
+    os.open("/tmp/shown", os.O_CREAT | os.O_WRONLY)
+    ask()
+    if fork():
+        os._exit(0)
+    return finish(sock, fds, fork)
+checkpoint.move = move
+"""
+
+
+@needs_x86
+def test_t01_nobody_sees_the_descriptors_that_a_held_process_is_given(parent: Sandbox) -> None:
+    """They lead into the fork and its control groups; the control is one that it has opened itself."""
+    run(parent, SHARES_DESCRIPTORS)
+
+    with only(parent.fork()) as fork:
+        assert run(fork, "print(6 * 7)") == "42\n"
+        inside = run(
+            fork,
+            "print([os.readlink(f'/proc/self/fd/{n}') for n in range(3, 30) if os.path.lexists(f'/proc/self/fd/{n}')])",
+        )
+
+    run(parent, "while not os.path.exists('/tmp/seen'): pass")
+    seen = parent.files.read("/tmp/seen").splitlines()
+    assert "/tmp/shown" in seen
+
+    for word in ("user:[", "mnt:[", "pid:[", "cgroup", "tasks", "zeros"):
+        assert not any(word in link for link in seen), seen
+        assert word not in inside

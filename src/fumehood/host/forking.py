@@ -49,6 +49,11 @@ class ComingContext(GuestContext):
         self._arrived = context
         context.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
 
+    async def settled(self) -> None:
+        """See the port."""
+        if self._arrived is not None:
+            await self._arrived.settled()
+
     def kill(self) -> None:
         """Ends the process, if it is there; see the port."""
         if self._arrived is None:
@@ -164,7 +169,7 @@ class Forking:
         await failpoints.reach("fork.files", fork)
         birth.link.proceed()
         try:
-            await fork.contexts.default.start()
+            await asyncio.gather(fork.contexts.default.start(), coming.settled())
         except ContextStartError as error:
             raise ForkError(step="go on", reason=str(error)) from None
 

@@ -82,6 +82,14 @@ class GuestContext(ABC):
         """The context that the runtime itself has started, of which this is a fork; one that is none: itself."""
         return self
 
+    async def settled(self) -> None:
+        """Waits until whoever has brought it to its sandbox has ended.
+
+        Raises:
+            ForkError: They would not end.
+        """
+        return
+
     @abstractmethod
     def kill(self) -> None:
         """Ends the process, but nothing that it has started; killing twice is no error."""

@@ -8,8 +8,10 @@ goes on as the fork's user, who may do no more than any other, or ends.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
@@ -22,6 +24,7 @@ from fumehood_jail.tracing import HeldProcess
 STEP = "move a process into the fork"
 _UNCHANGED = (1 << 64) - 1
 _ARGUMENTS = 6
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # What it is in itself does not change; what it forks is born elsewhere.
 _LINKS = {"pid": "pid_for_children"}
 
@@ -31,27 +34,55 @@ class Place:
     """Where a process is to go.
 
     Attributes:
-        namespaces: Their names, in the order in which they are entered, and what the kernel says of each.
+        namespaces: Descriptors of them by their names, in the order in which they are entered.
         ids: What the kernel is to say of user and group there, without saved ones.
         has_movers: Whether an id that no guest code has owns them.
-        admit: Brings a process into the control groups there. It is never let in by a descriptor: what can write to
-            one can bring others in, of earlier forks as well.
+        doors: Descriptors of its control groups: who writes "0" to them moves in.
     """
 
-    namespaces: Mapping[str, os.stat_result]
+    namespaces: Mapping[str, int]
     ids: Sequence[Sequence[bytes]]
     has_movers: bool
-    admit: Callable[[int], None]
+    doors: Sequence[int]
 
 
-def enter(pid: int, origin: RefusedCalls, fds: Sequence[int], place: Place) -> bool:
+class _Puppet:
+    """A process that is held, and makes the calls that it is told to.
+
+    Args:
+        pid: Its number.
+        held: Holds it.
+        origin: Lets it make those of which its filter tells.
+    """
+
+    def __init__(self, pid: int, held: HeldProcess, origin: RefusedCalls) -> None:
+        self._pid = pid
+        self._held = held
+        self._origin = origin
+
+    def make(self, name: str, *some: int, gifts: Sequence[int] = ()) -> int:
+        """Has it make a call; all further arguments are 0."""
+        arguments = (*some, *[0] * (_ARGUMENTS - len(some)))
+        self._origin.order(self._pid, name, arguments, gifts)
+        return self._held.call(name, arguments)
+
+    def take(self, fds: Sequence[int]) -> list[int]:
+        """Gives it descriptors, by a call that does nothing else; returns the numbers that they have there."""
+        self.make("unshare", 0, gifts=fds)
+        return list(self._origin.given(self._pid))
+
+    def lay(self, content: bytes) -> int:
+        """Writes to its memory, which others may share and change; returns where."""
+        return self._held.lay(content)
+
+
+def enter(pid: int, origin: RefusedCalls, place: Place) -> bool:
     """Has a process that waits for it enter namespaces and become a guest's user there, without capabilities.
 
     Args:
         pid: The process.
         origin: Lets it make the calls.
-        fds: Its descriptors of the namespaces.
-        place: Where they lead.
+        place: Where it is to go.
 
     Returns:
         Whether it waited; else nothing was done, and it will wait again.
@@ -68,16 +99,8 @@ def enter(pid: int, origin: RefusedCalls, fds: Sequence[int], place: Place) -> b
         if not held.is_stopped_in("setns"):
             return False
 
-        for name, *some in _calls(
-            fds, place, held.lay(syscalls.CAPSET_HEADER + bytes(syscalls.CAPSET_BYTES))
-        ):
-            arguments = (*some, *[0] * (_ARGUMENTS - len(some)))
-            origin.order(pid, name, arguments)
-            held.call(name, arguments)
-
+        _lead(_Puppet(pid, held, origin), place)
         _check(pid, place)
-        # What it forks is born there; and as long as it is held, nobody else has its number.
-        place.admit(pid)
         held.let_go(0)
         return True
     except BaseException as error:
@@ -96,37 +119,68 @@ def _as_fork_error(step: str, error: OSError) -> ForkError:
     return ForkError.from_errno(step, error.errno or 0)
 
 
-def _calls(fds: Sequence[int], place: Place, nothing: int) -> Iterator[tuple[str, *tuple[int, ...]]]:
-    """The calls that it makes, in this order; `nothing` is the address of a set of capabilities that has none."""
-    user, *others = fds
+def _lead(puppet: _Puppet, place: Place) -> None:
+    """Every call that it makes, in this order."""
+    # From here on nobody shares its descriptors, nor sees them.
+    puppet.make("unshare", syscalls.CLONE_FILES)
+    puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
 
     if place.has_movers:
-        yield "setresuid", _UNCHANGED, MOVER_UID, _UNCHANGED
+        puppet.make("setresuid", _UNCHANGED, MOVER_UID, _UNCHANGED)
 
-    # The descriptor may be another by now, of an earlier fork: nothing is done there, and it is seen in the end.
-    yield "setns", user
-    yield "setresgid", GUEST_UID, GUEST_UID, GUEST_UID
-    yield "setresuid", GUEST_UID, GUEST_UID, MOVER_UID if place.has_movers else GUEST_UID
+    with _zeros(len(place.doors)) as zeros:
+        given = puppet.take([*place.namespaces.values(), zeros, *place.doors])
 
-    for fd in others:
-        yield "setns", fd
+    namespaces = given[: len(place.namespaces)]
+    zeros_there, *doors = given[len(place.namespaces) :]
+    puppet.make("setns", namespaces[0])
+    puppet.make("setresgid", GUEST_UID, GUEST_UID, GUEST_UID)
+    puppet.make("setresuid", GUEST_UID, GUEST_UID, MOVER_UID if place.has_movers else GUEST_UID)
 
-    yield "prctl", syscalls.PR_SET_SECUREBITS, caps.SECUREBITS
+    for fd in namespaces[1:]:
+        puppet.make("setns", fd)
+
+    for door in doors:
+        # From a file: in its memory somebody who shares that could put another number, and bring others in.
+        puppet.make("sendfile", door, zeros_there, 0, 1)
+
+    for fd in given:
+        puppet.make("close", fd)
+
+    _give_up_capabilities(puppet)
+    # A change of user sets this anew, as fs.suid_dumpable says.
+    puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
+
+
+def _give_up_capabilities(puppet: _Puppet) -> None:
+    puppet.make("prctl", syscalls.PR_SET_SECUREBITS, caps.SECUREBITS)
 
     for capability in caps.KNOWN:
-        yield "prctl", syscalls.PR_CAPBSET_DROP, capability
+        puppet.make("prctl", syscalls.PR_CAPBSET_DROP, capability)
 
-    yield "capset", nothing, nothing + len(syscalls.CAPSET_HEADER)
-    # A change of user sets this anew, as fs.suid_dumpable says.
-    yield "prctl", syscalls.PR_SET_DUMPABLE, 0
+    none = puppet.lay(syscalls.CAPSET_HEADER + bytes(syscalls.CAPSET_BYTES))
+    puppet.make("capset", none, none + len(syscalls.CAPSET_HEADER))
+
+
+@contextmanager
+def _zeros(count: int) -> Iterator[int]:
+    """A file of so many digits 0, from which nobody can read but in order, and which nobody can change."""
+    fd = os.memfd_create("fumehood-zeros", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.write(fd, b"0" * count)
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _check(pid: int, place: Place) -> None:
     """Asks the kernel where it is, as whom, and what it may do."""
-    for name, expected in place.namespaces.items():
+    for name, fd in place.namespaces.items():
         found = os.stat(f"/proc/{pid}/ns/{_LINKS.get(name, name)}")
 
-        if not os.path.samestat(found, expected):
+        if not os.path.samestat(found, os.fstat(fd)):
             raise ForkError(step=STEP, reason=f"the kernel says that it is in another {name} namespace")
 
     if ids_of(pid) != place.ids:

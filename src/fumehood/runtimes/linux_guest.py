@@ -236,9 +236,14 @@ class LinuxGuest(CountedGuest):
             )
 
         kill_held = self._spawner.ask_to_kill_held
-        quarters = Quarters(self._pid, self._spawner.has_movers, self._bring_in, kill_held)
-        pidfd = await move_in(quarters, origin.refused_calls, send, fds)
-        return MovedContext(pidfd, origin, kill_held)
+        doors = self._doors()
+        try:
+            quarters = Quarters(self._pid, self._spawner.has_movers, doors, kill_held)
+            pidfd, mover = await move_in(quarters, origin.refused_calls, send, fds)
+        finally:
+            _close_all(doors)
+
+        return MovedContext(pidfd, origin, kill_held, mover)
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this number is its own."""
@@ -389,10 +394,6 @@ class LinuxGuest(CountedGuest):
             self._last_oom_kills = cgroup.oom_kills()
         finally:
             self._spawner.remove_cgroup(cgroup)
-
-    def _bring_in(self, pid: int) -> None:
-        if self._cgroup is not None:
-            self._cgroup.add(pid)
 
     def _doors(self) -> list[int]:
         return self._cgroup.open_doors() if self._cgroup is not None else []

@@ -1,8 +1,8 @@
 """Moves: a process that is forked from a checkpoint of one sandbox becomes a context of a sandbox forked from it.
 
 Runs in the host process, on the engine's loop. The process is user code's own, and hostile: it is known by the
-credentials of what it sends, it gets descriptors of namespaces that hold nothing but an init that waits, and is held
-while it enters them (`linux_entering`). What its child is then, the kernel is asked before it may go on.
+credentials of what it sends, and is held while it enters namespaces that hold nothing but an init that waits
+(`linux_entering`). What its child is then, the kernel is asked before it may go on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from fumehood.runtimes.linux_status import has_died, ids_of, is_confined, number
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
-_NUMBERS = struct.Struct(f"{len(NAMESPACES)}i")
 _CREDENTIALS = struct.Struct("3i")
 _HERE = b"!"
 _MAX_WORD_BYTES = 64
@@ -45,13 +44,13 @@ class Quarters:
     Attributes:
         init_pid: Its init, which lives.
         has_movers: Whether an id that no guest code has owns its namespaces.
-        admit: Brings a process into its control groups.
+        doors: Descriptors of its control groups, by which a process moves itself in.
         kill_held: Kills what the host may not signal itself.
     """
 
     init_pid: int
     has_movers: bool
-    admit: Callable[[int], None]
+    doors: Sequence[int]
     kill_held: Callable[[int], None]
 
 
@@ -62,12 +61,20 @@ class MovedContext(GuestContext):
         pidfd: Holds it; this object's from now on.
         origin: Whose system call filter it is under.
         kill_held: Kills what the host may not signal itself.
+        mover: Done when who brought it there has ended.
     """
 
-    def __init__(self, pidfd: int, origin: GuestContext, kill_held: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        pidfd: int,
+        origin: GuestContext,
+        kill_held: Callable[[int], None],
+        mover: asyncio.Future[None],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.exited = self._loop.create_future()
         self._pidfd = pidfd
+        self._mover = mover
         self._origin = origin
         self._kill_held = kill_held
         self._loop.add_reader(pidfd, self._note_exit)
@@ -76,6 +83,10 @@ class MovedContext(GuestContext):
     def origin(self) -> GuestContext:
         """See the port."""
         return self._origin
+
+    async def settled(self) -> None:
+        """Waits until who brought it there has ended; see the port."""
+        await asyncio.shield(self._mover)
 
     def kill(self) -> None:
         """Ends the process; see the port."""
@@ -95,14 +106,14 @@ class MovedContext(GuestContext):
 
 async def move_in(
     quarters: Quarters, origin: RefusedCalls, send: Callable[[int], None], own: Sequence[int]
-) -> int:
-    """Lets a process move into a sandbox; returns a pidfd of it.
+) -> tuple[int, asyncio.Future[None]]:
+    """Lets a process move into a sandbox; returns a pidfd of what it has become, and when who brought it has ended.
 
     Args:
         quarters: The sandbox.
         origin: Answers for the process.
         send: Hands a socket to the checkpoint, and has it fork the process that moves.
-        own: What the process gets besides the namespaces: its channel and outputs.
+        own: What the process gets: its channel and outputs.
 
     Raises:
         ForkError: It did not come, or is not what a context must be.
@@ -125,7 +136,9 @@ async def move_in(
             raise ForkError.from_errno(STEP, error.errno or 0) from None
 
 
-async def _let_in(sock: socket.socket, quarters: Quarters, origin: RefusedCalls, own: Sequence[int]) -> int:
+async def _let_in(
+    sock: socket.socket, quarters: Quarters, origin: RefusedCalls, own: Sequence[int]
+) -> tuple[int, asyncio.Future[None]]:
     init_pid, kill_held = quarters.init_pid, quarters.kill_held
     mover = await _hear(sock)
     waits = origin.expect_mover(mover)
@@ -134,57 +147,75 @@ async def _let_in(sock: socket.socket, quarters: Quarters, origin: RefusedCalls,
         for name in NAMESPACES:
             namespaces.append(os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
 
-        async with _seen_off(mover, namespaces, kill_held) as held_by:
-            socket.send_fds(sock, [_HERE], [*own, *namespaces])
-            fds = await _hear_numbers(sock)
-            found = dict(zip(NAMESPACES, map(os.fstat, namespaces), strict=True))
-            place = Place(found, ids_of(init_pid), quarters.has_movers, quarters.admit)
+        async with _ended_if_it_fails(mover, namespaces, kill_held) as held_by:
+            socket.send_fds(sock, [_HERE], list(own))
+            where = dict(zip(NAMESPACES, namespaces, strict=True))
+            place = Place(where, ids_of(init_pid), quarters.has_movers, quarters.doors)
             has_entered = False
 
             while not has_entered:
                 await _until_waiting(waits, held_by)
                 waits = origin.expect_mover(mover, again=True)
-                has_entered = await _in_own_thread(lambda: enter(mover, origin, fds, place))
+                has_entered = await _in_own_thread(lambda: enter(mover, origin, place))
 
             moved = await _hear(sock)
-
-        pidfd = _hold(moved)
-        try:
-            _check_confined(moved, pidfd, init_pid)
-            _check_place(moved, pidfd, namespaces)
-        except BaseException:
-            _end(pidfd, kill_held)
-            os.close(pidfd)
-            raise
+            pidfd = _hold(moved)
+            try:
+                _check_confined(moved, pidfd, init_pid)
+                _check_place(moved, pidfd, namespaces)
+                # It has nothing left that was lent; it ends while the fork goes on.
+                leaving = asyncio.ensure_future(_see_off(os.dup(held_by), kill_held, moved, init_pid))
+                # Where the fork has failed meanwhile, nobody asks.
+                leaving.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
+            except BaseException:
+                _end(pidfd, kill_held)
+                os.close(pidfd)
+                raise
     finally:
         origin.forbid(mover)
 
         for fd in namespaces:
             os.close(fd)
 
-    return pidfd
+    return pidfd, leaving
 
 
 @asynccontextmanager
-async def _seen_off(
+async def _ended_if_it_fails(
     mover: int, namespaces: Sequence[int], kill_held: Callable[[int], None]
 ) -> AsyncIterator[int]:
-    """Waits until who has entered has ended, and ends it whatever happens; yields a pidfd of it.
-
-    As long as it lives, and does not wait for its child, the fork could not end.
-    """
+    """Yields a pidfd of the process that moves; ends it if anything goes wrong."""
     pidfd = _hold(mover)
     try:
         # Before anything can happen to it: the number could be somebody else's by now.
         _check_above(mover, pidfd, namespaces[NAMESPACES.index("pid")])
         try:
             yield pidfd
-            await until_readable(pidfd)
         except BaseException:
             _end(pidfd, kill_held)
             raise
     finally:
         os.close(pidfd)
+
+
+async def _see_off(pidfd: int, kill_held: Callable[[int], None], moved: int, init_pid: int) -> None:
+    """Waits until who has moved has ended: as long as it lives, and does not wait for its child, no fork could end.
+
+    Raises:
+        ForkError: It would not end by itself, or has not left what it became to the fork's init.
+    """
+    try:
+        async with asyncio.timeout(_MOVE_SECONDS):
+            await until_readable(pidfd)
+    except TimeoutError:
+        _end(pidfd, kill_held)
+        raise ForkError(step=STEP, reason=f"who moved lives on after {_MOVE_SECONDS:g} s") from None
+    finally:
+        os.close(pidfd)
+
+    # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
+    if parent_of(moved) not in (init_pid, 0):
+        raise ForkError(step=STEP, reason="the kernel says that it is no child of the fork's init")
 
 
 async def _until_waiting(waits: asyncio.Future[None], pidfd: int) -> None:
@@ -226,16 +257,6 @@ async def _hear(sock: socket.socket) -> int:
             return int(_CREDENTIALS.unpack(content)[0])
 
     raise ForkError(step=STEP, reason="it is not known which process spoke")
-
-
-async def _hear_numbers(sock: socket.socket) -> tuple[int, ...]:
-    """Waits for the numbers that the descriptors of the namespaces have in the process that moves."""
-    word, _ = await _receive(sock)
-
-    if len(word) != _NUMBERS.size:
-        raise _no_word(word)
-
-    return tuple(max(0, number) for number in _NUMBERS.unpack(word))
 
 
 async def _receive(sock: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]]]:
@@ -354,10 +375,6 @@ def _check_confined(pid: int, pidfd: int, init_pid: int) -> None:
     # What was read is of this very process if it lives now.
     if not is_confined(pid) or ids_of(pid) != ids_of(init_pid) or _has_ended(pidfd):
         raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
-
-    # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
-    if parent_of(pid) != init_pid:
-        raise ForkError(step=STEP, reason="the kernel says that it is no child of the fork's init")
 
 
 def _has_ended(pidfd: int) -> bool:

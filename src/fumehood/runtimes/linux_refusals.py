@@ -12,7 +12,7 @@ import asyncio
 import os
 import select
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fumehood.fork_errors import ForkError
@@ -32,10 +32,14 @@ class _Mover:
     Attributes:
         waits: Done when it waits for that, in a call which is not answered.
         ordered: The name and the arguments of the call that it is to make, and that is let through.
+        gifts: Descriptors that it is given then.
+        given: The numbers that they have there.
     """
 
     waits: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     ordered: tuple[str, tuple[int, ...]] | None = None
+    gifts: Sequence[int] = ()
+    given: tuple[int, ...] = ()
 
 
 class RefusedCalls:
@@ -97,9 +101,22 @@ class RefusedCalls:
 
         return mover.waits
 
-    def order(self, pid: int, name: str, arguments: tuple[int, ...]) -> None:
-        """Lets a process that is held make this call, and no other; may be called in any thread."""
-        self._movers[pid].ordered = name, arguments
+    def order(self, pid: int, name: str, arguments: tuple[int, ...], gifts: Sequence[int] = ()) -> None:
+        """Lets a process that is held make this call, and no other; may be called in any thread.
+
+        Args:
+            pid: Its number.
+            name: The call's.
+            arguments: All of them.
+            gifts: Descriptors that it is given before, if the filter tells of the call.
+        """
+        mover = self._movers[pid]
+        mover.gifts, mover.given = gifts, ()
+        mover.ordered = name, arguments
+
+    def given(self, pid: int) -> tuple[int, ...]:
+        """Returns the numbers that the gifts of the last order have in the process; may be called in any thread."""
+        return self._movers[pid].given
 
     def forbid(self, pid: int) -> None:
         """Answers it as all others."""
@@ -148,7 +165,7 @@ class RefusedCalls:
         mover = self._movers.get(call.pid)
 
         if mover is not None and mover.ordered == (name, call.arguments):
-            notify.permit(self._fd, call)
+            self._let_through(call, mover)
             return
 
         # A signal may have interrupted it, and it waits once more.
@@ -165,6 +182,16 @@ class RefusedCalls:
         if self._count > _PROMPT and not self._movers:
             self._loop.remove_reader(self._fd)
             self._later = self._loop.call_later(_PAUSE_SECONDS, self._go_on)
+
+    def _let_through(self, call: notify.ToldCall, mover: _Mover) -> None:
+        try:
+            mover.given += tuple(notify.give(self._fd, call, fd) for fd in mover.gifts)
+        except OSError:
+            # It has no room, or was interrupted: who holds it sees that it has not got all.
+            notify.refuse(self._fd, call)
+            return
+
+        notify.permit(self._fd, call)
 
     def _go_on(self) -> None:
         self._later = None
