@@ -15,7 +15,9 @@ from tests.attacks.test_fork_movers import HEAD, run
 from tests.integration.census import descendants_of
 
 from fumehood import Sandbox
+from fumehood.assemble import local_backend
 from fumehood.fork_errors import ForkError
+from fumehood.portal import call
 from fumehood.runtimes import linux_moves
 from fumehood_jail import call_numbers
 
@@ -231,6 +233,8 @@ def test_a_mover_that_goes_half_way_fails_at_once_and_leaves_nothing(
     """What fails is told as what it is, and nobody waits for who has ended."""
     monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1000.0)
     only(parent.fork()).kill()
+    # Those that are kept ready are there, and stay.
+    call(local_backend().wait_warm)
     before = len(os.listdir("/proc/self/fd")), len(descendants_of(os.getpid()))
 
     for steps in HALF_WAY:
