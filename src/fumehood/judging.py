@@ -91,6 +91,20 @@ class CaseResult:
     run: CaseRun
 
 
+def checked_case(case: object) -> tuple[str, str]:
+    """Return what one case reads, and what it should print.
+
+    Raises:
+        InvalidArgumentError: It is no pair of texts.
+    """
+    if isinstance(case, (tuple, list)) and [type(part) for part in case] == [str, str]:
+        return case[0], case[1]
+
+    raise InvalidArgumentError(
+        field="cases", value=case, allowed="pairs of texts: what the program reads, and what it should print"
+    )
+
+
 def judged(run: CaseRun, expected: str) -> CaseResult:
     """Compare what a program printed with what it should have: line by line, without the space at the ends."""
     if run.kind != "ok":

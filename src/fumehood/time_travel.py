@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from fumehood.backends.checkpoint_requests import DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
-from fumehood.judging import CaseResult, JudgeRequest, judged
+from fumehood.judging import CaseResult, JudgeRequest, checked_case, judged
 from fumehood.models import CheckpointInfo, ContextInfo
 from fumehood.portal import call
 
@@ -58,15 +58,16 @@ class AsyncTimeTravel:
         concurrency: int | None = None,
     ) -> CaseResults:
         """Run a program for many inputs, and compare what it prints with what it should."""
+        pairs = [checked_case(case) for case in cases]
         request = JudgeRequest(
             code=code,
-            stdins=tuple(stdin for stdin, _ in cases),
+            stdins=tuple(stdin for stdin, _ in pairs),
             wall_seconds=timeout,
             memory_bytes=memory_bytes,
             concurrency=concurrency,
         )
         runs = await self._lease.backend.judge(self._lease.id, request)
-        return [judged(run, expected) for run, (_, expected) in zip(runs, cases, strict=True)]
+        return [judged(run, expected) for run, (_, expected) in zip(runs, pairs, strict=True)]
 
 
 class TimeTravel:

@@ -118,3 +118,7 @@ def test_nothing_to_judge_is_nothing(sandbox):
 
     with pytest.raises(InvalidArgumentError):
         sandbox.judge("print(1)", [("", "")], timeout=-1)
+
+    for no_pair in ("ab", (1, ""), ("", "", ""), None):
+        with pytest.raises(InvalidArgumentError, match="pairs of texts"):
+            sandbox.judge("print(1)", [no_pair])

@@ -75,7 +75,7 @@ def local_path(place: StatePlace) -> str | None:
     Raises:
         InvalidArgumentError: It is neither.
     """
-    text = os.fspath(place)
+    text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else place
 
     if isinstance(text, str) and text.startswith(SCHEMES):
         return None

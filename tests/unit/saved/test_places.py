@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from fumehood import HostUnavailableError, SaveError
-from fumehood.saved.places import store
+from fumehood import HostUnavailableError, InvalidArgumentError, SaveError
+from fumehood.saved.places import local_path, store
 
 
 async def failing(error):
@@ -31,3 +31,10 @@ def test_errors_of_where_the_state_comes_from_stay_what_they_are(tmp_path):
 
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["state"]
+
+
+@pytest.mark.parametrize("place", [None, 4, b"path", "", "a\0b", "http://somewhere/state", ["state"]])
+def test_what_names_no_place_is_refused(place):
+    """By its value, with what would be one."""
+    with pytest.raises(InvalidArgumentError, match="a path, or s3://"):
+        local_path(place)
