@@ -130,6 +130,10 @@ def unused() -> dict[str, Any]:
         while not _parts("keeper") - _keepers_of(second):
             await asyncio.sleep(0)
 
+        # Who waits for it gives up, and while that is tidied up everything ends.
+        starting.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         await spawner.aclose()
         (outcome,) = await asyncio.gather(starting, return_exceptions=True)
         birth.abandon()

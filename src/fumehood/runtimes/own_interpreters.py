@@ -83,7 +83,9 @@ class OwnInterpreters(Spawner):
         self.end_with_guests()
 
         for task in self._starting:
-            task.cancel()
+            # Once: it may be tidying up already, and would leave that half done.
+            if not task.cancelling():
+                task.cancel()
 
         closing = [asyncio.ensure_future(spawner.aclose()) for spawner in self._living]
         waiting = {*closing, *self._starting, *self._farewells}
