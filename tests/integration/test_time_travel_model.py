@@ -30,6 +30,7 @@ FOLDERS = ("d", "d/e", "g")
 HANDLES = ("h0", "h1")
 MAX_CHECKPOINTS = 5
 MAX_GENERATION = 8
+LIMITS = Limits(grace_seconds=0.5)
 
 # Each sequence begins so, in a context and with files of its own.
 BEGIN = """
@@ -266,12 +267,18 @@ class TimeTravel(RuleBasedStateMachine):
     """Steps that a caller may take, in any order."""
 
     sandbox: Sandbox
-    # How often a fork has taken the place of the sandbox, in all sequences.
-    generation = 0
+    # Whether it is what it was: a fork may have taken its place in the sequence before.
+    is_first = True
 
     @initialize()
     def begin(self) -> None:
         """A fresh context, no files, no checkpoints."""
+        if not self.is_first:
+            self.sandbox.kill()
+            TimeTravel.sandbox, TimeTravel.is_first = Sandbox(limits=LIMITS), True
+
+        self.generation = 0
+
         for checkpoint in self.sandbox.list_checkpoints():
             self.sandbox.drop_checkpoint(checkpoint)
 
@@ -378,7 +385,8 @@ class TimeTravel(RuleBasedStateMachine):
         """A fork takes the place of what it was forked from, without its points."""
         (child,) = self.sandbox.fork(reseed=False)
         self.sandbox.adopt(child)
-        type(self).generation += 1
+        TimeTravel.is_first = False
+        self.generation += 1
         self.kept.clear()
         self._run(self._apply(self.world, drawn))
 
@@ -438,17 +446,17 @@ class TimeTravel(RuleBasedStateMachine):
 
 def test_a_sandbox_is_what_the_model_says() -> None:
     """Whatever is done to it, and wherever it goes back to."""
-    with Sandbox(limits=Limits(grace_seconds=0.5)) as sandbox:
-        TimeTravel.sandbox = sandbox
-        run_state_machine_as_test(
-            TimeTravel,
-            settings=settings(
-                max_examples=SEQUENCES or 8,
-                stateful_step_count=30,
-                deadline=None,
-                derandomize=not SEQUENCES,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-        assert sandbox.get_metrics().processes < 20
+    TimeTravel.sandbox = Sandbox(limits=LIMITS)
+    run_state_machine_as_test(
+        TimeTravel,
+        settings=settings(
+            max_examples=SEQUENCES or 8,
+            stateful_step_count=30,
+            deadline=None,
+            derandomize=not SEQUENCES,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    assert TimeTravel.sandbox.get_metrics().processes < 20
+    TimeTravel.sandbox.kill()
