@@ -99,12 +99,13 @@ def pool() -> dict[str, Any]:
     marks = {sandbox.run_code(_MARKS).text for sandbox in taken}
     kept = warm <= _parts("zygote")
     asyncio.run_coroutine_threadsafe(backend.aclose(), portal.loop).result()
-    left = len(census.descendants_of(os.getpid()))
 
     for sandbox in taken:
         sandbox.kill()
 
+    # It waits for its threads: one may be looking at the interpreter that was to be started next.
     portal.close()
+    left = len(census.descendants_of(os.getpid()))
     more = len(os.listdir("/proc/self/fd")) - descriptors
     return {"warm": len(warm), "marks": len(marks), "kept": kept, "left": left, "descriptors": more}
 
