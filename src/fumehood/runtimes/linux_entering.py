@@ -1,6 +1,6 @@
 """Entering: the host has a process that moves into a forked sandbox enter its namespaces, one call after the other.
 
-Runs in a thread of the host process, for some hundred microseconds. Who owns the namespaces of forks has power over
+Runs in a thread of the host process, for some milliseconds. Who owns the namespaces of forks has power over
 all of them, and who enters one has every capability there: the process is lent that id, and until it has given up
 all of it again runs none of its own instructions. It is held from outside, makes the calls that are listed here, and
 goes on as the fork's user, who may do no more than any other, or ends.
