@@ -23,6 +23,8 @@ from fumehood_jail.errors import JailError
 EXIT_HOST_GONE = 3
 EXIT_LAUNCH_FAILED = 4
 _LOOK_MS = 500
+# How soon it looks again for those whom the ones just ended have made meanwhile.
+_NEXT_LOOK_MS = 1
 # How long wardens may take to end their sandboxes before they are ended themselves.
 _WARDENS_SECONDS = 3.0
 _PAUSE_SECONDS = 0.005
@@ -73,8 +75,10 @@ def _watch(zygote: int, host: int) -> int:
     poller.register(zygote_pidfd, select.POLLIN)
     poller.register(host, select.POLLIN)
 
+    rest_ms = _LOOK_MS
+
     while True:
-        ready = {fd for fd, _ in poller.poll(_LOOK_MS)}
+        ready = {fd for fd, _ in poller.poll(rest_ms)}
 
         if zygote_pidfd in ready:
             _, status = os.waitpid(zygote, 0)
@@ -85,10 +89,13 @@ def _watch(zygote: int, host: int) -> int:
             os.waitpid(zygote, 0)
             return EXIT_HOST_GONE
 
-        for pid in _children():
-            if pid != zygote:
-                _kill(pid)
-                _reap(pid)
+        adopted = [pid for pid in _children() if pid != zygote]
+        rest_ms = _NEXT_LOOK_MS if adopted else _LOOK_MS
+
+        for pid in adopted:
+            _kill_group(pid)
+            _kill(pid)
+            _reap(pid)
 
 
 def _end_everybody() -> None:
@@ -134,6 +141,21 @@ def _parent(pid: str) -> int:
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _kill_group(pid: int) -> None:
+    """Kills the group of somebody adopted, dead or not: one that forks and ends all the time is found nowhere else.
+
+    A group is within a session, and each session of a sandbox has begun there: nobody else is in it. Only a warden
+    that was not even begun is still in ours.
+    """
+    try:
+        group = os.getpgid(pid)
+
+        if group != os.getpgrp():
+            os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         return
 

@@ -5,6 +5,7 @@ Run by `launching.py` under a filter such as Docker's, as root and as an ordinar
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fumehood import FumehoodError, IsolationUnavailableError, Limits, Sandbox
 from fumehood.isolation_levels import IsolationLevel
@@ -93,17 +94,20 @@ for name, attempt in attempts.items():
 print(json.dumps(found))
 """
 
-# What has cut every tie to its parents, and one that never has the same number for long.
+# What has cut every tie to its parents, and some that never have the same number for long: whether one of those lives,
+# no list of processes can say; but all of them hold a lock.
 SURVIVORS = """
-import os, sys, time
-for runs in (False, True):
+import fcntl, os, sys
+held = open(os.path.expanduser("~/held"), "a")
+os.set_inheritable(held.fileno(), True)
+fcntl.flock(held, fcntl.LOCK_SH)
+for runs in (False, True, True, True):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             while runs:
                 if os.fork():
                     os._exit(0)
-                time.sleep(0.001)
             os.execv({python!r}, [{python!r}, "-c", "import time; time.sleep(90)", {marker!r}])
         os._exit(0)
 """
@@ -291,17 +295,23 @@ def ends() -> dict[str, Any]:
         sandbox.run_code(program)
         sandbox.commands.run(["python", "-c", program])
         home = "".join(sandbox.run_code("import os; print(os.getcwd(), end='')").logs.stdout)
-        _until(lambda: len(_having(marker)) == 2)  # noqa: B023 - called at once
+        _until(lambda: len(_having(marker)) >= 2)  # noqa: B023 - called at once
         family = _family(os.path.dirname(home))
 
-        if how == "warden killed":
-            # The parent of init: the first of the family.
-            os.kill(family[0], signal.SIGKILL)
-        else:
-            sandbox.kill()
+        with open(f"{home}/held", "rb") as held:
+            assert not _is_let_go(held)
 
-        _until(lambda: not _alive(family) and not _having(marker), instantly=how == "killed")  # noqa: B023
+            if how == "warden killed":
+                # The parent of init: the first of the family.
+                os.kill(family[0], signal.SIGKILL)
+            else:
+                sandbox.kill()
+
+            _until(lambda: _is_let_go(held) and not _alive(family), instantly=how == "killed")  # noqa: B023
+            let_go = _is_let_go(held)
+
         seen[how] = [
+            let_go,
             _having(marker),
             _alive(family),
             os.path.exists(os.path.dirname(home)) and how == "killed",
@@ -321,16 +331,22 @@ def host_ends() -> dict[str, Any]:
 
     with host:
         assert host.stdout is not None
-        room = os.path.dirname(host.stdout.readline().strip())
+        home = host.stdout.readline().strip()
+        room = os.path.dirname(home)
         # The host's own command line has it as well.
         _until(lambda: len(_having(marker)) > 1)
         family = _family(room)
-        lived = len(_having(marker)) > 1
+        held = open(f"{home}/held", "rb")  # noqa: SIM115 - closed below
+        lived = not _is_let_go(held)
         host.kill()
 
     folder = os.path.dirname(os.path.dirname(room))
-    _until(lambda: not _alive(family) and not _having(marker) and not os.path.exists(folder))
-    return {"lived": lived, "left": [_having(marker), _alive(family), os.path.exists(folder)]}
+
+    with held:
+        _until(lambda: _is_let_go(held) and not _alive(family) and not os.path.exists(folder))
+        let_go = _is_let_go(held)
+
+    return {"lived": lived, "left": [let_go, _having(marker), _alive(family), os.path.exists(folder)]}
 
 
 def bombs() -> dict[str, Any]:
@@ -435,6 +451,16 @@ def _having(marker: str) -> list[int]:
             continue
 
     return found
+
+
+def _is_let_go(held: BinaryIO) -> bool:
+    """Whether nobody holds the lock of `SURVIVORS` any more."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+
+    return True
 
 
 def _alive(pids: list[int]) -> list[int]:

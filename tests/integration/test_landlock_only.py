@@ -108,12 +108,12 @@ def test_nothing_survives(seen: Any) -> None:
 
     When the warden itself is killed from outside, the keeper ends what it has left.
     """
-    assert seen["ends"] == {"killed": [[], [], False], "warden killed": [[], [], False]}
+    assert seen["ends"] == {"killed": [True, [], [], False], "warden killed": [True, [], [], False]}
 
 
 def test_nothing_outlives_the_host(seen: Any) -> None:
     """When the host process is killed, its sandboxes end, and their folders are removed."""
-    assert seen["host_ends"] == {"lived": True, "left": [[], [], False]}
+    assert seen["host_ends"] == {"lived": True, "left": [True, [], [], False]}
 
 
 def test_bombs_are_bounded(seen: Any) -> None:
