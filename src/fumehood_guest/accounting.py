@@ -11,6 +11,7 @@ import signal
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
 from fumehood_guest import memory
+from fumehood_jail.launch import MOVER_UID
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
@@ -81,11 +82,11 @@ def _is_beneath(name: str) -> bool:
     except OSError:
         return True  # it has ended
 
-    fields = {
-        line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(("NSpid:", "CapPrm:"))
-    }
-    # User code never has a capability: who makes forks does.
-    return len(fields["NSpid"]) > 1 or int(fields["CapPrm"][0], 16) != 0
+    told = ("NSpid:", "CapPrm:", "Uid:")
+    fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
+    # User code never has a capability, nor is it ever the owner of forks: who makes them is.
+    is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == MOVER_UID
+    return is_own or len(fields["NSpid"]) > 1
 
 
 def living() -> Iterator[int]:

@@ -179,6 +179,7 @@ class Context:
 
         self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": 0})
         self._checkpoints.wait_for_leave()
+        self._gate.forget_broken_lease()
         self._checkpoints.reap()
 
     def _idle(self) -> bool:

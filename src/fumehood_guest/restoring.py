@@ -19,7 +19,6 @@ from fumehood_guest.saved_files import (
     Entry,
     SnapshotError,
     copy_content,
-    leased_by_others,
     open_to_read,
     set_mode,
     walk,
@@ -49,7 +48,6 @@ class Restoration:
         self._is_unchanged = is_unchanged
         self._give_back = give_back
         self._now = dict(walk())
-        self._leased_by_others = leased_by_others()
         # Where the contents wait, by the path that they will have. Nobody sees them: everything stands still.
         self._copies: Dict[str, str] = {}
         self._rooms: List[str] = []
@@ -193,7 +191,7 @@ class Restoration:
         """
         status = self._now.get(path)
 
-        if status is None or status.st_ino != entry.inode or entry.inode in self._leased_by_others:
+        if status is None or status.st_ino != entry.inode:
             return False
 
         self._give_back(entry.inode)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from fumehood_jail.mounts import WRITABLE
 
@@ -90,16 +90,6 @@ def empty_writable() -> None:
             os.rmdir(path)
         else:
             os.unlink(path)
-
-
-def leased_by_others() -> FrozenSet[int]:
-    """Lists the inodes of files that user code has leased."""
-    with open("/proc/locks", encoding="ascii") as file:
-        fields = [line.split() for line in file]
-
-    # NUMBER: LEASE STATE TYPE PID MAJOR:MINOR:INODE ...; what waits for a lock has an arrow in the second place.
-    leases = [line for line in fields if line[1] == "LEASE" and line[4] != str(os.getpid())]
-    return frozenset(int(line[5].rpartition(":")[2]) for line in leases)
 
 
 def open_to_read(path: str, mode: int) -> int:

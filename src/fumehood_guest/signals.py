@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Set
 
 _SIGINT = int(_signal.SIGINT)
+_SIGIO = int(_signal.SIGIO)
 # All but the real-time signals, which nobody handles in Python; SIGKILL and SIGSTOP cannot be blocked anyway.
 ALL_SIGNALS = frozenset(range(1, 32))
 
@@ -62,6 +63,12 @@ class SignalGate:
         self._until_quiet(lambda: self._set_handler(_SIGINT, _signal.SIG_IGN))
         self._until_quiet(lambda: self._set_handler(_SIGINT, self._note_interrupt))
         self._interrupt_next = False
+
+    def forget_broken_lease(self) -> None:
+        """Drops a SIGIO that user code does not expect, after the host has opened files that it may have leased."""
+        if _signal.getsignal(_SIGIO) == _signal.SIG_DFL:
+            self._set_handler(_SIGIO, _signal.SIG_IGN)
+            self._set_handler(_SIGIO, _signal.SIG_DFL)
 
     def open_for_wait(self) -> None:
         """Lets signals through while the context is idle. May raise what a handler of the user raises."""

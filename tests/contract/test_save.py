@@ -434,21 +434,20 @@ def test_strange_files_spoil_nothing(face, load, tmp_path):
 
 
 def test_files_that_cannot_be_kept_are_read_as_they_are(face, load, tmp_path):
-    """Such as those that code has leased: it is told, and all of them are there."""
-    sandbox = face.open()
-    run(sandbox, LEASE + "open('other', 'w').write('kept')")
+    """Such as one that is being written, where there is no room for a copy: it is told, and all of them are there."""
+    sandbox = face.open(limits=SMALL)
+    run(sandbox, OPEN_AND_LARGE + "open('other', 'w').write('kept')")
     report = sandbox.save(tmp_path / "state")
     assert [(one.kind, one.name) for one in report.left_out] == [("moment", "files")]
-    assert "leased" in report.left_out[0].reason
+    assert "No space left" in report.left_out[0].reason
     loaded = load(tmp_path / "state")
-    assert run(loaded, "open('other').read(), open('leased').read()").text == "('kept', 'own')"
+    assert run(loaded, "open('other').read(), len(open('large').read())").text == f"('kept', {5 << 20})"
 
 
-LEASE = """
-import fcntl
-open('/home/user/leased', 'w').write('own')
-leased = open('/home/user/leased')
-fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+SMALL = Limits(disk_bytes=8 << 20)
+OPEN_AND_LARGE = """
+import os
+_ = os.write(os.open('/home/user/large', os.O_WRONLY | os.O_CREAT), b'x' * (5 << 20))
 """
 
 
@@ -479,7 +478,7 @@ def file(path, **others):
 
 def test_a_guest_that_lies_spoils_its_own_state_alone(sync_face, tmp_path):
     """Paths that are elsewhere, of another kind, twice, or no text; and words that make no sense."""
-    sandbox = sync_face.open()
+    sandbox = sync_face.open(limits=SMALL)
     lies = {
         "files": [
             *map(
@@ -495,7 +494,7 @@ def test_a_guest_that_lies_spoils_its_own_state_alone(sync_face, tmp_path):
     }
     run(sandbox, "open('x', 'w').write('1')")
     # Where the files cannot be kept, code in the sandbox lists them.
-    run(sandbox, LEASE)
+    run(sandbox, OPEN_AND_LARGE)
     run(sandbox, LIES.replace("{lies!r}", repr(lies)))
     report = sandbox.save(tmp_path / "state")
     assert [item.path for item in report.manifest.files] == ["/tmp/soft", "/home/user/x"]
