@@ -14,7 +14,7 @@ import random
 import select
 import socket
 import threading
-from typing import Any, Dict, Iterable, List, NoReturn, Optional
+from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional
 
 from fumehood_guest import accounting, fork_hooks
 from fumehood_guest.background import BackgroundLoop
@@ -43,6 +43,7 @@ class Checkpoints:
         self._background = background
         self._fork = os.fork
         self._clone = syscalls.clone
+        self._be_forked = syscalls.be_forked
         self._waitpid = os.waitpid
         self._exit = os._exit
         # What tells of the end of each child, by its number.
@@ -68,7 +69,7 @@ class Checkpoints:
         # can be had at once: a wait for all children must not find one that never ends.
         is_alone = len(os.listdir("/proc/self/task")) == 1
         try:
-            pid = self._fork_quietly(is_alone=is_alone, is_unseen=is_alone)
+            pid = self._fork_quietly(self._fork_unseen if is_alone else self._fork, is_alone=is_alone)
         except BaseException:
             os.close(line_fd)
             raise
@@ -81,7 +82,7 @@ class Checkpoints:
 
         try:
             # Else init becomes the parent.
-            if not is_alone and self._fork_quietly():
+            if not is_alone and self._fork_quietly(self._fork):
                 self._exit(0)
 
             self._let_go_of_children()
@@ -112,17 +113,29 @@ class Checkpoints:
         _close_all(self._children.values())
         self._children = {}
 
-    def _fork_quietly(self, *, is_alone: bool = True, is_unseen: bool = False) -> int:
-        """Forks without what a fork does to a program's randomness, unseen by the shell, and perhaps by any wait.
+    def fork(self) -> int:
+        """Forks this process, which is a fork itself; nothing of the user's hears of it."""
+        return self._fork_quietly(self._fork)
+
+    def be_forked(self) -> int:
+        """Waits until the host has this process fork, which is a fork itself; nothing of the user's hears of it."""
+        return self._fork_quietly(self._be_forked)
+
+    def _fork_unseen(self) -> int:
+        """Forks so that no wait of user code finds the child."""
+        return self._clone(0, exit_signal=0)
+
+    def _fork_quietly(self, fork: Callable[[], int], *, is_alone: bool = True) -> int:
+        """Forks without what a fork does to a program's randomness, and unseen by the shell.
 
         Args:
+            fork: Forks.
             is_alone: Whether this process has one thread, as all forks have: then Python's hooks have nothing to do.
-            is_unseen: Whether a wait of user code must not find the child.
         """
         state = None if is_alone and fork_hooks.leave_out_once() else random.getstate()
         self.is_forking = True
         try:
-            pid = self._clone(0, exit_signal=0) if is_unseen else self._fork()
+            pid = fork()
         finally:
             self.is_forking = False
             fork_hooks.do_all()
@@ -230,7 +243,7 @@ class _Checkpoint:
         """
         sock = socket.socket(fileno=self._fds.pop(0))
         try:
-            pid = 0 if is_last else self._maker._fork_quietly()
+            pid = 0 if is_last else self._maker.fork()
         except OSError as error:
             report(sock, error)
             sock.close()
@@ -239,7 +252,7 @@ class _Checkpoint:
         if pid == 0:
             self._line.close()
             _close_all(list(self._watched))
-            self._maker.take_over(move(sock, self._maker._fork_quietly))
+            self._maker.take_over(move(sock, self._maker.be_forked))
             self._maker.wait_for_leave()
             self._maker.take_up(self._holdings, self._cwd)
 
@@ -255,7 +268,7 @@ class _Checkpoint:
     def _revive(self, number: int) -> bool:
         fds, self._fds = self._fds[:_MAX_FDS], self._fds[_MAX_FDS:]
         try:
-            pid = self._maker._fork_quietly()
+            pid = self._maker.fork()
         except OSError as error:
             _close_all(fds)
             self._send({"type": "revival_failed", "number": number, "errno": error.errno or 0})

@@ -1,10 +1,9 @@
 """Moving: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
 
-Runs in forks of a checkpoint. The first one asks to enter a namespace, no matter which. The host holds it there, has
-it enter all those of the fork, which are empty but for an init that waits, and lets it go on as the fork's user, under
-the same system call filter and Landlock rules as before. What it forks then is born in the new PID namespace, within
-the fork's control groups, and forks the context: that is to be a child of the fork's init, which takes leave of it.
-Both that came before it end.
+Runs in forks of a checkpoint. The first one waits in a call which the host takes over: it holds it there, has it enter
+all namespaces of the fork, which are empty but for an init that waits, give up what that takes, and fork. Only what is
+born then runs on: as the fork's user, in its PID namespace and control groups, under the same system call filter and
+Landlock rules as before, and as a child of the fork's init. Who came before it ends.
 """
 
 from __future__ import annotations
@@ -13,12 +12,8 @@ import os
 import socket
 from typing import Callable, List
 
-from fumehood_jail import launch, syscalls
-from fumehood_jail.errors import JailError
-
 # Channel, standard output, standard error.
 _OWN_FDS = 3
-_NOWHERE = -1
 _HERE = b"!"
 
 
@@ -27,7 +22,7 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
 
     Args:
         sock: To the host, which knows the processes that move by the credentials of what they send.
-        fork: Forks.
+        fork: Waits until the host has this process fork.
     """
     try:
         sock.send(_HERE)
@@ -36,20 +31,12 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
         if not data:
             os._exit(0)
 
-        # Where it waits the host takes over.
-        syscalls.setns(_NOWHERE)
         child = fork()
 
         if child:
             _take_leave(child)
             os._exit(0)
-
-        if fork():
-            os._exit(0)
-
-        launch.settle()
-        sock.send(_HERE)
-    except (OSError, JailError) as error:
+    except OSError as error:
         report(sock, error)
         os._exit(0)
 
@@ -65,7 +52,7 @@ def _take_leave(child: int) -> None:
         return  # user code has said that nobody waits for children
 
 
-def report(sock: socket.socket, error: OSError | JailError) -> None:
+def report(sock: socket.socket, error: OSError) -> None:
     """Tells the host why nobody comes."""
     try:
         sock.send(str(error.errno or 0).encode("ascii"))

@@ -17,7 +17,7 @@ _ASKED_FOR = "setns"
 
 
 def hold_a_child(program: bytes) -> None:
-    """Has a child make a call that it did not ask for.
+    """Has a child fork that did not ask for it.
 
     Args:
         program: A filter that was compiled with `is_told`.
@@ -79,7 +79,9 @@ def _hold(pid: int, listener: int) -> None:
         if not held.is_stopped_in(_ASKED_FOR):
             raise OSError(0, "a process was stopped, but not in its call")
 
-        held.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0))
+        born = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
+        born.leave()
+        held.forked()
     finally:
         held.end()
 

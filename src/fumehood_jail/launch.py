@@ -170,11 +170,6 @@ def become_owner_of_fork(has_movers: bool) -> None:
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
-def settle() -> None:
-    """Makes a process that was born in a forked sandbox what its contexts are."""
-    _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
-
-
 def enter_control_groups(doors: List[int]) -> None:
     """Moves this process into its sandbox's control groups, and makes them the root of all that it can see.
 

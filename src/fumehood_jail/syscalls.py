@@ -22,6 +22,8 @@ from fumehood_jail import call_numbers
 # include/uapi/linux/sched.h
 CLONE_PARENT = 0x00008000
 CLONE_FILES = 0x00000400
+CLONE_VM = 0x00000100
+CLONE_VFORK = 0x00004000
 CLONE_NEWTIME = 0x00000080  # only for unshare and clone3: clone reads these bits as the exit signal
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -119,13 +121,8 @@ IN_DONT_FOLLOW = 0x02000000
 IN_EXCL_UNLINK = 0x04000000
 IN_ISDIR = 0x40000000
 
-# include/uapi/linux/ptrace.h, elf.h
-PTRACE_POKEDATA = 5
-PTRACE_SINGLESTEP = 9
-PTRACE_DETACH = 17
-PTRACE_SEIZE = 0x4206
-PTRACE_INTERRUPT = 0x4207
-PTRACE_O_EXITKILL = 0x00100000
+# include/uapi/linux/ptrace.h, elf.h; tracing.py has the rest
+_PTRACE_GETEVENTMSG = 0x4201
 _PTRACE_GETREGSET = 0x4204
 _PTRACE_SETREGSET = 0x4205
 _PTRACE_GETSIGMASK = 0x420A
@@ -242,6 +239,30 @@ def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
     tls, child_tid = (0, tid_address) if call_numbers.MACHINE == "aarch64" else (tid_address, 0)
     _before_fork()
     pid: int = _syscall_with_gil(_NR["clone"], flags, 0, 0, tls, child_tid, 0)
+    return _go_on_from_fork(pid, robust, f"clone({flags:#x})")
+
+
+def be_forked() -> int:
+    """Waits in a call that only another process answers, by having this one fork. All else is as of `clone`.
+
+    Returns:
+        0 in the child, in the parent the pid of the child, as this process sees it.
+
+    Raises:
+        OSError: Nobody has this process fork.
+    """
+    tid_address = _tid_address()
+    robust = _robust_list()
+    _before_fork()
+    pid: int = _syscall_with_gil(_NR["setns"], -1, 0, 0, 0, 0, 0)
+    if pid == 0 and tid_address:
+        tid = _syscall_with_gil(_NR["set_tid_address"], tid_address, 0, 0, 0, 0, 0)
+        ctypes.c_int.from_address(tid_address).value = tid
+
+    return _go_on_from_fork(pid, robust, "be forked")
+
+
+def _go_on_from_fork(pid: int, robust: tuple[int, int], call: str) -> int:
     number = ctypes.get_errno()
     if pid == 0:
         _syscall_with_gil(_NR["set_robust_list"], robust[0], robust[1], 0, 0, 0, 0)
@@ -250,7 +271,7 @@ def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
 
     _after_fork_parent()
     if pid == -1:
-        raise OSError(number, f"clone({flags:#x}): {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
     return pid
 
@@ -416,8 +437,16 @@ def write_memory(address: int, content: bytes) -> None:
 
 
 def ptrace(request: int, pid: int, data: int = 0, address: int = 0) -> None:
-    """Traces another process, as one of the `PTRACE_*` requests says (man 2 ptrace)."""
+    """Traces another process, as the request says (man 2 ptrace)."""
     _call("ptrace", request, pid, address, data)
+
+
+def ptrace_event_message(pid: int) -> int:
+    """Returns what the kernel tells of the event at which a traced process has stopped: who was born, say."""
+    buffer = ctypes.create_string_buffer(8)
+    _call("ptrace", _PTRACE_GETEVENTMSG, pid, 0, buffer)
+    (found,) = struct.unpack("=Q", buffer.raw)
+    return int(found)
 
 
 def ptrace_registers(pid: int, content: bytes, writes: bool = False) -> bytes:

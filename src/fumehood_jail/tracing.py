@@ -9,13 +9,27 @@ become of it.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import signal
 import struct
+from contextlib import suppress
 
 from fumehood_jail import call_numbers, syscalls
 
+# include/uapi/linux/ptrace.h
+_PTRACE_POKEDATA = 5
+_PTRACE_SINGLESTEP = 9
+_PTRACE_DETACH = 17
+_PTRACE_SEIZE = 0x4206
+_PTRACE_INTERRUPT = 0x4207
+_PTRACE_O_EXITKILL = 0x00100000
+_PTRACE_O_TRACEFORK = 0x00000002
+_PTRACE_O_TRACEVFORK = 0x00000004
+_PTRACE_EVENT_FORK = 1
+_PTRACE_EVENT_VFORK = 2
+_PTRACE_EVENT_STOP = 128
 # include/uapi/linux/wait.h
 _WALL = 0x40000000
 # Signals wait while it is held: all but that by which it is seen to stop.
@@ -27,8 +41,12 @@ _RESTARTS = (-512, -513, -514, -516)
 _MAX_ERRNO = 4095
 _WORD = 1 << 64
 _WORD_BYTES = 8
-# More than any signal: the kernel itself has stopped it.
-_STOPPED_BY_KERNEL = 1 << 8
+# Less than what the kernel itself stops it for.
+_MAX_SIGNAL = (1 << 8) - 1
+_INTERRUPTED = signal.SIGTRAP | _PTRACE_EVENT_STOP << 8
+# Those whom it makes are held from their birth, and it stops for that.
+_OPTIONS = _PTRACE_O_EXITKILL | _PTRACE_O_TRACEFORK | _PTRACE_O_TRACEVFORK
+_BIRTHS = tuple(signal.SIGTRAP | event << 8 for event in (_PTRACE_EVENT_FORK, _PTRACE_EVENT_VFORK))
 # What lies right below the stack is its function's own (System V ABI: the red zone).
 _BELOW_STACK_BYTES = 1024
 _STACK_ALIGNMENT = 16
@@ -99,7 +117,12 @@ class HeldProcess:
         self._entry = 0
         self._mask = 0
         self._has_ended = False
-        syscalls.ptrace(syscalls.PTRACE_SEIZE, pid, syscalls.PTRACE_O_EXITKILL)
+        syscalls.ptrace(_PTRACE_SEIZE, pid, _OPTIONS)
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._pid
 
     def is_stopped_in(self, name: str) -> bool:
         """Interrupts the call in which it waits: from now on it makes those that it is told to.
@@ -108,15 +131,16 @@ class HeldProcess:
             name: The call's.
 
         Returns:
-            Whether it is in there; else, say in what a signal has it do, it runs on as if nothing had been.
+            Whether it is in there; else, say in what a signal has it do, or stopped by one, it is left as it was.
         """
-        syscalls.ptrace(syscalls.PTRACE_INTERRUPT, self._pid)
+        syscalls.ptrace(_PTRACE_INTERRUPT, self._pid)
         stopped_by = self._wait()
         self._before = self._read()
 
-        if not _REGISTERS.is_in(self._before, call_numbers.HERE[name]):
-            given_on = 0 if stopped_by >= _STOPPED_BY_KERNEL or stopped_by == signal.SIGTRAP else stopped_by
-            syscalls.ptrace(syscalls.PTRACE_DETACH, self._pid, given_on)
+        # What somebody has stopped stays so until somebody lets it go on, who may not reach it any more afterwards.
+        if stopped_by != _INTERRUPTED or not _REGISTERS.is_in(self._before, call_numbers.HERE[name]):
+            given_on = 0 if stopped_by > _MAX_SIGNAL or stopped_by == signal.SIGTRAP else stopped_by
+            syscalls.ptrace(_PTRACE_DETACH, self._pid, given_on)
             return False
 
         self._mask = syscalls.ptrace_signal_mask(self._pid)
@@ -139,22 +163,45 @@ class HeldProcess:
             OSError: With the errno of the kernel, or EINTR when signals kept coming in between.
             ProcessLookupError: It was something else that it carried out, and it has ended.
         """
-        for _ in range(_MAX_STOPS):
-            # Each time: an instruction that repeats itself has changed them, and stands where it stood.
-            self._write(call_numbers.HERE[name], arguments)
-            syscalls.ptrace(syscalls.PTRACE_SINGLESTEP, self._pid)
-            stopped_by = self._wait()
-            result = self._result(stopped_by)
+        return self._make(name, arguments)[0]
 
-            if result is None:
-                continue
+    def fork(self, flags: int) -> HeldProcess:
+        """Has it make another process; `forked` is to be called before anything else is asked of it.
 
-            if -_MAX_ERRNO <= result < 0:
-                raise OSError(-result, f"{name}: {os.strerror(-result)}")
+        Args:
+            flags: Those of clone(2), and SIGCHLD. With CLONE_VFORK this one goes on when the other one has ended.
 
-            return result
+        Returns:
+            The other one, which is held where this one is.
 
-        raise InterruptedError(errno.EINTR, f"{name}: signals keep coming")
+        Raises:
+            OSError: As of `call`.
+        """
+        _, child = self._make("clone", (flags, *(0,) * 5))
+
+        if child is None:
+            self.end()
+            raise ProcessLookupError(errno.ESRCH, f"process {self._pid} made nobody, and has ended")
+
+        return child
+
+    def forked(self) -> int:
+        """Lets it come to the end of the call of `fork`; returns the number of whom it has made, as it sees it."""
+        self._step()
+        values = self._read()
+
+        if values[_REGISTERS.pointer] != self._entry + _REGISTERS.instruction_bytes:
+            self.end()
+            raise ProcessLookupError(errno.ESRCH, f"process {self._pid} went elsewhere, and has ended")
+
+        return _signed(values[_REGISTERS.result])
+
+    def leave(self) -> None:
+        """Has it end by itself: who may hold it may not always end it."""
+        with suppress(ProcessLookupError):
+            self.call("exit_group", (0,) * 6)
+            # It was something else that it carried out; and somebody may wait for its end.
+            self.end()
 
     def lay(self, content: bytes) -> int:
         """Writes below its stack, where a function that it has called would do so; returns where."""
@@ -162,7 +209,7 @@ class HeldProcess:
 
         for offset in range(0, len(content), _WORD_BYTES):
             (word,) = struct.unpack("=Q", content[offset : offset + _WORD_BYTES].ljust(_WORD_BYTES, b"\0"))
-            syscalls.ptrace(syscalls.PTRACE_POKEDATA, self._pid, word, start + offset)
+            syscalls.ptrace(_PTRACE_POKEDATA, self._pid, word, start + offset)
 
         return start
 
@@ -173,7 +220,7 @@ class HeldProcess:
         values[_REGISTERS.pointer] = self._entry + _REGISTERS.instruction_bytes
         self._put(values)
         syscalls.ptrace_signal_mask(self._pid, self._mask)
-        syscalls.ptrace(syscalls.PTRACE_DETACH, self._pid)
+        syscalls.ptrace(_PTRACE_DETACH, self._pid)
 
     def end(self) -> None:
         """Ends it, and takes note of that: before, nobody else would hear of its end."""
@@ -184,6 +231,39 @@ class HeldProcess:
                 self._wait()
         except ProcessLookupError:
             return
+
+    def _make(self, name: str, arguments: tuple[int, ...]) -> tuple[int, HeldProcess | None]:
+        """Has it make a call; returns what the kernel returned, or whom it made, while it is still in the call."""
+        for _ in range(_MAX_STOPS):
+            # Each time: an instruction that repeats itself has changed them, and stands where it stood.
+            self._write(call_numbers.HERE[name], arguments)
+            stopped_by = self._step()
+
+            if stopped_by in _BIRTHS:
+                return 0, self._born()
+
+            result = self._result(stopped_by)
+
+            if result is None:
+                continue
+
+            if -_MAX_ERRNO <= result < 0:
+                raise OSError(-result, f"{name}: {os.strerror(-result)}")
+
+            return result, None
+
+        raise InterruptedError(errno.EINTR, f"{name}: signals keep coming")
+
+    def _step(self) -> int:
+        syscalls.ptrace(_PTRACE_SINGLESTEP, self._pid)
+        return self._wait()
+
+    def _born(self) -> HeldProcess:
+        """Takes hold of whom it has just made, and whom the kernel has stopped before its first instruction."""
+        child = copy.copy(self)
+        child._pid = syscalls.ptrace_event_message(self._pid)
+        child._wait()
+        return child
 
     def _result(self, stopped_by: int) -> int | None:
         """What its call returned; None as long as it has not been made to its end."""

@@ -19,32 +19,20 @@ from fumehood.runtimes import linux_moves
 
 HEAD = """
 import fumehood_guest.checkpoint as checkpoint, ctypes, os, signal, socket, struct, threading, time
-from fumehood_jail import launch, syscalls
+from fumehood_jail import syscalls
 honest = checkpoint.move
 libc = ctypes.CDLL(None)
 def begin(sock):
     sock.send(b"!")
     return socket.recv_fds(sock, 1, 32)[1]
-def ask():
-    syscalls.setns(-1)
-def finish(sock, fds, fork):
-    if fork():
-        os._exit(0)
-    while os.getppid() != 1:
-        pass
-    launch.settle()
-    sock.send(b"!")
-    sock.close()
-    return fds[:3]
+def leave(child):
+    os.waitpid(child, 0)
+    os._exit(0)
 """
-# It says that it has moved, and is where it was.
+# It is where it was, and makes as if it were the context.
 STAYS = """
 def move(sock, fork):
-    fds = begin(sock)
-    if fork():
-        os._exit(0)
-    sock.send(b"!")
-    return fds
+    return begin(sock)
 """
 # It says that it will wait, and does not.
 DOES_NOT_WAIT = """
@@ -64,31 +52,32 @@ def move(sock, fork):
         os._exit(7)
     os._exit(0)
 """
-# It is moved, and is what becomes the context itself: it lies in the parent.
-IS_NOT_BORN_THERE = """
+# Whom it has made is the context; it hears what the host says to that, and lies in the parent.
+LISTENS_TOO = """
 def move(sock, fork):
     fds = begin(sock)
-    ask()
-    return finish(sock, fds, fork)
+    if fork():
+        socket.socket(fileno=fds[0]).recv(1 << 16)
+        time.sleep(1000)
+    return fds
 """
 # Another thread goes on while the first one is held.
 HAS_A_THREAD = """
 def move(sock, fork):
     fds = begin(sock)
     threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-    ask()
-    return finish(sock, fds, fork)
+    if child := fork():
+        leave(child)
+    return fds
 """
-# A fork is made, and who entered first stays in the parent with every capability over it. As it does not wait for its
-# child, the fork could not end.
+# A fork is made, and who entered it first stays in the parent. It does not wait for its child: the fork could not end.
 STAYS_BESIDE = """
 def move(sock, fork):
     fds = begin(sock)
-    ask()
     if fork():
         sock.close()
         time.sleep(1000)
-    return finish(sock, fds, fork)
+    return fds
 """
 # What it says is no number of an error that there is.
 SAYS_TOO_MUCH = """
@@ -131,7 +120,7 @@ def parent() -> Iterator[Sandbox]:
         STAYS,
         DOES_NOT_WAIT,
         ENTERS_BY_ITSELF,
-        IS_NOT_BORN_THERE,
+        LISTENS_TOO,
         HAS_A_THREAD,
         STAYS_BESIDE,
         SAYS_TOO_MUCH,
@@ -169,20 +158,18 @@ def test_a_fork_that_floods_does_not_keep_its_parent_from_forking(parent):
     flooding.kill()
 
 
-# It moves as asked, and leaves one behind that has every capability in the fork, and the fork's user, and lies in the
-# parent, whose init may not signal it.
+# It moves as asked, and leaves one behind that is the fork's user, and of which nobody knows.
 LEAVES_ONE = """
 def move(sock, fork):
     fds = begin(sock)
-    ask()
-    if os.fork() == 0:
-        sock.close()
-        for fd in fds:
-            os.close(fd)
-        time.sleep(1000)
-    if fork():
-        os._exit(0)
-    return finish(sock, fds, fork)
+    if child := fork():
+        if os.fork() == 0:
+            sock.close()
+            for fd in fds:
+                os.close(fd)
+            time.sleep(1000)
+        leave(child)
+    return fds
 """
 
 
@@ -231,9 +218,9 @@ WHO_IS_LEFT = """
 import os
 def of(pid):
     lines = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if ":" in line)
-    return lines["Uid"].split()[:2], lines["CapEff"].strip(), len(lines["NSpid"].split())
+    return lines["Uid"].split()[:2], lines["CapEff"].strip(), len(lines["NSpid"].split()), lines["State"].split()[0]
 print([found for found in map(of, filter(str.isdigit, os.listdir("/proc")))
-       if found[2] == 1 and (found[0] != ["1000", "1000"] or int(found[1], 16))])
+       if found[2] == 1 and found[3] != "Z" and (found[0] != ["1000", "1000"] or int(found[1], 16))])
 """
 
 
@@ -265,12 +252,11 @@ def move(sock, fork):
     libc.signal(signal.SIGALRM, ctypes.cast(handle, ctypes.c_void_p))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
-    ask()
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    if child := fork():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        leave(child)
     os.close(told)
-    if fork():
-        os._exit(0)
-    return finish(sock, fds, fork)
+    return fds
 checkpoint.move = move
 """
 

@@ -137,10 +137,9 @@ def move(sock, fork):
                 os.write(fd, name.encode())
             except OSError:
                 continue
-    ask()
-    if fork():
-        os._exit(0)
-    return finish(sock, fds, fork)
+    if child := fork():
+        leave(child)
+    return fds
 checkpoint.move = move
 """
 
@@ -156,8 +155,9 @@ def test_t01_a_mover_brings_nobody_into_the_control_groups_of_its_fork(parent: S
         before = groups_within(os.getpid())
         run(parent, BRINGS_OTHERS)
 
-        with pytest.raises(ForkError):
-            parent.fork()
+        # What it writes is said to the host, which may understand it.
+        with suppress(ForkError):
+            only(parent.fork()).kill()
 
         run(parent, "checkpoint.move = honest")
         assert {pid: groups for pid, groups in groups_within(os.getpid()).items() if pid in before} == before
@@ -265,10 +265,9 @@ def move(sock, fork):
     with socket.socket(fileno=other) as second:
         second.send(b"!")
         second.recv(1)
-    ask()
-    if fork():
-        os._exit(0)
-    return finish(sock, fds, fork)
+    if child := fork():
+        leave(child)
+    return fds
 checkpoint.move = move
 """
 
@@ -288,12 +287,11 @@ def test_who_says_that_it_moves_to_two_forks_moves_to_one(parent: Sandbox) -> No
 LEAVES_A_ZOMBIE = """
 def move(sock, fork):
     fds = begin(sock)
-    ask()
-    if os.fork() == 0:
-        os._exit(0)
-    if fork():
-        os._exit(0)
-    return finish(sock, fds, fork)
+    if child := fork():
+        if os.fork() == 0:
+            os._exit(0)
+        leave(child)
+    return fds
 checkpoint.move = move
 libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 """
@@ -326,10 +324,9 @@ def move(sock, fork):
             file.write("\\n".join(seen))
         os._exit(0)
     os.open("/tmp/shown", os.O_CREAT | os.O_WRONLY)
-    ask()
-    if fork():
-        os._exit(0)
-    return finish(sock, fds, fork)
+    if child := fork():
+        leave(child)
+    return fds
 checkpoint.move = move
 """
 

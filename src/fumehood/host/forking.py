@@ -25,6 +25,8 @@ from fumehood.host.live_sandbox import Birth, LiveSandbox
 from fumehood.runtimes.base import Guest, GuestContext
 
 _FILES_SECONDS = 60.0
+# One waits where it is to go while the next one sets out.
+_MOVING_AT_ONCE = 2
 
 
 class ComingContext(GuestContext):
@@ -83,6 +85,7 @@ class Forking:
         # Whether the checkpoint is of this fork alone: then it moves itself in the end, which saves a fork.
         self._ends_it = False
         self._left_to_move = 0
+        self._moving = asyncio.Semaphore(_MOVING_AT_ONCE)
         # What did not come along, in words.
         self.left_behind: tuple[str, ...] = ()
 
@@ -145,8 +148,6 @@ class Forking:
             await checkpoints.forget(kept)
 
     async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: Kept) -> None:
-        guest = await making
-        await failpoints.reach("fork.made", guest)
         context = self._parent.contexts.existing(kept.info.context_id)
         birth = Birth(id_, self._parent.limits, self._parent.envs)
         birth.link = new_link(
@@ -156,15 +157,23 @@ class Forking:
             context.count_of(kept.conversation),
         )
         own = [os.dup(fd) for fd in birth.link.guest_fds()]
-        coming = guest.first_context = ComingContext(kept.line.origin)
+        coming = ComingContext(kept.line.origin)
+        # The process that moves sets out before there is anywhere to go, and waits there until it may go on.
+        moving = asyncio.ensure_future(self._move(making, kept, own, coming))
+        furnishing = asyncio.ensure_future(self._furnish(birth, making, kept, coming))
         try:
-            fork = LiveSandbox(birth, guest, self._on_end)
-            self._made.append(fork)
-            # The process that moves in waits until it may go on.
-            await asyncio.gather(self._move(guest, kept, own, coming), self._send_files(fork, kept))
+            _, fork = await asyncio.gather(moving, furnishing)
         finally:
+            moving.cancel()
+            furnishing.cancel()
+            # Until then the descriptors are in use.
+            await asyncio.wait([moving, furnishing])
+
             for fd in own:
                 os.close(fd)
+
+            if id_ not in (fork.id for fork in self._made):
+                birth.abandon()
 
         await failpoints.reach("fork.files", fork)
         birth.link.proceed()
@@ -177,7 +186,20 @@ class Forking:
         fork.egress.use(self._parent.egress.route)
         _remember(self._parent, fork, context, kept)
 
-    async def _move(self, guest: Guest, kept: Kept, own: list[int], coming: ComingContext) -> None:
+    async def _furnish(
+        self, birth: Birth, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
+    ) -> LiveSandbox:
+        guest = await making
+        await failpoints.reach("fork.made", guest)
+        guest.first_context = coming
+        fork = LiveSandbox(birth, guest, self._on_end)
+        self._made.append(fork)
+        await self._send_files(fork, kept)
+        return fork
+
+    async def _move(
+        self, making: asyncio.Future[Guest], kept: Kept, own: list[int], coming: ComingContext
+    ) -> None:
         channel, stdout, stderr = own
 
         def send(fd: int) -> None:
@@ -185,8 +207,14 @@ class Forking:
             is_last = self._ends_it and self._left_to_move == 0
             kept.line.send_mover(fd, reseed=self._reseed, is_last=is_last)
 
-        coming.arrive(await guest.move_in(kept.line.origin, send, (channel, stdout, stderr)))
-        await failpoints.reach("fork.moved", guest)
+        # As long as it is here it counts as one of the parent's.
+        async with self._moving:
+            arrived = await self._parent.guest.move_out(
+                making, kept.line.origin, send, (channel, stdout, stderr)
+            )
+
+        coming.arrive(arrived)
+        await failpoints.reach("fork.moved", arrived)
 
     async def _send_files(self, fork: LiveSandbox, kept: Kept) -> None:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

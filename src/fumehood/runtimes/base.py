@@ -11,7 +11,7 @@ import asyncio
 import errno
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
@@ -170,18 +170,23 @@ class Guest(ABC):
         """
         raise ForkError(step="make the fork", reason=f"{sandbox_id!r} is of a runtime that has no forks")
 
-    async def move_in(
-        self, origin: GuestContext, send: Callable[[int], None], fds: tuple[int, int, int]
+    async def move_out(
+        self,
+        making: Awaitable[Guest],
+        origin: GuestContext,
+        send: Callable[[int], None],
+        fds: tuple[int, int, int],
     ) -> GuestContext:
-        """Lets a process forked from a checkpoint of the guest above become the first context of this one.
+        """Lets a process forked from a checkpoint of this guest become the first context of one forked from it.
 
         Args:
+            making: The other one, which may still be in the making: `fork` of this guest.
             origin: Of the context that the checkpoint was made of.
             send: Hands a socket to the checkpoint, which forks the process that speaks over it.
             fds: The guest's ends of its channel, its standard output and its standard error.
 
         Raises:
-            ForkError: It did not come.
+            ForkError: It did not come, or there is nowhere to go.
         """
         raise ForkError(step="move a process into the fork", reason="this runtime has no forks")
 

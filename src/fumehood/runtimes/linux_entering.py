@@ -2,8 +2,8 @@
 
 Runs in a thread of the host process, for some milliseconds. Who owns the namespaces of forks has power over
 all of them, and who enters one has every capability there: the process is lent that id, and until it has given up
-all of it again runs none of its own instructions. It is held from outside, makes the calls that are listed here, and
-goes on as the fork's user, who may do no more than any other, or ends.
+all of it again runs none of its own instructions. It is held from outside, and makes the calls that are listed here.
+Whom it makes last goes on as the fork's user, who may do no more than any other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
 from fumehood.runtimes.linux_refusals import RefusedCalls
-from fumehood.runtimes.linux_status import ids_of, is_confined
+from fumehood.runtimes.linux_status import ids_of, is_confined, parent_of
 from fumehood_jail import caps, syscalls
 from fumehood_jail.launch import GUEST_UID, MOVER_UID
 from fumehood_jail.tracing import HeldProcess
@@ -25,8 +25,6 @@ STEP = "move a process into the fork"
 _UNCHANGED = (1 << 64) - 1
 _ARGUMENTS = 6
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-# What it is in itself does not change; what it forks is born elsewhere.
-_LINKS = {"pid": "pid_for_children"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +33,13 @@ class Place:
 
     Attributes:
         namespaces: Descriptors of them by their names, in the order in which they are entered.
-        ids: What the kernel is to say of user and group there, without saved ones.
+        init_pid: The init there.
         has_movers: Whether an id that no guest code has owns them.
         doors: Descriptors of its control groups: who writes "0" to them moves in.
     """
 
     namespaces: Mapping[str, int]
-    ids: Sequence[Sequence[bytes]]
+    init_pid: int
     has_movers: bool
     doors: Sequence[int]
 
@@ -76,8 +74,8 @@ class _Puppet:
         return self._held.lay(content)
 
 
-def enter(pid: int, origin: RefusedCalls, place: Place) -> bool:
-    """Has a process that waits for it enter namespaces and become a guest's user there, without capabilities.
+def enter(pid: int, origin: RefusedCalls, place: Place) -> int | None:
+    """Has a process that waits for it enter namespaces and become a guest's user there, without capabilities, and fork.
 
     Args:
         pid: The process.
@@ -85,7 +83,8 @@ def enter(pid: int, origin: RefusedCalls, place: Place) -> bool:
         place: Where it is to go.
 
     Returns:
-        Whether it waited; else nothing was done, and it will wait again.
+        A pidfd of whom it has made, a child of the init there. None: it did not wait; nothing was done, and it will
+        wait again.
 
     Raises:
         ForkError: It is not there, and has ended; or the kernel does not let it be held.
@@ -97,12 +96,10 @@ def enter(pid: int, origin: RefusedCalls, place: Place) -> bool:
 
     try:
         if not held.is_stopped_in("setns"):
-            return False
+            return None
 
         _lead(_Puppet(pid, held, origin), place)
-        _check(pid, place)
-        held.let_go(0)
-        return True
+        return _divide(held, place)
     except BaseException as error:
         held.end()
 
@@ -175,16 +172,45 @@ def _zeros(count: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _check(pid: int, place: Place) -> None:
-    """Asks the kernel where it is, as whom, and what it may do."""
-    for name, fd in place.namespaces.items():
-        found = os.stat(f"/proc/{pid}/ns/{_LINKS.get(name, name)}")
+def _divide(held: HeldProcess, place: Place) -> int:
+    """Has it make the process that goes on in its place; returns a pidfd of that.
 
-        if not os.path.samestat(found, os.fstat(fd)):
+    Whoever is born in a PID namespace from outside is nobody's child there, and could be left to nobody: so that one
+    makes the last one, and ends. It shares the memory of the first, which waits for that, and copies nothing.
+    """
+    between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
+    try:
+        moved = between.fork(syscalls.SIGCHLD)
+        try:
+            between.forked()
+            between.leave()
+            child = held.forked()
+            _check(moved.pid, place)
+            pidfd = os.pidfd_open(moved.pid)
+            moved.let_go(0)
+        except BaseException:
+            moved.end()
+            raise
+    except BaseException:
+        between.end()
+        raise
+
+    held.let_go(child)
+    return pidfd
+
+
+def _check(pid: int, place: Place) -> None:
+    """Asks the kernel where a process is that is held, as whom, and what it may do."""
+    for name, fd in place.namespaces.items():
+        if not os.path.samestat(os.stat(f"/proc/{pid}/ns/{name}"), os.fstat(fd)):
             raise ForkError(step=STEP, reason=f"the kernel says that it is in another {name} namespace")
 
-    if ids_of(pid) != place.ids:
+    if ids_of(pid) != ids_of(place.init_pid):
         raise ForkError(step=STEP, reason="the kernel says that it has another user")
 
     if not is_confined(pid):
         raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
+
+    # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
+    if parent_of(pid) != place.init_pid:
+        raise ForkError(step=STEP, reason="the kernel says that it is no child of the fork's init")

@@ -11,8 +11,8 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from fumehood import failpoints
@@ -21,9 +21,9 @@ from fumehood.fork_errors import ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.readiness import until_readable
-from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
 from fumehood.runtimes.linux_figures import CountedGuest
-from fumehood.runtimes.linux_moves import MovedContext, Quarters, end_keepers, end_strangers, move_in
+from fumehood.runtimes.linux_moves import Home, MovedContext, Quarters, end_keepers, end_strangers, move_out
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -224,10 +224,14 @@ class LinuxGuest(CountedGuest):
         """Has the founder make one beneath it; see the port."""
         return await self._spawner.fork(self, sandbox_id, limits)
 
-    async def move_in(
-        self, origin: GuestContext, send: Callable[[int], None], fds: tuple[int, int, int]
+    async def move_out(
+        self,
+        making: Awaitable[Guest],
+        origin: GuestContext,
+        send: Callable[[int], None],
+        fds: tuple[int, int, int],
     ) -> GuestContext:
-        """Lets a fork of a checkpoint enter its namespaces; see the port."""
+        """Lets a fork of a checkpoint enter the namespaces of a guest beneath; see the port."""
         if not isinstance(origin, LinuxContext) or not origin.refused_calls.listens:
             raise ForkError(
                 step="move a process into the fork",
@@ -236,14 +240,20 @@ class LinuxGuest(CountedGuest):
             )
 
         kill_held = self._spawner.ask_to_kill_held
-        doors = self._doors()
+        home = Home(self.holds, origin.refused_calls, kill_held)
+        pidfd, mover = await move_out(home, self._quarters(making), send, fds)
+        return MovedContext(pidfd, origin, kill_held, mover)
+
+    @asynccontextmanager
+    async def _quarters(self, making: Awaitable[Guest]) -> AsyncIterator[Quarters]:
+        """Waits until a guest beneath is there, and opens the doors of its control groups."""
+        guest = await making
+        assert isinstance(guest, LinuxGuest), "it is a fork of this one"
+        doors = guest._doors()
         try:
-            quarters = Quarters(self._pid, self._spawner.has_movers, doors, kill_held)
-            pidfd, mover = await move_in(quarters, origin.refused_calls, send, fds)
+            yield Quarters(guest._pid, self._spawner.has_movers, doors)
         finally:
             _close_all(doors)
-
-        return MovedContext(pidfd, origin, kill_held, mover)
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this number is its own."""

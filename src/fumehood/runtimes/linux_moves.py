@@ -1,22 +1,21 @@
 """Moves: a process that is forked from a checkpoint of one sandbox becomes a context of a sandbox forked from it.
 
 Runs in the host process, on the engine's loop. The process is user code's own, and hostile: it is known by the
-credentials of what it sends, and is held while it enters namespaces that hold nothing but an init that waits
-(`linux_entering`). What its child is then, the kernel is asked before it may go on.
+credentials of what it sends, and is held while it enters namespaces that hold nothing but an init that waits, and
+makes the process that goes on there (`linux_entering`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import select
 import signal
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
@@ -24,7 +23,7 @@ from fumehood.readiness import until_readable
 from fumehood.runtimes.base import GuestContext
 from fumehood.runtimes.linux_entering import STEP, Place, enter
 from fumehood.runtimes.linux_refusals import RefusedCalls
-from fumehood.runtimes.linux_status import has_died, ids_of, is_confined, numbers_of, parent_of
+from fumehood.runtimes.linux_status import has_died, numbers_of, parent_of
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
@@ -33,8 +32,21 @@ _HERE = b"!"
 _MAX_WORD_BYTES = 64
 _MAX_ERRNO_DIGITS = 4
 _MOVE_SECONDS = 10.0
-# include/uapi/linux/nsfs.h: NS_GET_PARENT
-_PARENT_NAMESPACE = 0xB702
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The sandbox that a process moves out of.
+
+    Attributes:
+        holds: Tells whether the PID namespace with this number is its own.
+        origin: Answers for the process.
+        kill_held: Kills what the host may not signal itself.
+    """
+
+    holds: Callable[[int], bool]
+    origin: RefusedCalls
+    kill_held: Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +57,11 @@ class Quarters:
         init_pid: Its init, which lives.
         has_movers: Whether an id that no guest code has owns its namespaces.
         doors: Descriptors of its control groups, by which a process moves itself in.
-        kill_held: Kills what the host may not signal itself.
     """
 
     init_pid: int
     has_movers: bool
     doors: Sequence[int]
-    kill_held: Callable[[int], None]
 
 
 class MovedContext(GuestContext):
@@ -104,14 +114,17 @@ class MovedContext(GuestContext):
             self.exited.set_result(None)
 
 
-async def move_in(
-    quarters: Quarters, origin: RefusedCalls, send: Callable[[int], None], own: Sequence[int]
+async def move_out(
+    home: Home,
+    quarters: AbstractAsyncContextManager[Quarters],
+    send: Callable[[int], None],
+    own: Sequence[int],
 ) -> tuple[int, asyncio.Future[None]]:
-    """Lets a process move into a sandbox; returns a pidfd of what it has become, and when who brought it has ended.
+    """Lets a process move to another sandbox; returns a pidfd of what it has become, and when who brought it has ended.
 
     Args:
-        quarters: The sandbox.
-        origin: Answers for the process.
+        home: The sandbox that it is from.
+        quarters: The other one, as soon as it is there.
         send: Hands a socket to the checkpoint, and has it fork the process that moves.
         own: What the process gets: its channel and outputs.
 
@@ -127,82 +140,96 @@ async def move_in(
             send(theirs.fileno())
 
         try:
-            async with asyncio.timeout(_MOVE_SECONDS):
-                return await _let_in(ours, quarters, origin, own)
-        except TimeoutError:
-            raise ForkError(step=STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
+            async with _in_time():
+                mover = await _hear(ours)
+
+            async with _ended_if_it_fails(mover, home) as held_by:
+                socket.send_fds(ours, [_HERE], list(own))
+                return await _lead_over(mover, held_by, home, quarters)
         except OSError as error:
             # It closed its end, say.
             raise ForkError.from_errno(STEP, error.errno or 0) from None
 
 
-async def _let_in(
-    sock: socket.socket, quarters: Quarters, origin: RefusedCalls, own: Sequence[int]
+async def _lead_over(
+    mover: int, held_by: int, home: Home, quarters: AbstractAsyncContextManager[Quarters]
 ) -> tuple[int, asyncio.Future[None]]:
-    init_pid, kill_held = quarters.init_pid, quarters.kill_held
-    mover = await _hear(sock)
-    waits = origin.expect_mover(mover)
-    namespaces: list[int] = []
+    waits = home.origin.expect_mover(mover)
     try:
-        for name in NAMESPACES:
-            namespaces.append(os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+        async with _in_time():
+            await _until_waiting(waits, held_by)
 
-        async with _ended_if_it_fails(mover, namespaces, kill_held) as held_by:
-            socket.send_fds(sock, [_HERE], list(own))
-            where = dict(zip(NAMESPACES, namespaces, strict=True))
-            place = Place(where, ids_of(init_pid), quarters.has_movers, quarters.doors)
-            has_entered = False
-
-            while not has_entered:
-                await _until_waiting(waits, held_by)
-                waits = origin.expect_mover(mover, again=True)
-                has_entered = await _in_own_thread(lambda: enter(mover, origin, place))
-
-            moved = await _hear(sock)
-            pidfd = _hold(moved)
-            try:
-                _check_confined(moved, pidfd, init_pid)
-                _check_place(moved, pidfd, namespaces)
-                # It has nothing left that was lent; it ends while the fork goes on.
-                leaving = asyncio.ensure_future(_see_off(os.dup(held_by), kill_held, moved, init_pid))
-                # Where the fork has failed meanwhile, nobody asks.
-                leaving.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
-            except BaseException:
-                _end(pidfd, kill_held)
-                os.close(pidfd)
-                raise
+        async with quarters as there, _in_time():
+            with _opened(there.init_pid) as namespaces:
+                place = Place(namespaces, there.init_pid, there.has_movers, there.doors)
+                moved = await _enter(mover, held_by, home.origin, place)
     finally:
-        origin.forbid(mover)
+        # Before anything is closed that it could be given.
+        home.origin.forbid(mover)
 
-        for fd in namespaces:
-            os.close(fd)
+    # It has nothing left that was lent; it ends while the fork goes on.
+    leaving = asyncio.ensure_future(_see_off(os.dup(held_by), home.kill_held))
+    # Where the fork has failed meanwhile, nobody asks.
+    leaving.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
+    return moved, leaving
 
-    return pidfd, leaving
+
+async def _enter(mover: int, held_by: int, origin: RefusedCalls, place: Place) -> int:
+    while True:
+        # Before it is touched: it may be back at once.
+        waits = origin.expect_mover(mover, again=True)
+        moved = await _in_own_thread(lambda: enter(mover, origin, place))
+
+        if moved is not None:
+            return moved
+
+        await _until_waiting(waits, held_by)
 
 
 @asynccontextmanager
-async def _ended_if_it_fails(
-    mover: int, namespaces: Sequence[int], kill_held: Callable[[int], None]
-) -> AsyncIterator[int]:
+async def _in_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(_MOVE_SECONDS):
+            yield
+    except TimeoutError:
+        raise ForkError(step=STEP, reason=f"it took longer than {_MOVE_SECONDS:g} s") from None
+
+
+@contextmanager
+def _opened(init_pid: int) -> Iterator[dict[str, int]]:
+    """Opens all namespaces of a process."""
+    fds: dict[str, int] = {}
+    try:
+        for name in NAMESPACES:
+            fds[name] = os.open(f"/proc/{init_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+        yield fds
+    finally:
+        for fd in fds.values():
+            os.close(fd)
+
+
+@asynccontextmanager
+async def _ended_if_it_fails(mover: int, home: Home) -> AsyncIterator[int]:
     """Yields a pidfd of the process that moves; ends it if anything goes wrong."""
     pidfd = _hold(mover)
     try:
         # Before anything can happen to it: the number could be somebody else's by now.
-        _check_above(mover, pidfd, namespaces[NAMESPACES.index("pid")])
+        _check_home(mover, pidfd, home)
         try:
             yield pidfd
         except BaseException:
-            _end(pidfd, kill_held)
+            _end(pidfd, home.kill_held)
             raise
     finally:
         os.close(pidfd)
 
 
-async def _see_off(pidfd: int, kill_held: Callable[[int], None], moved: int, init_pid: int) -> None:
+async def _see_off(pidfd: int, kill_held: Callable[[int], None]) -> None:
     """Waits until who has moved has ended: as long as it lives, and does not wait for its child, no fork could end.
 
     Raises:
-        ForkError: It would not end by itself, or has not left what it became to the fork's init.
+        ForkError: It would not end by itself.
     """
     try:
         async with asyncio.timeout(_MOVE_SECONDS):
@@ -212,10 +239,6 @@ async def _see_off(pidfd: int, kill_held: Callable[[int], None], moved: int, ini
         raise ForkError(step=STEP, reason=f"who moved lives on after {_MOVE_SECONDS:g} s") from None
     finally:
         os.close(pidfd)
-
-    # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
-    if parent_of(moved) not in (init_pid, 0):
-        raise ForkError(step=STEP, reason="the kernel says that it is no child of the fork's init")
 
 
 async def _until_waiting(waits: asyncio.Future[None], pidfd: int) -> None:
@@ -233,16 +256,26 @@ async def _until_waiting(waits: asyncio.Future[None], pidfd: int) -> None:
         loop.remove_reader(pidfd)
 
 
-async def _in_own_thread(work: Callable[[], bool]) -> bool:
+async def _in_own_thread(work: Callable[[], int | None]) -> int | None:
     """Does what waits for the kernel at work.
 
     A process that is in no state to be held can make that long: no thread of those that others wait for.
     """
     executor = ThreadPoolExecutor(1)
+    done = executor.submit(work)
     try:
-        return await asyncio.get_running_loop().run_in_executor(executor, work)
+        return await asyncio.wrap_future(done)
+    except asyncio.CancelledError:
+        done.add_done_callback(_drop)
+        raise
     finally:
         executor.shutdown(wait=False)
+
+
+def _drop(done: Future[int | None]) -> None:
+    """Nobody waits any more for who has moved."""
+    if not done.cancelled() and done.exception() is None and (pidfd := done.result()) is not None:
+        os.close(pidfd)
 
 
 async def _hear(sock: socket.socket) -> int:
@@ -343,38 +376,16 @@ def _end(pidfd: int, kill_held: Callable[[int], None]) -> None:
         kill_held(pidfd)
 
 
-def _check_above(pid: int, pidfd: int, namespace: int) -> None:
-    """Makes sure that a process lives right above a PID namespace."""
-    above = fcntl.ioctl(namespace, _PARENT_NAMESPACE)
+def _check_home(pid: int, pidfd: int, home: Home) -> None:
+    """Makes sure that a process lives in the sandbox that it is to move out of."""
     try:
-        _check_same(pid, pidfd, "pid", above)
-    finally:
-        os.close(above)
-
-
-def _check_place(pid: int, pidfd: int, namespaces: Sequence[int]) -> None:
-    """Asks the kernel whether a process that says so has moved: else code of one sandbox would pass for another's."""
-    for name, fd in zip(NAMESPACES, namespaces, strict=True):
-        _check_same(pid, pidfd, name, fd)
-
-
-def _check_same(pid: int, pidfd: int, name: str, fd: int) -> None:
-    try:
-        is_same = os.path.samestat(os.stat(f"/proc/{pid}/ns/{name}"), os.fstat(fd))
+        is_there = home.holds(os.stat(f"/proc/{pid}/ns/pid").st_ino)
     except OSError:
-        is_same = False
+        is_there = False
 
-    if not is_same or _has_ended(pidfd):
-        raise ForkError(
-            step=STEP, reason=f"the kernel says that it is in another {name} namespace, or has ended"
-        )
-
-
-def _check_confined(pid: int, pidfd: int, init_pid: int) -> None:
-    """Asks the kernel whether a process that has moved is what a context must be."""
     # What was read is of this very process if it lives now.
-    if not is_confined(pid) or ids_of(pid) != ids_of(init_pid) or _has_ended(pidfd):
-        raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
+    if not is_there or _has_ended(pidfd):
+        raise ForkError(step=STEP, reason="the kernel says that it is in another PID namespace, or has ended")
 
 
 def _has_ended(pidfd: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -60,6 +61,37 @@ def test_it_makes_other_calls_and_goes_on(waiting):
     assert exit_code(waiting[0]) == 7
 
 
+def test_it_makes_another_one_that_is_held_too(waiting):
+    """That shares its memory or has a copy, and goes on where it is; who made it hears its number."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
+    born = between.fork(syscalls.SIGCHLD)
+    assert between.forked() == born.pid
+    between.leave()
+    assert held.forked() == between.pid
+    pidfd = os.pidfd_open(born.pid)
+    born.let_go(0)
+    select.select([pidfd], [], [])
+    os.close(pidfd)
+    held.let_go(between.pid % 100)
+    assert exit_code(waiting[0]) == between.pid % 100
+
+
+def test_whom_nobody_lets_go_ends_with_who_holds_it(waiting):
+    """Also one that was born meanwhile, and who waits for that."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    born = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
+    born.end()
+    assert held.forked() == born.pid
+    held.end()
+
+    for pid in (born.pid, held.pid):
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
 def test_signals_wait_while_it_is_held(waiting):
     """What would end it ends it when it is let go."""
     held = HeldProcess(waiting[0])
@@ -78,6 +110,20 @@ def test_one_that_is_elsewhere_is_left_alone(waiting):
     assert call is not None
     notify.refuse(waiting[1], call)
     assert exit_code(waiting[0]) == 100 + errno.EPERM
+
+
+def test_one_that_somebody_has_stopped_is_left_alone_until_it_goes_on(waiting):
+    """Who held it would let it go as somebody whom nobody may let go on."""
+    pid, listener = waiting
+    os.kill(pid, signal.SIGSTOP)
+    os.waitpid(pid, os.WUNTRACED)
+    assert not HeldProcess(pid).is_stopped_in("setns")
+    os.kill(pid, signal.SIGCONT)
+    assert notify.receive(listener) is not None
+    held = HeldProcess(pid)
+    assert held.is_stopped_in("setns")
+    held.let_go(7)
+    assert exit_code(pid) == 7
 
 
 def test_one_that_is_not_let_go_ends(waiting):
