@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 
 
 def children_of(pid: int) -> list[int]:

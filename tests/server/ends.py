@@ -7,26 +7,13 @@ import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from tests.integration import census
-
-DEADLINE_SECONDS = 30.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Ask again until it is so, and return what it said."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it did not come to pass: {what}"
-        os.sched_yield()
-
-    return found
+from tests.waiting import DEADLINE_SECONDS, until
 
 
 def client_of(server: Any, token: str | None = None) -> httpx2.Client:
