@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from tests.waiting import at_some_pace, until
 
 from fumehood import (
     InvalidArgumentError,
@@ -48,10 +49,7 @@ def let_pass(other, seconds):
 
 def wait_for_state(sandbox, state):
     """Wait until a sandbox that nobody calls has come into a state."""
-    deadline = time.monotonic() + 10
-
-    while sandbox.get_info().state != state:
-        assert time.monotonic() < deadline, f"it is not {state}"
+    until(lambda: sandbox.get_info().state == state, f"it is {state}")
 
 
 def test_nothing_runs_while_it_is_paused(sandbox, other):
@@ -160,26 +158,30 @@ def test_running_code_keeps_its_time(sync_face, other):
     """The wall time of an execution does not pass during a pause, is not counted, and ends it afterwards."""
     sandbox = sync_face.open()
     started = threading.Event()
-    got = []
 
-    def run(code, timeout):
-        got.append(sandbox.run_code(code, timeout=timeout, on_stdout=lambda _: started.set()))
+    def scene(seconds):
+        got = []
 
-    for code in ("print('on'); import time; time.sleep(0.1); 'done'", "print('on')\nwhile True: pass"):
-        started.clear()
-        thread = threading.Thread(target=run, args=(code, 0.6))
-        thread.start()
-        assert started.wait(10)
-        sandbox.pause()
-        let_pass(other, 0.8)
-        sandbox.resume()
-        thread.join()
+        def run(code):
+            got.append(sandbox.run_code(code, timeout=seconds, on_stdout=lambda _: started.set()))
 
-    done, stopped = got
-    assert (done.text, done.error) == ("'done'", None)
-    assert done.usage.wall_seconds < 0.6
-    assert stopped.error.kind == "time_limit"
-    assert not stopped.state_lost
+        for code in ("print('on'); import time; time.sleep(0.1); 'done'", "print('on')\nwhile True: pass"):
+            started.clear()
+            thread = threading.Thread(target=run, args=(code,))
+            thread.start()
+            assert started.wait(30)
+            sandbox.pause()
+            let_pass(other, seconds + 0.2)
+            sandbox.resume()
+            thread.join()
+
+        done, stopped = got
+        assert (done.text, done.error) == ("'done'", None)
+        assert done.usage.wall_seconds < seconds
+        assert stopped.error.kind == "time_limit"
+        assert not stopped.state_lost
+
+    at_some_pace(scene, 0.6, 6)
 
 
 def test_who_gives_up_does_not_wait_for_a_pause(sandbox):
@@ -196,30 +198,40 @@ def test_who_gives_up_does_not_wait_for_a_pause(sandbox):
 
 def test_a_command_keeps_its_time(sandbox, other):
     """The `timeout` of a command stands still as well."""
-    handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True, timeout=0.6)
-    sandbox.pause()
-    let_pass(other, 0.8)
-    sandbox.resume()
-    handle.send_stdin("it\n")
 
-    assert handle.wait().stdout == "got it\n"
+    def scene(seconds):
+        handle = sandbox.commands.run(
+            "read line; echo got $line", background=True, stdin=True, timeout=seconds
+        )
+        sandbox.pause()
+        let_pass(other, seconds + 0.2)
+        sandbox.resume()
+        handle.send_stdin("it\n")
+
+        assert handle.wait().stdout == "got it\n"
+
+    at_some_pace(scene, 0.6, 6)
 
 
 def test_no_time_of_the_sandbox_passes(face, other):
     """A paused sandbox is neither idle nor over; resumed, it has the time that it had left."""
-    sandbox = face.open(timeout=0.6, idle_timeout=0.6)
-    sandbox.pause()
-    let_pass(other, 0.8)
-    assert sandbox.get_info().ends_at is None
 
-    sandbox.resume()
-    assert sandbox.get_info().ends_at > datetime.now(UTC)
-    assert sandbox.run_code("6 * 7").text == "42"
+    def scene(seconds):
+        sandbox = face.open(timeout=seconds, idle_timeout=seconds)
+        sandbox.pause()
+        let_pass(other, seconds + 0.2)
+        assert sandbox.get_info().ends_at is None
 
-    with pytest.raises(SandboxClosedError) as caught:
-        sandbox.run_code("import time; time.sleep(20)")
+        sandbox.resume()
+        assert sandbox.get_info().ends_at > datetime.now(UTC)
+        assert sandbox.run_code("6 * 7").text == "42"
 
-    assert caught.value.reason == "expired"
+        with pytest.raises(SandboxClosedError) as caught:
+            sandbox.run_code("import time; time.sleep(20)")
+
+        assert caught.value.reason == "expired"
+
+    at_some_pace(scene, 0.6, 6)
 
 
 def test_a_new_time_counts_from_when_it_is_resumed(face, other):
@@ -239,16 +251,20 @@ def test_a_new_time_counts_from_when_it_is_resumed(face, other):
 
 def test_its_time_is_over_and_it_is_paused(face):
     """With `on_timeout` it is not killed; resumed, it has all of its time once more."""
-    sandbox = face.open(timeout=0.5, on_timeout="pause")
-    sandbox.run_code("x = 42")
-    wait_for_state(sandbox, "paused")
-    assert sandbox.get_info().ends_at is None
 
-    sandbox.resume()
-    assert sandbox.get_info().ends_at > datetime.now(UTC)
-    assert sandbox.run_code("x").text == "42"
-    wait_for_state(sandbox, "paused")
-    assert sandbox.kill() is True
+    def scene(seconds):
+        sandbox = face.open(timeout=seconds, on_timeout="pause")
+        sandbox.run_code("x = 42")
+        wait_for_state(sandbox, "paused")
+        assert sandbox.get_info().ends_at is None
+
+        sandbox.resume()
+        assert sandbox.get_info().ends_at > datetime.now(UTC)
+        assert sandbox.run_code("x").text == "42"
+        wait_for_state(sandbox, "paused")
+        assert sandbox.kill() is True
+
+    at_some_pace(scene, 0.5, 5)
 
 
 def test_what_is_paused_can_be_killed(sandbox):
