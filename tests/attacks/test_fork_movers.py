@@ -128,11 +128,13 @@ def parent() -> Iterator[Sandbox]:
 )
 def test_who_does_not_move_as_asked_is_no_context(parent, attack, monkeypatch):
     """The host asks the kernel where and what it is; the parent goes on, and nobody stays in it."""
-    monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1.5)
     run(parent, f"{attack}\ncheckpoint.move = move")
 
-    with pytest.raises(ForkError):
-        parent.fork()
+    with monkeypatch.context() as patch:
+        patch.setattr(linux_moves, "_MOVE_SECONDS", 1.5)
+
+        with pytest.raises(ForkError):
+            parent.fork()
 
     while int(run(parent, LOOK)):
         pass
