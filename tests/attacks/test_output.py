@@ -83,7 +83,7 @@ def test_r07_results_are_bounded(result, make, host_memory):
     """Huge, many, deep or cyclic: cut, left out and named, or an error of the code's own; the next cell works."""
     mine = make(limits=Limits(result_bytes=MIB, result_count=50))
     before = host_memory()
-    execution = mine.sandbox.run_code(RESULTS[result], timeout=20)
+    execution = mine.sandbox.run_code(RESULTS[result], timeout=60)
     assert len(execution.results) <= 50
     assert sum(one.size_bytes for one in execution.results) <= 50 * MIB
     assert execution.error is None or execution.error.kind == "exception", execution.error

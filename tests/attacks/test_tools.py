@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 from tests.attacks.test_wire import SPEAKER
@@ -63,7 +62,7 @@ class Search:
 
 def attack(caller, code, tool):
     """Runs code that breaks the wire; a breach that comes after the reply is noticed by the next call."""
-    caller.sandbox.run_code(code, tools={} if tool is None else {"search": tool}, timeout=5)
+    caller.sandbox.run_code(code, tools={} if tool is None else {"search": tool}, timeout=60)
     caller.sandbox.run_code("1")
 
 
@@ -75,11 +74,7 @@ def test_c01_an_honest_call_and_one_by_hand_arrive(caller):
     )
     assert execution.text == "'HONEST'"
     assert execution.error is None
-    deadline = time.monotonic() + 5
-
-    while len(tool.asked) < 2 and time.monotonic() < deadline:
-        caller.sandbox.run_code("1")
-
+    caller.sandbox.run_code("1")
     # The second may have come with the end of the cell, and is then nobody's.
     assert tool.asked in (["honest"], ["honest", "forged"])
     assert caller.run("print(1)") == "1\n"

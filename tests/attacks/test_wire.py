@@ -14,6 +14,7 @@ import struct
 import time
 
 import pytest
+from tests.waiting import until
 
 from fumehood import Limits, ProtocolViolationError, SandboxError
 from fumehood.backends.questions import CompleteCode
@@ -74,7 +75,7 @@ def test_h04_a_legal_message_is_delivered(speaker):
 
 def run_twice(speaker, attempt):
     """Runs code that breaks the wire; a breach that comes after the reply is noticed by the next call."""
-    speaker.sandbox.run_code(attempt, timeout=5)
+    speaker.sandbox.run_code(attempt, timeout=60)
     speaker.sandbox.run_code("1")
 
 
@@ -171,7 +172,8 @@ def test_h01_h02_h03_h04_a_breach_is_a_typed_error(breach, speaker, host_memory)
     with pytest.raises(ProtocolViolationError) as caught:
         run_twice(speaker, attempt)
 
-    assert time.monotonic() - started < 4
+    # Not by the clock.
+    assert time.monotonic() - started < 30
     assert f"({rule})" in str(caught.value)
     assert host_memory() - before < 32 * MIB
     assert not speaker.sandbox.is_running()
@@ -215,19 +217,14 @@ def test_h05_a_stall_ends_by_the_clock(stall, speaker):
     except SandboxError:
         assert not speaker.sandbox.is_running()
 
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 30
 
 
 def test_h05_a_host_that_is_not_read_does_not_hang(speaker):
     """Code larger than any buffer, sent to a context that has stopped reading."""
-    speaker.run(
-        "import threading, time, signal\nthreading.Timer(0.05, lambda: os.kill(os.getpid(), 19)).start()"
-    )
-    deadline = time.monotonic() + 5
-
-    while not speaker.sandbox.commands.run("grep -l '^State:.*stopped' /proc/[0-9]*/status; true").stdout:
-        assert time.monotonic() < deadline
-
+    pid = speaker.run("print(os.getpid())").strip()
+    speaker.sandbox.commands.run(["kill", "-STOP", pid])
+    until(lambda: speaker.sandbox.commands.run(f"grep '^State:.*stopped' /proc/{pid}/status; true").stdout)
     execution = speaker.sandbox.run_code("#" * (8 * MIB), timeout=0.5)
     assert execution.error is not None
     assert execution.error.kind == "time_limit"
@@ -243,14 +240,15 @@ def test_h07_passed_descriptors_are_never_taken(count, speaker, host_descriptors
         f"null = os.open('/dev/null', os.O_RDONLY)\n"
         f"fds = array.array('i', [null] * {count}).tobytes()\n"
         f"refused = 0\n"
-        f"for number in range(20):\n"
+        f"for number in range(100):\n"
         f"    try: channel.sendmsg([stream(b'.')], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])\n"
         f"    except OSError: refused += 1\n"
         f"print(refused)\n"
     )
     assert execution.error is None, execution.error
-    assert "." * (20 - int(execution.logs.stdout[-1])) in "".join(execution.logs.stdout) or count == 253
-    assert host_descriptors() < before + 16
+    assert "." * (100 - int(execution.logs.stdout[-1])) in "".join(execution.logs.stdout) or count == 253
+    # As many as sandboxes that are kept ready may have taken meanwhile, and fewer than were sent.
+    assert host_descriptors() < before + 64
 
 
 def test_h07_a_descriptor_that_is_slow_to_close_does_not_hold_the_host(speaker, make):
@@ -347,7 +345,7 @@ def test_h05_a_look_that_cannot_be_interrupted_ends_by_the_clock(speaker):
     started = time.monotonic()
     answer = asyncio.run(default_backend().ask(speaker.sandbox.id, CompleteCode(code="it.", cursor=3)))
     assert answer.matches == ()
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 30
     assert speaker.run("print('it' in globals())") == "False\n"
 
 
@@ -356,8 +354,9 @@ def test_h07_credentials_and_odd_control_messages_do_no_harm(speaker, host_descr
     before = host_descriptors()
     said = speaker.run(
         "import errno\n"
-        "for kind, content in ((2, struct.pack('3i', os.getpid(), 1000, 1000)), (2, struct.pack('3i', 1, 0, 0)),\n"
-        "                      (1, b'x'), (1, struct.pack('i', -1)), (99, b'abcd')):\n"
+        "for kind, content in 100 * ((2, struct.pack('3i', os.getpid(), 1000, 1000)),\n"
+        "                            (2, struct.pack('3i', 1, 0, 0)),\n"
+        "                            (1, b'x'), (1, struct.pack('i', -1)), (99, b'abcd')):\n"
         "    try: channel.sendmsg([stream(b'')], [(socket.SOL_SOCKET, kind, content)]); print('ok')\n"
         "    except OSError as error: print(errno.errorcode[error.errno])\n"
     ).split()
@@ -365,7 +364,7 @@ def test_h07_credentials_and_odd_control_messages_do_no_harm(speaker, host_descr
     assert "ok" not in said[1:2]
     assert said[3] == "EBADF"
     assert speaker.run("print(1)") == "1\n"
-    assert host_descriptors() < before + 16
+    assert host_descriptors() < before + 64
 
 
 def test_h07_a_socket_gives_its_descriptors_to_who_asks(tmp_path):
@@ -399,11 +398,7 @@ def test_what_comes_between_executions_is_bounded(speaker, host_memory):
         "threading.Timer(0.05, ended.set).start()\n"
     )
     before = host_memory()
-    deadline = time.monotonic() + 10
-
-    while not speaker.sandbox.files.exists("flooded"):
-        assert time.monotonic() < deadline
-
+    until(lambda: speaker.sandbox.files.exists("flooded"))
     assert host_memory() - before < 96 * MIB
     assert speaker.run("print(1)").endswith("1\n")
 
