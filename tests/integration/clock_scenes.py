@@ -50,6 +50,7 @@ def _one_jump(sandbox: Sandbox, hours: float) -> dict[str, Any]:
     global _offset
 
     started = sandbox.get_info().started_at
+    made = time.monotonic()
     short = Sandbox(template=_PLAIN, timeout=1.0)
     waits = sandbox.commands.run("sleep 60", background=True, timeout=300)
     _offset = hours * _HOUR
@@ -65,10 +66,10 @@ def _one_jump(sandbox: Sandbox, hours: float) -> dict[str, Any]:
 
     sandbox.pause()
     sandbox.resume()
-    lived_at_once = short.is_running() or time.monotonic() - begun > 1.0
+    lived_at_once = short.is_running() or time.monotonic() - made > 1.0
 
     while short.is_running():
-        assert time.monotonic() - begun < 20, "it lives on"
+        assert time.monotonic() - begun < 40, "it lives on"
 
     short.kill()
     ends_at = sandbox.get_info().ends_at
@@ -77,7 +78,7 @@ def _one_jump(sandbox: Sandbox, hours: float) -> dict[str, Any]:
     waits.kill()
     return {
         "limit": stopped.error and stopped.error.kind,
-        "limit in time": limit_seconds < 5,
+        "limit in time": limit_seconds < 30,
         "command": command,
         "lived at once": lived_at_once,
         "kept": sandbox.run_code("x").text,

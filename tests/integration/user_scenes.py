@@ -280,7 +280,7 @@ def _owner_of(sandbox: Sandbox) -> int:
     sandbox.commands.run(["sleep", "1000"], envs={"MARKER": marker}, background=True)
     sandbox.commands.run(["python", "-c", "import signal; signal.pause()", marker], background=True)
 
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
 
     # While a program is being executed its command line is empty for a moment.
     while time.monotonic() < deadline:
