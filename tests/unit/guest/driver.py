@@ -61,7 +61,7 @@ class Zygote:
 
     def close(self) -> None:
         self._control.close()
-        self.process.wait(10)
+        self.process.wait(DEADLINE_SECONDS)
 
     def _receive(self) -> dict[str, Any]:
         data = self._control.recv(1 << 18)

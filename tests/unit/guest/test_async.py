@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from guest_driver import process_status, wait_until_asleep
+from guest_driver import process_status
 
 
 def test_top_level_await(context):
@@ -161,15 +161,14 @@ def test_a_broken_loop_does_not_spin(context):
 def test_an_idle_context_does_not_wake_up(context):
     """Without pending tasks an idle context sleeps: no voluntary switches while nothing happens."""
     context.run("import asyncio\nawait asyncio.sleep(0)")
-    wait_until_asleep(context.pid)
-    assert is_resting(context.pid, 0.3)
+    wait_until_resting(context.pid, 0.3)
 
 
-def wait_until_resting(pid: int) -> None:
+def wait_until_resting(pid: int, seconds: float = 0.1) -> None:
     """Waits until a process does nothing for a while."""
     deadline = time.monotonic() + 20
 
-    while not is_resting(pid, 0.1):
+    while not is_resting(pid, seconds):
         assert time.monotonic() < deadline
 
 
