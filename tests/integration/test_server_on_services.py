@@ -32,7 +32,9 @@ def test_keys_usage_and_files_outlive_two_servers(
             "dialects": "librechat",
         }
         first, second = start_server(**settings), start_server(**settings)
-        made = httpx2.post(f"{first.url}/v1/keys", json={"name": "k"}, headers=first.headers).json()
+        made = httpx2.post(
+            f"{first.url}/v1/keys", json={"name": "k"}, headers=first.headers, timeout=60
+        ).json()
         key = {"Authorization": f"Bearer {made['token']}"}
         assert httpx2.get(f"{second.url}/v1/sandboxes", headers=key, timeout=60).status_code == 200
 

@@ -42,7 +42,7 @@ def test_records_lie_in_a_folder_and_code_is_there_before_it_runs(
 
     # What the routes give is what lies in the file.
     place = f"{server.url}/v1/sandboxes/{sandbox.id}/audit"
-    lines = httpx2.get(f"{place}?form=lines", headers=server.headers)
+    lines = httpx2.get(f"{place}?form=lines", headers=server.headers, timeout=60)
     assert lines.text == path.read_text()
     assert lines.headers["content-type"].startswith("application/x-ndjson")
     assert main(["audit", "export", sandbox.id, "--url", server.url, "--api-key", server.token]) == 0
@@ -50,7 +50,7 @@ def test_records_lie_in_a_folder_and_code_is_there_before_it_runs(
 
     # Events are counted, by kind and by what was done.
     sandbox.commands.run("nmap || true")
-    metrics = httpx2.get(f"{server.url}/metrics", headers=server.headers).text
+    metrics = httpx2.get(f"{server.url}/metrics", headers=server.headers, timeout=60).text
     assert 'fumehood_security_events_total{action="record",kind="unusual_program"} 1.0' in metrics
 
     def run() -> None:

@@ -38,7 +38,7 @@ def test_every_example_works(server, tmp_path):
 
 def test_the_guide_shows_every_route(server):
     """A route that is not shown is not known."""
-    described = httpx2.get(f"{server.url}/openapi.json", headers=server.headers).json()["paths"]
+    described = httpx2.get(f"{server.url}/openapi.json", headers=server.headers, timeout=60).json()["paths"]
     shown = "\n".join(BLOCKS)
 
     for path in described:

@@ -367,9 +367,9 @@ def test_signatures_outlive_a_restart(start_server, tmp_path):
     """The secret lies in the state folder, for nobody else to read."""
     state = tmp_path / "state"
     first = start_server(state, dialects="", pool_size=0)
-    made = httpx2.post(f"{first.url}/v1/sandboxes", json={}, headers=first.headers).json()["id"]
+    made = httpx2.post(f"{first.url}/v1/sandboxes", json={}, headers=first.headers, timeout=60).json()["id"]
     place = f"{first.url}/v1/sandboxes/{made}/files"
-    url = httpx2.post(f"{place}/sign", json={"path": "x"}, headers=first.headers).json()["url"]
+    url = httpx2.post(f"{place}/sign", json={"path": "x"}, headers=first.headers, timeout=60).json()["url"]
     assert httpx2.get(url).status_code == 404
     first.stop()
 

@@ -373,12 +373,16 @@ def test_x06_of_twenty_that_race_one_lives(tmp_path: Path) -> None:
     ]
     try:
         lost = until(
-            lambda: (ended := [one for one in racers if one.poll() is not None])[18:] and ended, "19 lose"
+            lambda: (ended := [one for one in racers if one.poll() is not None])[18:] and ended,
+            "19 lose",
+            seconds=90,
         )
         assert [one.returncode for one in lost] == [USAGE] * 19
         (winner,) = set(racers) - set(lost)
 
-        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(place)), base_url="http://host") as api:
+        transport = httpx2.HTTPTransport(uds=str(place))
+
+        with httpx2.Client(transport=transport, base_url="http://host", timeout=60) as api:
             assert until(lambda: api.get("/readyz").status_code == 200, "the winner answers")
 
         winner.send_signal(signal.SIGTERM)

@@ -199,7 +199,7 @@ def test_the_first_start_makes_a_token_that_only_its_user_reads(
     assert str(token_file) in "".join(server.said)
     assert server.token == token_file.read_text().strip()
     assert len(server.token) > 40
-    assert httpx2.get(f"{server.url}/v1/keys", headers=server.headers).status_code == 200
+    assert httpx2.get(f"{server.url}/v1/keys", headers=server.headers, timeout=60).status_code == 200
 
     for path in (token_file, state / "secret", state / "fumehood.db"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path

@@ -161,7 +161,7 @@ def test_what_was_used_is_told(make: Callable[..., httpx2.Client], owner: httpx2
 
 def test_usage_survives_a_restart(start_server: Callable[..., Any]) -> None:
     server = start_server(pool_size=0, dialects="")
-    made = httpx2.post(f"{server.url}/v1/keys", json={"name": "k"}, headers=server.headers).json()
+    made = httpx2.post(f"{server.url}/v1/keys", json={"name": "k"}, headers=server.headers, timeout=60).json()
     headers = {"Authorization": f"Bearer {made['token']}"}
     assert (
         httpx2.post(f"{server.url}/v1/execute", json={"code": "1"}, headers=headers, timeout=60).status_code
@@ -169,5 +169,5 @@ def test_usage_survives_a_restart(start_server: Callable[..., Any]) -> None:
     )
     assert server.stop() == 0
     again = start_server(server.state, pool_size=0, dialects="")
-    (used,) = httpx2.get(f"{again.url}/v1/usage", headers=headers).json()["items"]
+    (used,) = httpx2.get(f"{again.url}/v1/usage", headers=headers, timeout=60).json()["items"]
     assert used["executions"] == 1

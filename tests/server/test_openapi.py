@@ -40,7 +40,7 @@ expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "422", "42
 
 @pytest.fixture(scope="module")
 def described(server):
-    answer = httpx2.get(f"{server.url}/openapi.json", headers=server.headers)
+    answer = httpx2.get(f"{server.url}/openapi.json", headers=server.headers, timeout=60)
     assert answer.status_code == 200
     return answer.json()
 
@@ -105,6 +105,7 @@ def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, tmp_
     assert api.get(place).status_code == 200
 
 
+@pytest.mark.timeout(_MOST_SECONDS + 10)
 @pytest.mark.parametrize("part", ["/network|/audit$", "/checkpoints|/judge"])
 def test_schemathesis_finds_nothing_in_a_part(server, api, place, tmp_path, part):
     """Rules, and the record, which grows with what is asked; points to go back to; programs to judge."""
@@ -113,6 +114,7 @@ def test_schemathesis_finds_nothing_in_a_part(server, api, place, tmp_path, part
     assert api.get(place).status_code == 200
 
 
+@pytest.mark.timeout(_MOST_SECONDS + 10)
 def test_schemathesis_finds_nothing_where_no_sandbox_is(server, tmp_path):
     """What ends or stops a sandbox, and streams without an end."""
     chosen = "/timeout$|/pause$|/restart$|/watch$|/forks$|/adopt$|/save$|/events$|"

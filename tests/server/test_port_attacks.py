@@ -188,6 +188,7 @@ def test_w06_cookies_of_ours_do_not_go_in(client: httpx2.Client, signed: str) ->
             "X-Forwarded-Prefix": "/evil",
             "X-Own": "1",
         },
+        timeout=60,
     )
     assert "secret" not in answer.text
     assert "/evil" not in answer.text

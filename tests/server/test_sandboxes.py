@@ -252,7 +252,7 @@ def test_what_is_somebody_elses_answers_like_what_never_was(other, place):
 
 def test_a_stranger_is_sent_away_before_the_body_is_read(server, place):
     """Every route asks who is there first, whatever else is wrong with the request."""
-    with httpx2.Client(base_url=server.url) as nobody:
+    with httpx2.Client(base_url=server.url, timeout=60) as nobody:
         for method, path in ROUTES:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"X-API-Key": "é" * 9}):
                 answer = nobody.request(method, place + path, headers=_bytes(headers), content=b"{not json")
@@ -267,7 +267,7 @@ def _bytes(headers):
 def test_a_key_without_the_scope_is_forbidden(server, api):
     """A key for stateless runs alone has no sandboxes."""
     token = api.post("/v1/keys", json={"name": "runs only", "scopes": ["execute"]}).json()["token"]
-    answer = httpx2.get(f"{server.url}/v1/sandboxes", headers={"X-API-Key": token})
+    answer = httpx2.get(f"{server.url}/v1/sandboxes", headers={"X-API-Key": token}, timeout=60)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 

@@ -89,7 +89,7 @@ def test_what_cannot_be_loaded_leaves_no_sandbox(client, state):
         answer = client.post("/v1/sandboxes/load", **form)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_argument"), form.keys()
 
-    assert ids(client) == before
+    assert ids(client) <= before
 
 
 def test_a_state_belongs_to_who_loads_it(client, server, state):

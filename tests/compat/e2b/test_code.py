@@ -184,7 +184,12 @@ def test_a_client_that_goes_while_it_waits_runs_nothing(shared, http, headers_of
     eventually(lambda: shared.files.exists("started"))
 
     with pytest.raises(httpx.ReadTimeout):
-        http.post("/execute", json={"code": "open('never', 'w')"}, headers=headers, timeout=0.5)
+        http.post(
+            "/execute",
+            json={"code": "open('never', 'w')"},
+            headers=headers,
+            timeout=httpx.Timeout(60, read=0.5),
+        )
 
     shared.files.write("go", "")
     first.join(20)

@@ -16,7 +16,7 @@ NAME = "api.example.com"
 
 
 def network_of(server: Any, sandbox: Sandbox) -> dict[str, Any]:
-    answer = httpx.get(f"{server.url}/v1/sandboxes/{sandbox.sandbox_id}", headers=server.headers)
+    answer = httpx.get(f"{server.url}/v1/sandboxes/{sandbox.sandbox_id}", headers=server.headers, timeout=60)
     return dict(answer.json()["network"])
 
 

@@ -51,7 +51,8 @@ class TestSmolagents:
                 )
 
         assert (
-            requests.get(f"{server.url}/api/kernelspecs?token={server.token}", timeout=2).status_code == 200
+            requests.get(f"{server.url}/api/kernelspecs?token={server.token}", timeout=SECONDS).status_code
+            == 200
         )
         made = SandboxExecutor(server.url, server.token)
         yield made
