@@ -462,12 +462,12 @@ def test_the_hosted_code_interpreter_of_openai(interpreter: CodeInterpreter) -> 
     )
 
 
-def test_the_status_of_what_was_stopped() -> None:
+def test_the_status_of_what_was_stopped(interpreter: CodeInterpreter) -> None:
     """A call that ran out of time is incomplete, one that did not run has failed."""
-    with CodeInterpreter(timeout=0.2) as made:
+    with CodeInterpreter(interpreter.sandbox, timeout=0.2) as made:
         assert made.as_code_interpreter_call("while True: pass")["status"] == "incomplete"
-        assert made.as_code_interpreter_call("import os; os._exit(1)")["status"] == "failed"
 
+    assert interpreter.as_code_interpreter_call("import os; os._exit(1)")["status"] == "failed"
     assert code_interpreter_call(FAILED, "x", "cntr_x")["status"] == "failed"
 
 
@@ -505,11 +505,13 @@ def test_the_hosted_code_execution_of_anthropic(
     assert {key: result["content"].get(key) for key in expected} == expected
 
 
-def test_files_and_time_in_hosted_code_execution() -> None:
+def test_files_and_time_in_hosted_code_execution(interpreter: CodeInterpreter) -> None:
     """New files are named; code that ran out of time is an error of its own."""
-    with CodeInterpreter(timeout=0.3) as made:
-        made.run("1")
-        done = made.as_code_execution(use("s", "code_execution", code="open('/mnt/data/o.txt', 'w').close()"))
+    interpreter.run("1")
+    code = "open('/mnt/data/o.txt', 'w').close()"
+    done = interpreter.as_code_execution(use("s", "code_execution", code=code))
+
+    with CodeInterpreter(interpreter.sandbox, timeout=0.3) as made:
         late = made.as_code_execution(use("s", "code_execution", code="while True: pass"))
 
     parsed = anthropic_types.CodeExecutionToolResultBlock.model_validate(done)

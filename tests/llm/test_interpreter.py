@@ -245,7 +245,7 @@ def test_errors_come_with_the_line_and_a_hint(
 def test_time_that_is_over_is_told() -> None:
     """What was there stays, and the model is told to do less."""
     with CodeInterpreter(timeout=0.5) as made:
-        made.run("x = 1")
+        made.sandbox.run_code("x = 1")
         result = made.run("while True: pass")
 
         assert result.is_error
@@ -253,7 +253,7 @@ def test_time_that_is_over_is_told() -> None:
             "TimeLimitExceeded: ran longer than 0.5 s: it was interrupted, the state is kept" in result.text
         )
         assert "Hint: Do less in one call" in result.text
-        assert made.run("x").text == "1"
+        assert made.sandbox.run_code("x").text == "1"
 
 
 def test_frames_inside_libraries_are_counted(interpreter: CodeInterpreter) -> None:
