@@ -7,6 +7,7 @@ what a kind of machine cannot have and no installation step could bring.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -28,6 +29,14 @@ CANNOT_EXIST_HERE = (
     "needs root",
     "needs an ordinary user",
 )
+
+
+# How long an example takes says nothing about it, and much about what else runs. Environments of frameworks have none.
+with contextlib.suppress(ImportError):
+    import hypothesis
+
+    hypothesis.settings.register_profile("any pace", hypothesis.settings(), deadline=None)
+    hypothesis.settings.load_profile("any pace")
 
 
 # Run by themselves, after all others: what looks at the whole machine or uses all of it, and what forks the test
