@@ -108,7 +108,10 @@ async def test_what_was_written_before_the_end_of_time_is_told():
             await workspace.run("echo begun; sleep 61 & sleep 62", shell=True, timeout=1)
 
         assert caught.value.stdout == "begun\n"
-        assert (await workspace.run(["pgrep", "-f", "sleep 6[12]"])).exit_code == 1
+
+        # Each has been killed; the kernel takes it away when it comes to it.
+        while (await workspace.run(["pgrep", "-f", "sleep 6[12]"])).exit_code == 0:
+            pass
 
 
 @pytest.mark.anyio
