@@ -76,7 +76,7 @@ attempts = {
     "environment of the parent": lambda: open("/proc/%d/environ" % os.getppid()).read(),
     "limit a process": lambda: resource.prlimit(at["process"], resource.RLIMIT_NOFILE, (64, 64)),
     "move a process": lambda: os.sched_setaffinity(at["process"], os.sched_getaffinity(0)),
-    "slow a process": lambda: os.setpriority(os.PRIO_PROCESS, at["process"], 5),
+    "slow a process": lambda: os.setpriority(os.PRIO_PROCESS, at["process"], 19),
     "command line of a process": lambda: open("/proc/%d/cmdline" % at["process"]).read(),
     "environment of a process": lambda: open("/proc/%d/environ" % at["process"]).read(),
     "memory of a process": lambda: open("/proc/%d/mem" % at["process"], "rb").close(),
