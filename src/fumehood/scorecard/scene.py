@@ -5,6 +5,7 @@ Runs in the user's process. Everything lies in one temporary folder and on the l
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -45,14 +46,29 @@ class Column:
     scene: Scene
 
 
+def _open_both() -> tuple[socket.socket, socket.socket]:
+    """Opens both at one port; somebody else may have that of the one for the other."""
+    while True:
+        tcp = socket.create_server(("127.0.0.1", 0))
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            udp.bind(tcp.getsockname())
+        except OSError as error:
+            tcp.close()
+            udp.close()
+
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return tcp, udp
+
+
 class Listener:
     """A TCP and a UDP socket on the host's loopback that count who comes."""
 
     def __init__(self) -> None:
-        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.tcp, self.udp = _open_both()
         self.port: int = self.tcp.getsockname()[1]
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", self.port))
         self.udp.setblocking(False)
         self.tcp.setblocking(False)
 
