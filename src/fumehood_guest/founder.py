@@ -8,12 +8,11 @@ the base jail. It must never read what belongs to one sandbox: all later inits a
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import home, init
+from fumehood_guest import gaps, home, init
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
 from fumehood_jail import launch, mounts, namespaces, syscalls
@@ -45,8 +44,7 @@ class Founder:
         self._program = bytes.fromhex(config["seccomp"])
         mounts.find_maskable()
         home.find_given()
-        gc.collect()
-        gc.freeze()
+        gaps.freeze()
         self._service.run()
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:

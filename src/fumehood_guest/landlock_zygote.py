@@ -8,12 +8,11 @@ never read what belongs to one sandbox: all later ones are copies of its memory.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import landlock_warden
+from fumehood_guest import gaps, landlock_warden
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.zygote import Zygote
 from fumehood_jail import huge_pages
@@ -28,8 +27,7 @@ class LandlockZygote(Zygote):
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         missing = self._import(config["preload"])
-        gc.collect()
-        gc.freeze()
+        gaps.freeze()
         huge_pages.collapse()
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))

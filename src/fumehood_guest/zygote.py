@@ -9,7 +9,6 @@ copies of its memory.
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import json
 import os
@@ -18,7 +17,7 @@ import socket
 import sys
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import accounting, fork_hooks
+from fumehood_guest import accounting, fork_hooks, gaps
 from fumehood_guest.context import run_context
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.service import Service
@@ -69,10 +68,7 @@ class Zygote:
         self._program = bytes.fromhex(config["seccomp"])
         self._program_untold = bytes.fromhex(config["seccomp_untold"])
         missing = self._import(config["preload"])
-        # What is alive now is shared by all forks: without the freeze, a collection in one would copy all of
-        # it.
-        gc.collect()
-        gc.freeze()
+        gaps.freeze()
         huge_pages.collapse()
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))

@@ -1,0 +1,82 @@
+"""Gaps: the room for small objects that imports leave all over the heap, taken so that forks write to few pages.
+
+Runs in founder and zygote, once, when everything is imported and before anybody is forked from them. What a process
+makes after that lies close together, in memory that nothing else uses: a page that is written to in a fork is copied,
+and a huge page that is written to is split, in the process that forks for good.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Callable, List
+
+# Where the interpreter keeps small objects: in pools, each for one size, which begin with a header
+# (Objects/obmalloc.c). It takes a new pool when no other of that size has room.
+_POOL_BYTES = 1 << 14 if sys.version_info >= (3, 10) else 1 << 12
+_POOL_HEADER_BYTES = 48
+_STEP_BYTES = 16
+_LARGEST_BYTES = 512
+# So many are made at a time. Of a new pool the first ones lie in a row.
+_BATCH = 64
+_ROW = 4
+# Who has taken so much deals with an allocator that has no pools.
+_MOST_BYTES_OF_A_SIZE = 8 << 20
+
+# What fills the gaps, for as long as this process and its forks live.
+_kept: List[object] = []
+
+
+def freeze() -> None:
+    """Keeps what is alive now out of later collections, which would write to all of it, and takes the room in between.
+
+    After: what is made from now on lies close together.
+    """
+    gc.collect()
+
+    for size_bytes in range(_STEP_BYTES, _LARGEST_BYTES + 1, _STEP_BYTES):
+        if not _fill_those_of(size_bytes):
+            break
+
+    gc.freeze()
+
+
+def _fill_those_of(size_bytes: int) -> bool:
+    """Takes all that is free in the pools of this size; returns whether there are pools."""
+    make = _maker_of(size_bytes)
+    taken: List[object] = []
+
+    for _ in range(_MOST_BYTES_OF_A_SIZE // size_bytes // _BATCH):
+        batch: List[object] = [None] * _BATCH
+
+        # Nothing else is made meanwhile.
+        for place in range(_BATCH):
+            batch[place] = make()
+
+        taken.extend(batch)
+
+        if _holds_new_pool([id(one) for one in batch], size_bytes):
+            _kept.append(taken)
+            return True
+
+    return False
+
+
+def _holds_new_pool(addresses: List[int], size_bytes: int) -> bool:
+    span_bytes = (_ROW - 1) * size_bytes
+    pairs = zip(addresses, addresses[_ROW - 1 :])  # noqa: B905 - guests run on Python 3.9 too
+    return any(
+        first % _POOL_BYTES == _POOL_HEADER_BYTES and last == first + span_bytes for first, last in pairs
+    )
+
+
+def _maker_of(size_bytes: int) -> Callable[[], object]:
+    """What makes an object of this size that refers to nothing."""
+    if size_bytes == _STEP_BYTES:
+        return object
+
+    if size_bytes == 2 * _STEP_BYTES:
+        return lambda: complex(0.0, 1.0)
+
+    length = size_bytes - sys.getsizeof(b"")
+    return lambda: bytes(length)
