@@ -183,7 +183,7 @@ class Founder:
         sandbox = self._sandboxes.pop(pid, None)
 
         if sandbox is not None:
-            self._host.send({"type": "exited", "sandbox": sandbox, "status": status})
+            self._host.tell("exited", sandbox=sandbox, status=status)
 
 
 def main() -> NoReturn:

@@ -8,7 +8,6 @@ it refuses by name.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -20,7 +19,7 @@ from fumehood_guest import accounting, files, memory
 from fumehood_guest.context import run_context
 from fumehood_guest.init import Init, Reply, RequestError, report_failure
 from fumehood_guest.memory import MemoryWatcher
-from fumehood_guest.packets import Packets, close_all
+from fumehood_guest.packets import Packets, close_all, parse
 from fumehood_guest.processes import Processes
 from fumehood_jail import landlock, landlock_launch, namespaces
 from fumehood_jail.errors import JailError
@@ -116,7 +115,7 @@ class LandlockInit(Init):
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.setsid()
-            birth = json.loads(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
+            birth = parse(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
             self.confine()
             home = self._places()["/home/user"]
             _add_user_site(home)
@@ -143,7 +142,7 @@ class LandlockInit(Init):
         if number is None:
             return False
 
-        self._orders.send({"type": "context_exited", "number": number, "status": code})
+        self._orders.tell("context_exited", number=number, status=code)
         return True
 
     # -- names

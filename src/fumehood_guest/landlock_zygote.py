@@ -56,7 +56,7 @@ class LandlockZygote(Zygote):
         sandbox = self._contexts.pop(pid, None)
 
         if sandbox is not None:
-            self._host.send({"type": "exited", "sandbox": sandbox, "status": status})
+            self._host.tell("exited", sandbox=sandbox, status=status)
 
 
 def main() -> NoReturn:

@@ -1,7 +1,8 @@
 """Packets: one JSON message each, with descriptors, on the sockets between the host and the processes of the base jail.
 
 Used by founder and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on
-them.
+them. They are read and written with as little of Python as can be: founder and zygote do it for each sandbox, and what
+they touch is copied, since their forks still hold it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,16 @@ import os
 import socket
 from typing import Any, Dict, List, Tuple
 
-_MAX_PACKET_BYTES = 1 << 18
+# The first packet brings the system call filters; the others would fit into far less, for which no memory is mapped.
+_MAX_FIRST_BYTES = 1 << 18
+_MAX_PACKET_BYTES = 1 << 14
 # The most that one request carries: see `init.main`, `Zygote` and `Founder`.
 _MAX_FDS = 48
+_FDS_BYTES = socket.CMSG_SPACE(_MAX_FDS * 4)
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+# What reads JSON in the end, without what `json.loads` does before and after.
+_decoder: Any = json.JSONDecoder()
+_scan = _decoder.scan_once
 
 
 class Packets:
@@ -21,6 +29,7 @@ class Packets:
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(fileno=fd)
+        self._most_bytes = _MAX_FIRST_BYTES
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
@@ -28,15 +37,14 @@ class Packets:
 
     def receive(self) -> Tuple[Dict[str, Any], List[int]]:
         """Waits for a packet and returns its message and descriptors."""
-        data, fds, _, _ = socket.recv_fds(self._sock, _MAX_PACKET_BYTES, _MAX_FDS)
+        data, ancillary, _, _ = self._sock.recvmsg(self._most_bytes, _FDS_BYTES, _CLOSE_ON_EXEC)
+        self._most_bytes = _MAX_PACKET_BYTES
 
         if not data:
             os._exit(0)
 
-        for fd in fds:
-            os.set_inheritable(fd, False)
-
-        return json.loads(data), fds
+        fds = memoryview(ancillary[0][2]).cast("i").tolist() if ancillary else []
+        return parse(data), fds
 
     def send(self, message: Dict[str, Any]) -> None:
         """Sends a message."""
@@ -44,6 +52,19 @@ class Packets:
             self._sock.send(json.dumps(message).encode())
         except OSError:
             os._exit(0)
+
+    def tell(self, kind: str, **numbers: int) -> None:
+        """Sends a message of nothing but numbers."""
+        fields = "".join([f', "{name}": {number}' for name, number in numbers.items()])
+        try:
+            self._sock.send(f'{{"type": "{kind}"{fields}}}'.encode())
+        except OSError:
+            os._exit(0)
+
+
+def parse(data: bytes) -> Any:
+    """Reads JSON that the host has written."""
+    return _scan(data.decode(), 0)[0]
 
 
 def close_all(fds: List[int]) -> None:

@@ -10,7 +10,6 @@ copies of its memory.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from typing import Any, Dict, List, NoReturn
 
 from fumehood_guest import accounting, fork_hooks, gaps
 from fumehood_guest.context import run_context
-from fumehood_guest.packets import Packets, close_all
+from fumehood_guest.packets import Packets, close_all, parse
 from fumehood_guest.service import Service
 from fumehood_guest.shell import PythonShell
 from fumehood_jail import huge_pages, launch, seccomp, syscalls
@@ -122,7 +121,7 @@ class Zygote:
         try:
             self._service.leave()
             os.setsid()
-            birth = json.loads(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
+            birth = parse(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
             launch.enter_sandbox(init_pidfd, gate, fds[_GIVEN_FDS:])
             launch.confine(
                 birth["options"],
@@ -164,7 +163,7 @@ class Zygote:
         number = self._contexts.pop(pid, None)
 
         if number is not None:
-            self._host.send({"type": "context_exited", "number": number, "status": status})
+            self._host.tell("context_exited", number=number, status=status)
 
 
 def _take_memory_in_one_piece(size_bytes: int) -> List[bytes]:
