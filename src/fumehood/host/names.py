@@ -54,4 +54,12 @@ def check_host_id(field: str, value: str) -> None:
 
 
 def _random(count: int) -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(count))
+    # One draw for all of them: each asks the kernel.
+    number = secrets.randbelow(len(_ALPHABET) ** count)
+    characters = []
+
+    for _ in range(count):
+        number, place = divmod(number, len(_ALPHABET))
+        characters.append(_ALPHABET[place])
+
+    return "".join(characters)
