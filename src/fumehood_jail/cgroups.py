@@ -39,6 +39,8 @@ _NEEDED_V1 = ("memory", "pids", "cpuacct")
 _WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer")
 _SWEEP_SECONDS = 5.0
 _SWEEP_PAUSE_SECONDS = 0.005
+# What names a process for good, by its number.
+_own_marks: dict[int, str] = {}
 
 
 class _Mount:
@@ -114,7 +116,12 @@ def cgroup_name(prefix: str, label: str) -> str:
 
 def cgroup_family(prefix: str) -> str:
     """Returns what the names of all cgroups of this process begin with."""
-    return f"{prefix}-{_pid_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
+    pid = os.getpid()
+    # A fork has another number.
+    if pid not in _own_marks:
+        _own_marks[pid] = f"{_pid_namespace()}-{pid}-{_start_time(pid)}"
+
+    return f"{prefix}-{_own_marks[pid]}-"
 
 
 def owner_is_alive(pid: int, start_time: int) -> bool:
