@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable, List, Optional, Set
+from typing import Callable, Iterable, List, Optional, Set
 
 _Hook = Callable[[], object]
 
@@ -30,6 +30,11 @@ class _Known:
 
 _of_libraries: List[_Hook] = []
 _left_out: Set[str] = set()
+# What Python's own modules have asked for, in the order of asking. The interpreter knows of one hook of
+# each kind, which asks once whether all of them are left out: what each of them touched was copied too.
+_before: List[_Hook] = []
+_in_child: List[_Hook] = []
+_in_parent: List[_Hook] = []
 
 
 def leave_out() -> None:
@@ -39,6 +44,7 @@ def leave_out() -> None:
     """
     _Known.are_left_out = True
     os.register_at_fork = _note
+    _register(before=_do_before, after_in_child=_do_in_child, after_in_parent=_do_in_parent)
 
 
 def do_once() -> None:
@@ -71,25 +77,43 @@ def _note(
     after_in_child: Optional[_Hook] = None,
     after_in_parent: Optional[_Hook] = None,
 ) -> None:
-    given = {"before": before, "after_in_child": after_in_child, "after_in_parent": after_in_parent}
-    hooks = {name: hook for name, hook in given.items() if hook is not None}
-
     registrar = str(sys._getframe(1).f_globals.get("__name__"))
 
     if registrar in _OF_PYTHON:
         _left_out.add(registrar)
-        _register(**{name: _gated(hook) for name, hook in hooks.items()})
+
+        for hooks, hook in ((_before, before), (_in_child, after_in_child), (_in_parent, after_in_parent)):
+            if hook is not None:
+                hooks.append(hook)
+
         return
 
-    _register(**hooks)
+    given = {"before": before, "after_in_child": after_in_child, "after_in_parent": after_in_parent}
+    _register(**{name: hook for name, hook in given.items() if hook is not None})
 
     if after_in_child is not None:
         _of_libraries.append(after_in_child)
 
 
-def _gated(hook: _Hook) -> _Hook:
-    def run() -> None:
-        if not _Known.are_left_out:
-            hook()
+def _do_before() -> None:
+    if not _Known.are_left_out:
+        _do(reversed(_before))
 
-    return run
+
+def _do_in_child() -> None:
+    if not _Known.are_left_out:
+        _do(_in_child)
+
+
+def _do_in_parent() -> None:
+    if not _Known.are_left_out:
+        _do(_in_parent)
+
+
+def _do(hooks: Iterable[_Hook]) -> None:
+    for hook in hooks:
+        try:
+            hook()
+        except BaseException:
+            # As with Python's own list of them: it is shown, and the others are done.
+            sys.excepthook(*sys.exc_info())
