@@ -17,8 +17,11 @@ import sys
 from typing import Any, Dict, List, NoReturn
 
 from fumehood_guest import accounting, fork_hooks, gaps
-from fumehood_guest.context import run_context
+from fumehood_guest.channel import Channel
+from fumehood_guest.context import Context, run_context
+from fumehood_guest.outlet import Outlet
 from fumehood_guest.packets import Packets, close_all, parse
+from fumehood_guest.randomness import reseed
 from fumehood_guest.service import Service
 from fumehood_guest.shell import PythonShell
 from fumehood_jail import huge_pages, launch, seccomp, syscalls
@@ -32,6 +35,8 @@ _SINGLE_THREADED = dict.fromkeys(
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
+# Twice as often as the interpreter wants a function called before it adapts that to what it meets there.
+_REHEARSALS = 16
 # About what a shell takes for small objects, a module of the preload list with all that it imports, and at most.
 _BARE_BYTES = 8 << 20
 _MODULE_BYTES = 12 << 20
@@ -83,6 +88,7 @@ class Zygote:
         )
         self._shell = PythonShell.prepare(preload=found)
         fork_hooks.do_once()
+        _rehearse_birth(self._shell)
 
         for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
             os.environ.pop(name, None)
@@ -164,6 +170,24 @@ class Zygote:
 
         if number is not None:
             self._host.tell("context_exited", number=number, status=status)
+
+
+def _rehearse_birth(shell: PythonShell) -> None:
+    """Takes those steps of a birth that leave no trace, until the interpreter knows them by heart.
+
+    What it has not found often, it looks up anew in each context, and notes it in memory that is copied for that.
+    """
+    near, far = socket.socketpair()
+
+    with near, far:
+        for _ in range(_REHEARSALS):
+            parse(b"{}")
+            accounting.applied_restrictions()
+            os.environ.get("PATH")
+            reseed()
+            channel = Channel(near)
+            Context(channel, shell, "python")
+            Outlet(channel).ready()
 
 
 def _take_memory_in_one_piece(size_bytes: int) -> List[bytes]:
