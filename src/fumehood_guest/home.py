@@ -53,7 +53,7 @@ def furnish() -> None:
             os.symlink(f"{GIVEN}/{path}", path)
 
         for folder in _INSTALLED:
-            os.makedirs(folder, exist_ok=True)
+            _make_folder(folder)
     except OSError as error:
         raise JailError(
             "give the sandbox its template's files",
@@ -61,6 +61,15 @@ def furnish() -> None:
             str(error),
             "allow it more `disk_bytes` or `inodes`, or give the template fewer files",
         ) from None
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        # The template has given one.
+        if not os.path.isdir(path):
+            raise
 
 
 def _look_into(folder: str) -> None:
