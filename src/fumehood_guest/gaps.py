@@ -23,6 +23,8 @@ _ROW = 4
 # Who has taken so much deals with an allocator that has no pools.
 _MOST_BYTES_OF_A_SIZE = 8 << 20
 
+# The second name is deprecated where there is the first (Python 3.13).
+_clear_type_cache = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 # What fills the gaps, for as long as this process and its forks live.
 _kept: List[object] = []
 
@@ -39,6 +41,14 @@ def freeze() -> None:
             break
 
     gc.freeze()
+
+
+def forget_lookups() -> None:
+    """Lets what was looked up in types make room for what will be.
+
+    Otherwise each fork, by its own look-ups, would write to the pages of names that it never uses.
+    """
+    _clear_type_cache()
 
 
 def _fill_those_of(size_bytes: int) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.channel import Channel
+from fumehood_guest.gaps import forget_lookups
 from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.streams import Streams
 
@@ -39,8 +40,6 @@ _CELLS_BY_PACKAGE = {
         "import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4], label='x')\nplt.title('t')\nplt.legend()",
     ),
 }
-# The second name is deprecated where there is the first (Python 3.13).
-_clear_type_cache = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 _REQUEST: Dict[str, Any] = {
     "id": "rehearsal",
     "stdout_bytes": 1 << 20,
@@ -63,9 +62,7 @@ def prepare(shell: PythonShell, preload: Sequence[str]) -> None:
             importlib.import_module(companion)
 
     _rehearse(shell, [cell for name in preload for cell in _CELLS_BY_PACKAGE.get(name, ())])
-    # What was looked up in types while packages were imported makes room now: otherwise each context, by its own
-    # look-ups, would write to the pages of names that it never uses.
-    _clear_type_cache()
+    forget_lookups()
     _rehearse(shell, _CELLS)
 
 
