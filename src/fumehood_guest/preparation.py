@@ -65,6 +65,10 @@ def prepare(shell: PythonShell, preload: Sequence[str]) -> None:
     forget_lookups()
     _rehearse(shell, _CELLS)
 
+    # What it was connected with ends here: each context would take it apart, and copy it for that.
+    for name in ("outlet", "streams", "background"):
+        setattr(shell, name, None)
+
 
 def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:
     """Runs the cells as a context would, and puts everything back that they have changed."""
