@@ -345,10 +345,9 @@ def capget() -> tuple[int, int, int]:
 
 def capset(effective: int, permitted: int, inheritable: int) -> None:
     """Sets the effective, permitted and inheritable capabilities of the calling thread from bit masks."""
-    header = ctypes.create_string_buffer(CAPSET_HEADER, 8)
     masks = (effective, permitted, inheritable)
     data = struct.pack("=6I", *[mask & 0xFFFFFFFF for mask in masks], *[mask >> 32 for mask in masks])
-    _call("capset", header, data)
+    _call("capset", CAPSET_HEADER, data)
 
 
 def mount(source: str | None, target: str, fstype: str | None, flags: int = 0, data: str = "") -> None:
@@ -378,8 +377,8 @@ def seccomp_set_filter(program: bytes, flags: int = SECCOMP_FILTER_FLAG_TSYNC) -
 
     Before: no_new_privs is set. After: the filter stays for good. Returns the listener if `flags` asks for one.
     """
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+    address = ctypes.c_uint64.from_buffer(ctypes.c_char_p(program)).value
+    header = struct.pack("=HxxxxxxQ", len(program) // 8, address)
     answer: int = _call("seccomp", _SECCOMP_SET_MODE_FILTER, flags, header)
     if answer and not flags & SECCOMP_FILTER_FLAG_NEW_LISTENER:
         raise OSError(errno.ESRCH, f"seccomp: thread {answer} could not take over the filter")
