@@ -30,6 +30,7 @@ SNAPSHOT_FILES = 8192
 FOUNDER_FD = 3
 ZYGOTE_FD = 4
 _ABOVE_PROMISED = 16
+_ABOVE_WRITABLE = sorted({os.path.dirname(place) for place in mounts.WRITABLE})
 
 # What founder and zygote must still be able to do: write the id maps of sandboxes (which may
 # map their own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces
@@ -207,11 +208,10 @@ def _enforce_landlock(is_context: bool) -> int:
     directories above a mount, but not about the one that it covers. /tmp lies in the root itself, and has a rule of
     its own; `mounts` says what forks have instead.
     """
-    above = {os.path.dirname(place) for place in mounts.WRITABLE}
     roots = ["/", mounts.FORK_ROOT] if os.path.isdir(mounts.FORK_ROOT) else ["/"]
     return landlock.restrict(
         read_only=roots,
-        read_write=[*sorted(above), mounts.SHORT_SCRATCH],
+        read_write=[*_ABOVE_WRITABLE, mounts.SHORT_SCRATCH],
         devices=("/dev",),
         scoped=is_context,
     )
