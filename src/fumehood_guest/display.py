@@ -15,6 +15,8 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
+from fumehood_guest.traits import QuickResult
+
 if TYPE_CHECKING:
     from fumehood_guest.shell import PythonShell
 
@@ -58,6 +60,7 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
     """Shows the value of a cell's last expression."""
 
     shell: PythonShell
+    exec_result = QuickResult()
     # Whether a value is being shown now: an error in that fails the cell.
     is_showing = False
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Coroutine, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 from IPython.core.autocall import ExitAutocall
+from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type, observe
@@ -33,6 +34,7 @@ from fumehood_guest.streams import Streams
 from fumehood_guest.syntax import Compiler, Syntax
 from fumehood_guest.tables import register_tables
 from fumehood_guest.tracebacks import exception_name, exception_value, format_exception
+from fumehood_guest.traits import QuickBool, QuickInteger, QuickResult, QuickUnicode
 
 _PROFILE = os.path.join("~", ".ipython", "profile_default")
 
@@ -55,9 +57,25 @@ class _Exit(ExitAutocall):  # type: ignore[misc]
         raise SystemExit(*(() if code is None else (code,)))
 
 
+class _History(HistoryManager):  # type: ignore[misc]
+    """The inputs and outputs so far."""
+
+    _i00 = QuickUnicode("")
+    _i = QuickUnicode("")
+    _ii = QuickUnicode("")
+    _iii = QuickUnicode("")
+
+
+# `%config` goes by it.
+_History.__name__ = HistoryManager.__name__
+
+
 class PythonShell(InteractiveShell):  # type: ignore[misc]
     """The IPython of a context."""
 
+    execution_count = QuickInteger(1)
+    last_execution_succeeded = QuickBool(True)
+    last_execution_result = QuickResult()
     compiler_class = Type(Compiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
@@ -118,6 +136,11 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         """Makes the formatter of values."""
         self.display_formatter = ValueFormatter(parent=self)
         self.configurables.append(self.display_formatter)
+
+    def init_history(self) -> None:
+        """Makes the history."""
+        self.history_manager = _History(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
 
     def init_user_ns(self) -> None:
         """Fills the user's namespace."""
