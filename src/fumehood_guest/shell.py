@@ -31,7 +31,7 @@ from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.questions import PythonAnswerer
 from fumehood_guest.repairs import Repairs
 from fumehood_guest.streams import Streams
-from fumehood_guest.syntax import Compiler, Syntax
+from fumehood_guest.syntax import Compiler, SingleLines, Syntax
 from fumehood_guest.tables import register_tables
 from fumehood_guest.tracebacks import exception_name, exception_value, format_exception
 from fumehood_guest.traits import QuickBool, QuickInteger, QuickResult, QuickUnicode
@@ -114,6 +114,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         syntax = Syntax()
         super().__init__(input_transformer_manager=syntax, **options)
         self.compile.syntax = syntax
+        self._single_lines = SingleLines(self.prefilter_manager)
         self.loop_runner = self._run_coroutine
         self.figures = Figures(self)
         self.comms = Comms(self)
@@ -211,6 +212,34 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         return max(0, count - 1)
 
     # -- IPython's execution
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Turns IPython's syntax into Python, as IPython does, but for what is an assignment anyway."""
+        cell: str = self.input_transformer_manager.transform_cell(raw_cell)
+
+        if len(cell.splitlines()) == 1:
+            cell = self._prefiltered(cell.rstrip("\n")) + "\n"
+
+        if self.input_transformers_post:
+            lines = cell.splitlines(keepends=True)
+
+            for transform in self.input_transformers_post:
+                lines = transform(lines)
+
+            cell = "".join(lines)
+
+        return cell
+
+    def _prefiltered(self, line: str) -> str:
+        manager = self.prefilter_manager
+
+        if self._single_lines.leave_alone(line, self.user_ns, manager):
+            self._last_input_line = line
+            return line
+
+        with self.builtin_trap:
+            filtered: str = manager.prefilter_lines(line)
+            return filtered
 
     def should_run_async(self, raw_cell: str, **options: Any) -> bool:
         """Whether a cell awaits something; nothing can be awaited without one of the two words."""

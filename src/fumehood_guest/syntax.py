@@ -2,16 +2,27 @@
 
 Runs in a context, on each cell. IPython takes every cell to pieces in search of magics, which costs more
 than to run most cells. A cell that Python can parse holds none of its syntax, so it is left alone; any
-other goes the long way. What was parsed to find that out is what is run: once is enough.
+other goes the long way. What was parsed to find that out is what is run: once is enough. Of single lines IPython
+then looks once more whether they are meant for a magic; that an assignment is none can be told at once.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import Any, Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
+from IPython.core.autocall import IPyAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.macro import Macro
+from IPython.core.prefilter import (
+    AssignmentChecker,
+    EmacsChecker,
+    IPyAutocallChecker,
+    MacroChecker,
+    PrefilterManager,
+)
+from IPython.core.splitinput import split_user_input
 
 # Those of IPython's compiler, as long as no cell has imported from __future__.
 _FLAGS: int = CachingCompiler().flags
@@ -52,6 +63,39 @@ class Syntax(TransformerManager):  # type: ignore[misc]
 
     def _transformers(self) -> Tuple[Any, ...]:
         return (*self.cleanup_transforms, *self.line_transforms, *self.token_transformers)
+
+
+class SingleLines:
+    """What IPython's prefilter leaves of an assignment, as long as nobody has changed the prefilter: all of it."""
+
+    # Who looks at a line before it is known to be an assignment, and who says so.
+    _FIRST = (EmacsChecker, MacroChecker, IPyAutocallChecker, AssignmentChecker)
+
+    def __init__(self, manager: PrefilterManager) -> None:
+        checkers = list(manager.checkers)
+        kinds = tuple(type(checker) for checker in checkers[: len(self._FIRST)])
+        self._manager = manager
+        self._checkers = checkers if kinds == self._FIRST else None
+        self._normal = manager.handlers.get("normal")
+
+    def leave_alone(self, line: str, names: Mapping[str, Any], manager: PrefilterManager) -> bool:
+        """Whether a line is an assignment, and to no name that stands for more than its value."""
+        checkers = self._checkers
+        _, _, target, rest = split_user_input(line)
+
+        if rest.lstrip()[:1] not in ("=", ",") or checkers is None:
+            return False
+
+        if manager is not self._manager or manager.checkers != checkers:
+            return False
+
+        if manager.transformers or manager.handlers.get("normal") is not self._normal:
+            return False
+
+        if checkers[0].enabled or not checkers[3].enabled:
+            return False
+
+        return not isinstance(names.get(target), (Macro, IPyAutocall))
 
 
 class Compiler(CachingCompiler):  # type: ignore[misc]

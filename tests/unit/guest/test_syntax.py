@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
+import sys
+import types
 
 import pytest
+from IPython.core.autocall import ExitAutocall
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.macro import Macro
+from IPython.core.prefilter import PrefilterChecker, PrefilterManager, PrefilterTransformer
+from traitlets.config import Config
 
 from fumehood_guest import syntax
-from fumehood_guest.syntax import Compiler, Syntax
+from fumehood_guest.syntax import Compiler, SingleLines, Syntax
 
 
 @pytest.fixture
@@ -62,3 +69,89 @@ def test_after_an_import_from_the_future_python_is_parsed_by_its_rules(compiler,
 
     with pytest.raises(SyntaxError):
         compiler.ast_parse(source)
+
+
+@pytest.fixture(scope="module")
+def prefilter() -> PrefilterManager:
+    """That of a shell, with names that stand for more than their values."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    main = sys.modules["__main__"]
+    shell = InteractiveShell(config=config, user_module=types.ModuleType("cells"))
+    sys.modules["__main__"] = main
+    shell.user_ns.update(text=Macro("x = 1"), away=ExitAutocall(), plain=3)
+    return shell.prefilter_manager
+
+
+_LINES = (
+    "y = 1",
+    "y=1",
+    "plain = 2 # PYTHON-MODE",
+    "a, b = 1, 2",
+    "text = 1",
+    "away = 1",
+    "ls = 1",
+    "ls, x = 1, 2",
+    "y == 1",
+    "y.z = 1",
+    "y[0] = 1",
+    "y += 1",
+    "y: int = 1",
+    "(y) = 1",
+    "ls",
+    "text",
+    "away",
+    "print(1)",
+    "y = 1\r",
+    "é = 1",
+    "",
+)
+
+
+@pytest.mark.parametrize("line", _LINES)
+def test_what_is_left_alone_the_prefilter_would_not_change(line, prefilter):
+    """The other way round it need not be so."""
+    if SingleLines(prefilter).leave_alone(line, prefilter.shell.user_ns, prefilter):
+        assert prefilter.prefilter_lines(line) == line
+
+
+def test_assignments_are_left_alone(prefilter):
+    """Unless their target stands for more than its value."""
+    lines, names = SingleLines(prefilter), prefilter.shell.user_ns
+    left = [line for line in _LINES if lines.leave_alone(line, names, prefilter)]
+    assert {"y = 1", "ls = 1", "a, b = 1, 2"}.issubset(left)
+    assert {"text = 1", "away = 1", "ls", "print(1)"}.isdisjoint(left)
+
+
+@pytest.mark.parametrize("change", ["transformer", "checker", "emacs", "assignments", "handler", "another"])
+def test_nothing_is_left_alone_when_the_prefilter_was_changed(change, prefilter):
+    """By whom, and what for, does not matter."""
+    lines, names = SingleLines(prefilter), prefilter.shell.user_ns
+    emacs, assignments = prefilter.checkers[0], prefilter.checkers[3]
+    normal = prefilter.handlers["normal"]
+    manager = prefilter
+
+    if change == "transformer":
+        added = PrefilterTransformer(shell=prefilter.shell, prefilter_manager=prefilter)
+    elif change == "checker":
+        added = PrefilterChecker(shell=prefilter.shell, prefilter_manager=prefilter)
+    elif change == "emacs":
+        emacs.enabled = True
+    elif change == "assignments":
+        assignments.enabled = False
+    elif change == "handler":
+        prefilter.handlers["normal"] = object()
+    else:
+        manager = PrefilterManager(shell=prefilter.shell)
+
+    is_left_alone = lines.leave_alone("y = 1", names, manager)
+    emacs.enabled, assignments.enabled = False, True
+    prefilter.handlers["normal"] = normal
+
+    if change == "transformer":
+        prefilter.unregister_transformer(added)
+    elif change == "checker":
+        prefilter.unregister_checker(added)
+
+    assert not is_left_alone
+    assert lines.leave_alone("y = 1", names, prefilter)
