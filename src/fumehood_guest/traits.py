@@ -22,6 +22,12 @@ class _Quick:
     plain: ClassVar[FrozenSet[type]]
     name: str
 
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        try:
+            return owner._trait_values[self.name]
+        except (AttributeError, KeyError):
+            return super().__get__(owner, kind)  # type: ignore[misc]
+
     def __set__(self, owner: Any, value: Any) -> None:
         name, watched = self.name, owner._trait_notifiers
 
