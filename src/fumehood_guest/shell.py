@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import types
-from contextlib import contextmanager
-from typing import Any, Coroutine, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+from contextlib import nullcontext
+from typing import Any, ContextManager, Coroutine, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from IPython.core.autocall import ExitAutocall
 from IPython.core.history import HistoryManager
@@ -36,6 +36,7 @@ from fumehood_guest.tables import register_tables
 from fumehood_guest.tracebacks import exception_name, exception_value, format_exception
 from fumehood_guest.traits import QuickBool, QuickInteger, QuickResult, QuickUnicode
 
+_NO_COPY = nullcontext()
 _PROFILE = os.path.join("~", ".ipython", "profile_default")
 
 ExceptionInfo = Tuple[Any, Any, Any]
@@ -172,28 +173,29 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs one cell and sends what it shows; an error of it is kept for `report`."""
-        with self._at_work(source):
+        self._begin_work(source)
+        try:
             self.run_cell(source, store_history=execution.store_history, silent=execution.silent)
             self.figures.show_open()
+        finally:
+            self.background.take_back()
 
     def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
         """Runs the user's handlers of one comm message, and sends what they show."""
-        with self._at_work(""):
+        self._begin_work("")
+        try:
             self.comms.deliver(header, payload)
             self.figures.show_open()
+        finally:
+            self.background.take_back()
 
-    @contextmanager
-    def _at_work(self, source: str) -> Iterator[None]:
+    def _begin_work(self, source: str) -> None:
         self.running_source = source
         self._failure = None
         self.displayhook.exec_result = None
         self.displayhook.is_showing = False
         self.user_site.refresh()
         self.background.lend()
-        try:
-            yield
-        finally:
-            self.background.take_back()
 
     def report(self, error: Optional[BaseException] = None) -> None:
         """Sends the cell's error, if there is one; `error` is what escaped from `run_source`."""
@@ -250,10 +252,9 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
 
         return bool(super().should_run_async(raw_cell, **options))
 
-    @contextmanager
-    def _tee(self, channel: str) -> Iterator[None]:
+    def _tee(self, channel: str) -> ContextManager[None]:
         """IPython would keep a copy of all output."""
-        yield
+        return _NO_COPY
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
         """Executes a compiled statement; returns whether it failed."""

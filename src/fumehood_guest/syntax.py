@@ -113,6 +113,29 @@ class Compiler(CachingCompiler):  # type: ignore[misc]
         parsed: ast.AST = super().ast_parse(source, filename, symbol)
         return parsed
 
+    def extra_flags(self, flags: int) -> _ExtraFlags:
+        """Compiles with these flags as well for a while."""
+        return _ExtraFlags(self, flags)
+
+
+class _ExtraFlags:
+    """What IPython makes of a generator, for each statement of a cell; flags that code sets meanwhile stay."""
+
+    __slots__ = ("_added", "_compiler", "_wanted")
+
+    def __init__(self, compiler: Compiler, wanted: int) -> None:
+        self._compiler = compiler
+        self._wanted = wanted
+        self._added = 0
+
+    def __enter__(self) -> None:
+        compiler = self._compiler
+        self._added = ~compiler.flags & self._wanted
+        compiler.flags |= self._wanted
+
+    def __exit__(self, *_error: object) -> None:
+        self._compiler.flags &= ~self._added
+
 
 def _parsed(source: str) -> Optional[ast.AST]:
     try:
