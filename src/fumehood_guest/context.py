@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol
+from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol, Tuple
 
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.bash import BashShell
@@ -202,7 +202,7 @@ class Context:
         return self._channel.is_readable()
 
     def _execute(self, execution: Execution, work: Callable[[], None]) -> None:
-        before = self._cpu_seconds()
+        before = self._spent()
         self._outlet.begin(execution)
 
         if execution.after_interrupt:
@@ -337,15 +337,16 @@ class Context:
         self._exit(0)
         raise AssertionError("unreachable")
 
-    def _cpu_seconds(self) -> Dict[str, float]:
+    def _spent(self) -> Tuple[float, float, int]:
+        """Seconds of CPU time, of the user's and the system's, and the peak of memory."""
         own = self._getrusage(resource.RUSAGE_SELF)
         children = self._getrusage(resource.RUSAGE_CHILDREN)
-        return {"user": own.ru_utime + children.ru_utime, "system": own.ru_stime + children.ru_stime}
+        return own.ru_utime + children.ru_utime, own.ru_stime + children.ru_stime, own.ru_maxrss * _KIB
 
-    def _usage_since(self, before: Dict[str, float]) -> Dict[str, Any]:
-        now = self._cpu_seconds()
+    def _usage_since(self, before: Tuple[float, float, int]) -> Dict[str, Any]:
+        user_seconds, system_seconds, peak_memory_bytes = self._spent()
         return {
-            "user_cpu_seconds": max(0.0, now["user"] - before["user"]),
-            "system_cpu_seconds": max(0.0, now["system"] - before["system"]),
-            "peak_memory_bytes": self._getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB,
+            "user_cpu_seconds": max(0.0, user_seconds - before[0]),
+            "system_cpu_seconds": max(0.0, system_seconds - before[1]),
+            "peak_memory_bytes": peak_memory_bytes,
         }
