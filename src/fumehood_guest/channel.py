@@ -50,20 +50,34 @@ class Channel:
         """The descriptor, for a poller."""
         return self._sock.fileno()
 
-    def send(self, header: Header, payload: bytes = b"") -> None:
-        """Sends one frame; blocks while the host is slow. Leaves the process when the host is gone."""
+    def send(self, header: Header, payload: bytes = b"", *, is_quiet: bool = False) -> None:
+        """Sends one frame; blocks while the host is slow. Leaves the process when the host is gone.
+
+        Args:
+            header: The message.
+            payload: What follows it.
+            is_quiet: The caller, the main thread, blocks signals already, as between two cells.
+        """
         frame = encode(header, payload)
 
         with self._lock:
+            if is_quiet:
+                self._send_whole(frame)
+                return
+
             # Asked for first: a handler that raises inside the blocking call would take the old mask with it.
             mask = self._set_mask(_signal.SIG_BLOCK, ())
             try:
                 self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
-                self._send_all(frame)
-            except OSError:
-                self._exit(0)
+                self._send_whole(frame)
             finally:
                 self._set_mask(_signal.SIG_SETMASK, mask)
+
+    def _send_whole(self, frame: bytes) -> None:
+        try:
+            self._send_all(frame)
+        except OSError:
+            self._exit(0)
 
     def is_readable(self) -> bool:
         """Whether the host has sent something that has not been received."""

@@ -256,7 +256,7 @@ class Outlet:
         self._send({"type": "telemetry", "id": self.execution.id, "at": self._clock()}, payload)
 
     def reply(self, execution_count: int, usage: Dict[str, Any]) -> None:
-        """Ends the execution."""
+        """Ends the execution; its code has ended, and the signal gate is closed behind it."""
         execution = self.execution
         assert execution is not None
         header = {
@@ -269,7 +269,8 @@ class Outlet:
             "dropped": dict(execution.dropped),
         }
         # What comes later belongs to no reply: its limits go on, what it drops is told to nobody.
-        self._send(header)
+        if self._channel is not None:
+            self._channel.send(header, is_quiet=True)
 
     def ready(self) -> None:
         """Tells the host that requests may come."""
