@@ -7,8 +7,7 @@ what was asked for may have been begun. It never hides a fault of our own: what 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.service_errors import OverloadedError
@@ -24,29 +23,40 @@ _FULL = {
 }
 
 
-@contextmanager
-def naming_faults(*, outcome_unknown: bool) -> Iterator[None]:
+class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
     """Turn a fault of the operating system into an error of the tree.
 
     Args:
         outcome_unknown: Whether what is done within may have been begun when it fails.
     """
-    try:
-        yield
-    except OSError as error:
+
+    __slots__ = ("_outcome_unknown",)
+
+    def __init__(self, *, outcome_unknown: bool) -> None:
+        self._outcome_unknown = outcome_unknown
+
+    def __enter__(self) -> None:
+        """Nothing has failed yet."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+
         # A stream's other side and a wait's end say of themselves what they are.
         if isinstance(error, FumehoodError | ConnectionError | TimeoutError) or error.errno is None:
-            raise
+            return
 
         reason = _FULL.get(error.errno)
 
         if reason is not None:
             raise OverloadedError(
-                reason=reason, retry_after_seconds=1, outcome_unknown=outcome_unknown
+                reason=reason, retry_after_seconds=1, outcome_unknown=self._outcome_unknown
             ) from error
 
         raise SandboxError(
             f"the host could not go on: {errno_text(error.errno)}",
             hint="the sandboxes are still there unless a call says otherwise; see the host's log",
-            outcome_unknown=outcome_unknown,
+            outcome_unknown=self._outcome_unknown,
         ) from error
