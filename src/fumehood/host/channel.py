@@ -53,7 +53,9 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._closed = False
-        self._loop.add_reader(self._fd, self.receive)
+        # What the loop is to do next, where it can be looked at.
+        self._ready: deque[asyncio.Handle] | None = getattr(self._loop, "_ready", None)
+        self._loop.add_reader(self._fd, self._receive_and_go_on)
 
     @property
     def closed(self) -> bool:
@@ -105,6 +107,18 @@ class Channel:
 
             if len(data) < _RECEIVE_BYTES:
                 return
+
+    def _receive_and_go_on(self) -> None:
+        """Does next what only waited for this: the loop would ask for other news first, and then do the same."""
+        ready = self._ready
+        was_last = not ready
+        self.receive()
+
+        if ready is not None and was_last and len(ready) == 1:
+            handle = ready.popleft()
+
+            if not handle.cancelled():
+                handle._run()
 
     def close(self) -> None:
         """Closes the channel; closing twice is no error."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from typing import Any
 
 import pytest
 
 from fumehood.host.channel import Channel
-from fumehood_wire.frames import MAX_PAYLOAD_BYTES
+from fumehood_wire.frames import MAX_PAYLOAD_BYTES, encode
 
 CHUNK_BYTES = 1 << 16
 
@@ -81,3 +82,48 @@ def test_what_waits_is_let_go_when_the_channel_closes() -> None:
         os.close(writer)
 
     asyncio.run(let_go())
+
+
+def test_what_a_frame_makes_ready_is_done_once_and_in_order() -> None:
+    """Also when it fails: then the loop hears of it, and the next frame comes."""
+
+    async def talk() -> tuple[list[str], list[str]]:
+        loop = asyncio.get_running_loop()
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        done: list[str] = []
+        failed: list[str] = []
+        all_done: asyncio.Future[None] = loop.create_future()
+        loop.set_exception_handler(lambda _, context: failed.append(str(context["exception"])))
+
+        def fail() -> None:
+            raise ValueError("as it should")
+
+        def take(header: dict[str, Any], _payload: bytes) -> None:
+            name = header["type"]
+
+            if name == "one":
+                loop.call_soon(done.append, name)
+            elif name == "cancelled":
+                loop.call_soon(done.append, name).cancel()
+            elif name == "failing":
+                loop.call_soon(fail)
+            else:
+                loop.call_soon(done.append, "first")
+                loop.call_soon(done.append, "second")
+                loop.call_soon(all_done.set_result, None)
+
+        channel = Channel(near, take, lambda error: None)
+
+        for name in ("one", "cancelled", "failing", "one", "several"):
+            far.sendall(encode({"type": name}))
+            # Each comes in a turn of the loop of its own.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+        await all_done
+        channel.close()
+        far.close()
+        return done, failed
+
+    assert asyncio.run(talk()) == (["one", "one", "first", "second"], ["as it should"])
