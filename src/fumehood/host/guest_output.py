@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class GuestOutput:
         self._on_text = on_text
         self._held: _Held | None = None
         self._streams: dict[int, StreamName] = {}
+        self._poller = select.poll()
         self.write_ends: list[int] = []
         self._decoders = {
             name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
@@ -57,6 +59,7 @@ class GuestOutput:
             self._streams[read_end] = stream
             self.write_ends.append(write_end)
             self._loop.add_reader(read_end, self._ready, read_end)
+            self._poller.register(read_end, select.POLLIN)
 
     def close_write_ends(self) -> None:
         """Closes the host's copies of the guest's ends; closing twice is no error."""
@@ -106,6 +109,10 @@ class GuestOutput:
             self._deliver(held.stream, held.data, held.read_at)
 
     def _drain(self) -> None:
+        # Most often there is nothing in either.
+        if not self._streams or not self._poller.poll(0):
+            return
+
         for fd, stream in self._streams.items():
             room = _MAX_DRAIN_BYTES
 
