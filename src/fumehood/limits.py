@@ -116,6 +116,9 @@ class Limits:
 
 def check_seconds(field: str, value: object, *, optional: bool = True, high: float = 86_400 * 365) -> None:
     """Raise InvalidArgumentError unless `value` is a positive number of seconds, or None where allowed."""
+    if value is None and optional:
+        return
+
     Bound(0.001, high, "seconds", whole=False, optional=optional).check(field, value)
 
 

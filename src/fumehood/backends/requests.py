@@ -427,20 +427,17 @@ ProcessEvent: TypeAlias = ProcessOutput | ProcessExited
 
 def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
     """Raise InvalidArgumentError unless `value` is text that UTF-8 can hold, not too long."""
+    encoding = ""
+
+    if isinstance(value, str) and (value or empty) and (nul or "\0" not in value):
+        try:
+            if len(value.encode()) <= max_bytes:
+                return
+        except UnicodeEncodeError:
+            encoding = ", encodable as UTF-8"
+
     allowed = f"text of {'0' if empty else '1'} to {max_bytes:,} bytes{'' if nul else ' without NUL'}"
-
-    if not isinstance(value, str) or (not value and not empty) or ("\0" in value and not nul):
-        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
-
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise InvalidArgumentError(
-            field=field, value=value, allowed=f"{allowed}, encodable as UTF-8"
-        ) from None
-
-    if size > max_bytes:
-        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
+    raise InvalidArgumentError(field=field, value=value, allowed=f"{allowed}{encoding}")
 
 
 def check_path(field: str, value: object) -> None:
