@@ -315,6 +315,9 @@ class Truncation:
         return bool(self.stdout_bytes or self.stderr_bytes or self.results)
 
 
+NOTHING_CUT = Truncation()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
     """A command that has ended.

@@ -25,7 +25,7 @@ from fumehood.events import (
 )
 from fumehood.execution import Execution, ExecutionError, LogEntry, Logs, StreamName
 from fumehood.limits import MIB, Limits, Usage
-from fumehood.models import Truncation
+from fumehood.models import NOTHING_CUT, Truncation
 from fumehood.results import Result, cut_text, fit_result
 from fumehood.text import visible_line
 
@@ -128,7 +128,6 @@ class Transcript:
             state_lost: True when the context had to be replaced.
             dropped_by_guest: What the guest cut off before sending; added to what was cut off here.
         """
-        guest = dropped_by_guest or Truncation()
         return Execution(
             id=self._execution_id,
             context_id=self._context_id,
@@ -137,14 +136,22 @@ class Transcript:
             error=_bounded(error) if error is not None else self._error,
             execution_count=execution_count,
             usage=usage,
-            truncated=Truncation(
-                stdout_bytes=self._dropped["stdout"] + guest.stdout_bytes,
-                stderr_bytes=self._dropped["stderr"] + guest.stderr_bytes,
-                results=self._results_dropped + guest.results,
-            ),
+            truncated=self._truncated(dropped_by_guest or NOTHING_CUT),
             state_lost=state_lost,
             isolation=self._isolation,
             started_at=self.started_at,
+        )
+
+    def _truncated(self, by_guest: Truncation) -> Truncation:
+        own = self._dropped
+
+        if not (by_guest or self._results_dropped or own["stdout"] or own["stderr"]):
+            return NOTHING_CUT
+
+        return Truncation(
+            stdout_bytes=own["stdout"] + by_guest.stdout_bytes,
+            stderr_bytes=own["stderr"] + by_guest.stderr_bytes,
+            results=self._results_dropped + by_guest.results,
         )
 
     def _entries(self) -> list[LogEntry]:

@@ -13,7 +13,7 @@ from fumehood.backends.requests import ExecuteRequest
 from fumehood.backends.tool_requests import ToolSpec
 from fumehood.host.comms import comm_request
 from fumehood.limits import Limits
-from fumehood.models import Truncation
+from fumehood.models import NOTHING_CUT, Truncation
 
 
 def wire_request(
@@ -78,9 +78,13 @@ def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
 def dropped_by_guest(reply: dict[str, Any] | None) -> Truncation:
     """Returns what the context has not sent for want of room."""
     if reply is None:
-        return Truncation()
+        return NOTHING_CUT
 
     dropped = reply["dropped"]
+
+    if not any(dropped.values()):
+        return NOTHING_CUT
+
     return Truncation(
         stdout_bytes=dropped["stdout"], stderr_bytes=dropped["stderr"], results=dropped["results"]
     )
