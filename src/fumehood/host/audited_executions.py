@@ -13,7 +13,14 @@ from fumehood.backends.questions import CommMessage
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.execution import Execution, ExecutionError
 from fumehood.failure_hints import explain_failure
-from fumehood.host.auditing import Fields, describe_code, microseconds, shown
+from fumehood.host.auditing import (
+    Fields,
+    describe_code,
+    describe_little,
+    is_little,
+    microseconds,
+    shown,
+)
 from fumehood.host.context_process import ContextHost
 from fumehood.models import ContextInfo
 
@@ -27,12 +34,14 @@ class AuditedExecution:
     Args:
         host: The sandbox.
         fields: What is known before it runs.
+        code: What runs, where it is not described in these yet: that can wait until it runs.
     """
 
-    def __init__(self, host: ContextHost, fields: Fields) -> None:
+    def __init__(self, host: ContextHost, fields: Fields, code: str | None = None) -> None:
         self._security = host.security
         self._trail = trail = host.audit
         self._fields = fields
+        self._code = code
 
         if trail.is_in_file:
             trail.note("executing", fields)
@@ -79,12 +88,15 @@ class AuditedExecution:
 
     def _write_later(self, execution: Execution) -> AuditHead | None:
         def make() -> Fields:
-            return {**self._fields, **_outcome(execution)}
+            return {**self._known(), **_outcome(execution)}
 
         return self._trail.note_later("executed", make, holds_on=True)
 
     def _write(self, outcome: Fields) -> AuditHead | None:
-        return self._trail.note("executed", {**self._fields, **outcome})
+        return self._trail.note("executed", {**self._known(), **outcome})
+
+    def _known(self) -> Fields:
+        return self._fields if self._code is None else {**self._fields, **describe_little(self._code)}
 
 
 async def begin_execution(
@@ -94,18 +106,17 @@ async def begin_execution(
     if not host.audit.is_open:
         return AuditedExecution(host, {})
 
-    return AuditedExecution(
-        host,
-        {
-            "context": context.id,
-            "language": context.language,
-            **await describe_code(request.code),
-            "silent": request.silent or None,
-            "handles": None if comm is None else comm.kind,
-            "transactional": request.transactional or None,
-            "stdin_bytes": None if request.stdin is None else len(request.stdin),
-        },
-    )
+    is_described_later = is_little(request.code) and not host.audit.is_in_file
+    fields: Fields = {
+        "context": context.id,
+        "language": context.language,
+        **({} if is_described_later else await describe_code(request.code)),
+        "silent": request.silent or None,
+        "handles": None if comm is None else comm.kind,
+        "transactional": request.transactional or None,
+        "stdin_bytes": None if request.stdin is None else len(request.stdin),
+    }
+    return AuditedExecution(host, fields, request.code if is_described_later else None)
 
 
 def _outcome(execution: Execution) -> Fields:

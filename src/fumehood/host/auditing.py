@@ -50,9 +50,18 @@ def small_digest(data: bytes) -> str | None:
 
 async def describe_code(code: str) -> Fields:
     """Returns size and SHA-256 of code; much of it is hashed in a thread."""
+    return describe_little(code) if is_little(code) else await asyncio.to_thread(describe_little, code)
+
+
+def is_little(code: str) -> bool:
+    """Tells whether code is described in no time worth speaking of."""
+    return len(code) <= _SMALL_BYTES
+
+
+def describe_little(code: str) -> Fields:
+    """Returns size and SHA-256 of code."""
     data = code.encode("utf-8", "surrogatepass")
-    digest = small_digest(data) or await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
-    return {"code_bytes": len(data), "code_sha256": digest}
+    return {"code_bytes": len(data), "code_sha256": hashlib.sha256(data).hexdigest()}
 
 
 def microseconds(seconds: float) -> int:
