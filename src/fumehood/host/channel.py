@@ -73,9 +73,18 @@ class Channel:
         if self._closed:
             return
 
+        left = memoryview(encode(header, payload))
+
+        if not self._unsent and not fds:
+            # Most often the socket takes all of it, and nothing is to be kept.
+            left = left[self._send_some(left) :]
+
+            if not left or self._closed:
+                return
+
         # Copies, since it may be a while until the socket takes them: a number that was closed meanwhile and given
         # out again would be somebody else's file, in the hands of a guest.
-        self._unsent.append((memoryview(encode(header, payload)), tuple(map(os.dup, fds))))
+        self._unsent.append((left, tuple(map(os.dup, fds))))
 
         if len(self._unsent) == 1:
             self._flush()
@@ -123,6 +132,16 @@ class Channel:
     def close(self) -> None:
         """Closes the channel; closing twice is no error."""
         self._end(None)
+
+    def _send_some(self, data: memoryview) -> int:
+        """Returns how much of it the socket has taken; where nobody is on the other side the channel ends."""
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._end(None)
+            return 0
 
     def _flush(self) -> None:
         while self._unsent:
