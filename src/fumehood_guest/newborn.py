@@ -63,6 +63,9 @@ class BorrowedEnvironment:
 
     def take(self) -> None:
         """Sets the variables."""
+        if not self._envs:
+            return
+
         self._before = {name: os.environ.get(name) for name in self._envs}
         os.environ.update(self._envs)
 
