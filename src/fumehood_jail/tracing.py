@@ -3,8 +3,8 @@
 Runs in the host process, in one thread from the first call to the last: the kernel knows a tracer by its thread. The
 process that is held belongs to user code and is hostile. It is run for one instruction at a time, the one with which
 it came into the kernel, and every time with registers that are written anew: who shares its memory may have put another
-instruction there, but never a second one. That it carried out what was asked for, the caller has to see by what has
-become of it.
+instruction there, but never a second one. Where the kernel tells, it is ended if that one made no call. Where it does
+not (arm64), the caller has to see by what has become of it that it carried out what was asked for.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _X86:
     layout = struct.Struct("=27Q")
     arguments = (14, 13, 12, 7, 9, 8)
     number = result = 10
-    # What the kernel takes for the call to be made again; none.
+    # By which call it came into the kernel, to be made again if need be; by none: -1, which no call can leave there.
     restarts = 15
     pointer = 16
     stack = 19
@@ -74,6 +74,11 @@ class _X86:
     def is_in(values: tuple[int, ...], number: int) -> bool:
         """Whether a process has been interrupted in this call."""
         return values[_X86.restarts] == number and _signed(values[_X86.result]) in _RESTARTS
+
+    @staticmethod
+    def has_made(values: tuple[int, ...], number: int) -> bool:
+        """Whether a process that has stopped behind its instruction has made this call by it."""
+        return values[_X86.restarts] == number
 
 
 class _Arm64:
@@ -93,6 +98,11 @@ class _Arm64:
     def is_in(values: tuple[int, ...], number: int) -> bool:
         """Whether a process has been interrupted in this call; that it will be made again is not told."""
         return values[_Arm64.number] == number
+
+    @staticmethod
+    def has_made(values: tuple[int, ...], number: int) -> bool:
+        """Nobody tells: any other instruction could have left them so."""
+        return True
 
 
 _REGISTERS = _Arm64 if call_numbers.MACHINE == "aarch64" else _X86
@@ -161,7 +171,7 @@ class HeldProcess:
 
         Raises:
             OSError: With the errno of the kernel, or EINTR when signals kept coming in between.
-            ProcessLookupError: It was something else that it carried out, and it has ended.
+            ProcessLookupError: It was something else that it carried out, as far as can be told, and it has ended.
         """
         return self._make(name, arguments)[0]
 
@@ -236,13 +246,14 @@ class HeldProcess:
         """Has it make a call; returns what the kernel returned, or whom it made, while it is still in the call."""
         for _ in range(_MAX_STOPS):
             # Each time: an instruction that repeats itself has changed them, and stands where it stood.
-            self._write(call_numbers.HERE[name], arguments)
+            number = call_numbers.HERE[name]
+            self._write(number, arguments)
             stopped_by = self._step()
 
             if stopped_by in _BIRTHS:
                 return 0, self._born()
 
-            result = self._result(stopped_by)
+            result = self._result(stopped_by, number)
 
             if result is None:
                 continue
@@ -265,7 +276,7 @@ class HeldProcess:
         child._wait()
         return child
 
-    def _result(self, stopped_by: int) -> int | None:
+    def _result(self, stopped_by: int, number: int) -> int | None:
         """What its call returned; None as long as it has not been made to its end."""
         values = self._read()
         signed = _signed(values[_REGISTERS.result])
@@ -275,6 +286,10 @@ class HeldProcess:
         if not is_behind and pointer != self._entry:
             self.end()
             raise ProcessLookupError(errno.ESRCH, f"process {self._pid} went elsewhere, and has ended")
+
+        if is_behind and not _REGISTERS.has_made(values, number):
+            self.end()
+            raise ProcessLookupError(errno.ESRCH, f"process {self._pid} made no call, and has ended")
 
         return signed if stopped_by == signal.SIGTRAP and is_behind and signed not in _RESTARTS else None
 
