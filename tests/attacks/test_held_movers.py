@@ -6,6 +6,7 @@ The attacker is that process, and others of its kind that share its memory, desc
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +20,9 @@ from fumehood import Sandbox
 from fumehood.assemble import local_backend
 from fumehood.fork_errors import ForkError
 from fumehood.portal import call
-from fumehood.runtimes import linux_moves
-from fumehood_jail import call_numbers
+from fumehood.runtimes import linux_entering, linux_moves
+from fumehood_jail import call_numbers, notify
+from fumehood_jail.tracing import HeldProcess
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for sandboxes with ids of their own")
 needs_x86 = pytest.mark.skipif(call_numbers.MACHINE != "x86_64", reason="needs x86-64: this is machine code")
@@ -367,3 +369,157 @@ def test_t01_nobody_sees_the_descriptors_that_a_held_process_is_given(parent: Sa
     for word in ("user:[", "mnt:[", "pid:[", "cgroup", "tasks", "zeros"):
         assert not any(word in link for link in seen), seen
         assert word not in inside
+
+
+# What tells of the lent ones, by its links.
+LENT = ("user:[", "mnt:[", "net:[", "ipc:[", "uts:[", "pid:[", "cgroup", "tasks", "zeros")
+# In place of the system call stands an instruction that puts it back, and is no call: so the host has the process skip
+# the first one, that parts its descriptors from those of another.
+SKIPS_A_CALL = r"""
+import mmap
+SYSCALL, PUTS_IT_BACK = b"\x0f\x05", b"\x89\x2b"  # mov [rbx], ebp
+REST = SYSCALL + b"\x5d\x5b\xc3"  # pop rbp; pop rbx; ret
+AT = 22
+def lay():
+    page = mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, prot=7)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    page[: AT + len(REST)] = (
+        b"\x53\x55\x48\xbb" + struct.pack("<Q", start + AT)  # push rbx; push rbp; mov rbx, where REST is
+        + b"\xbd" + REST[:4] + b"\xb8\x34\x01\x00\x00" + REST  # mov ebp, its beginning; mov eax, setns
+    )
+    return page, ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_long)(start)
+def move(sock, fork):
+    page, setns = lay()
+    fds = begin(sock)
+    if libc.syscall(56, 0x400 | signal.SIGCHLD, 0, 0, 0, 0) == 0:  # clone with CLONE_FILES
+        os.setsid()
+        time.sleep(0.0005)
+        page[AT : AT + 2] = PUTS_IT_BACK
+        seen, end = set(), time.monotonic() + 0.2
+        while time.monotonic() < end:
+            for name in os.listdir("/proc/self/fd"):
+                try:
+                    seen.add(os.readlink(f"/proc/self/fd/{name}"))
+                except OSError:
+                    continue
+        with open("/tmp/seen", "w") as file:
+            file.write("\n".join(seen))
+        os.rename("/tmp/seen", "/tmp/all")
+        os._exit(0)
+    if child := setns(-1, 0):
+        leave(child)
+    return fds
+page, setns = lay()
+page[AT : AT + 2] = PUTS_IT_BACK
+print(setns(-1, 0), setns(-1, 0))
+"""
+
+
+@needs_x86
+def test_t01_a_held_process_skips_no_call(parent: Sandbox) -> None:
+    """What it is lent next would be another's too. The control: who is not held skips one, and makes the second."""
+    assert run(parent, SKIPS_A_CALL) == "308 -1\n"
+    run(parent, "checkpoint.move = move")
+
+    looked = 0
+
+    while looked < 3:
+        # Where it came too late nothing was skipped.
+        with suppress(ForkError):
+            only(parent.fork()).kill()
+
+        # It may have ended together with who made it.
+        if run(parent, WAS_LOOKED) == "True\n":
+            seen = parent.files.read("/tmp/all")
+            run(parent, "os.unlink('/tmp/all')")
+            assert "/dev/null" in seen
+            assert not any(word in seen for word in LENT), seen
+            looked += 1
+
+
+WAS_LOOKED = """
+end = time.monotonic() + 0.5
+while time.monotonic() < end and not os.path.exists("/tmp/all"):
+    pass
+print(os.path.exists("/tmp/all"))
+"""
+WHAT_IT_HAS = """
+for name in os.listdir("/proc/self/fd"):
+    if os.path.lexists(f"/proc/self/fd/{name}"):
+        print(os.readlink(f"/proc/self/fd/{name}"))
+"""
+
+
+def test_t01_a_mover_that_is_interrupted_keeps_nothing_of_what_it_is_given(
+    parent: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is of its session may send SIGCONT, and its call begins anew; here in the midst of it."""
+    give, given = notify.give, []
+
+    def interrupt(listener: int, call: notify.ToldCall, gift: int) -> int:
+        if len(given) == 3:
+            os.kill(call.pid, signal.SIGCONT)
+
+        given.append(gift)
+        return give(listener, call, gift)
+
+    monkeypatch.setattr(notify, "give", interrupt)
+
+    with only(parent.fork()) as fork:
+        # The control: some were given twice.
+        assert len(given) > len(set(given))
+        links = run(fork, WHAT_IT_HAS)
+        assert "/dev/null" in links
+        assert not any(word in links for word in LENT), links
+
+
+def test_t01_a_fork_whose_context_is_not_in_its_control_groups_is_none(
+    parent: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What SIGCONT interrupts behind a call makes that again: it enters one group twice, and another one never."""
+    make, entered = linux_entering._Puppet.make, []
+
+    def make_twice(puppet: linux_entering._Puppet, name: str, *some: int, gifts: Sequence[int] = ()) -> int:
+        if name == "sendfile" and not entered:
+            entered.append(make(puppet, name, *some))
+
+        return make(puppet, name, *some, gifts=gifts)
+
+    monkeypatch.setattr(linux_entering._Puppet, "make", make_twice)
+    before = groups_within(os.getpid())
+
+    # Where there is one for all, nothing has failed.
+    with suppress(ForkError), only(parent.fork()):
+        assert len({groups for pid, groups in groups_within(os.getpid()).items() if pid not in before}) == 1
+
+    # The control: it was in one of them.
+    assert entered == [1]
+
+
+def test_a_mover_that_ends_when_it_is_let_go_leaves_nothing(
+    parent: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends it then: the one that was to go on, or the one that made it."""
+    only(parent.fork()).kill()
+    call(local_backend().wait_warm)
+    before = len(os.listdir("/proc/self/fd"))
+    let_go = HeldProcess.let_go
+
+    for last in (1, 2):
+        held = []
+
+        def end_first(self: HeldProcess, result: int, held: list[int] = held, last: int = last) -> None:
+            held.append(self.pid)
+
+            if len(held) == last:
+                os.kill(self.pid, signal.SIGKILL)
+
+            let_go(self, result)
+
+        monkeypatch.setattr(HeldProcess, "let_go", end_first)
+
+        with pytest.raises(ForkError):
+            parent.fork()
+
+        while len(os.listdir("/proc/self/fd")) != before:
+            pass

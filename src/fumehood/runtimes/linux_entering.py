@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fumehood.fork_errors import ForkError
 from fumehood.runtimes.linux_refusals import RefusedCalls
-from fumehood.runtimes.linux_status import ids_of, is_confined, parent_of
+from fumehood.runtimes.linux_status import groups_of, ids_of, is_confined, parent_of
 from fumehood_jail import caps, syscalls
 from fumehood_jail.launch import GUEST_UID, MOVER_UID
 from fumehood_jail.tracing import HeldProcess
@@ -65,7 +65,10 @@ class _Puppet:
         return self._held.call(name, arguments)
 
     def take(self, fds: Sequence[int]) -> list[int]:
-        """Gives it descriptors, by a call that does nothing else; returns the numbers that they have there."""
+        """Gives it descriptors, by a call that does nothing else; returns the numbers that they have there.
+
+        The last ones are those of `fds`. Somebody may have interrupted the call: it has got some more than once.
+        """
         self.make("unshare", 0, gifts=fds)
         return list(self._origin.given(self._pid))
 
@@ -98,8 +101,8 @@ def enter(pid: int, origin: RefusedCalls, place: Place) -> int | None:
         if not held.is_stopped_in("setns"):
             return None
 
-        _lead(_Puppet(pid, held, origin), place)
-        return _divide(held, place)
+        lent = _lead(_Puppet(pid, held, origin), place)
+        return _divide(held, place, lent)
     except BaseException as error:
         held.end()
 
@@ -116,8 +119,8 @@ def _as_fork_error(step: str, error: OSError) -> ForkError:
     return ForkError.from_errno(step, error.errno or 0)
 
 
-def _lead(puppet: _Puppet, place: Place) -> None:
-    """Every call that it makes, in this order."""
+def _lead(puppet: _Puppet, place: Place) -> list[int]:
+    """Every call that it makes, in this order; returns the numbers of descriptors that it was lent, and has closed."""
     # From here on nobody shares its descriptors, nor sees them.
     puppet.make("unshare", syscalls.CLONE_FILES)
     puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
@@ -126,10 +129,11 @@ def _lead(puppet: _Puppet, place: Place) -> None:
         puppet.make("setresuid", _UNCHANGED, MOVER_UID, _UNCHANGED)
 
     with _zeros(len(place.doors)) as zeros:
-        given = puppet.take([*place.namespaces.values(), zeros, *place.doors])
+        lent = puppet.take([*place.namespaces.values(), zeros, *place.doors])
 
-    namespaces = given[: len(place.namespaces)]
-    zeros_there, *doors = given[len(place.namespaces) :]
+    zeros_at = len(lent) - len(place.doors) - 1
+    namespaces = lent[zeros_at - len(place.namespaces) : zeros_at]
+    zeros_there, *doors = lent[zeros_at:]
     puppet.make("setns", namespaces[0])
     puppet.make("setresgid", GUEST_UID, GUEST_UID, GUEST_UID)
     puppet.make("setresuid", GUEST_UID, GUEST_UID, MOVER_UID if place.has_movers else GUEST_UID)
@@ -141,12 +145,13 @@ def _lead(puppet: _Puppet, place: Place) -> None:
         # From a file: in its memory somebody who shares that could put another number, and bring others in.
         puppet.make("sendfile", door, zeros_there, 0, 1)
 
-    for fd in given:
+    for fd in lent:
         puppet.make("close", fd)
 
     _give_up_capabilities(puppet)
     # A change of user sets this anew, as fs.suid_dumpable says.
     puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
+    return lent
 
 
 def _give_up_capabilities(puppet: _Puppet) -> None:
@@ -172,7 +177,7 @@ def _zeros(count: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _divide(held: HeldProcess, place: Place) -> int:
+def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
     """Has it make the process that goes on in its place; returns a pidfd of that.
 
     Whoever is born in a PID namespace from outside is nobody's child there, and could be left to nobody: so that one
@@ -185,9 +190,8 @@ def _divide(held: HeldProcess, place: Place) -> int:
             between.forked()
             between.leave()
             child = held.forked()
-            _check(moved.pid, place)
+            _check(moved.pid, place, lent)
             pidfd = os.pidfd_open(moved.pid)
-            moved.let_go(0)
         except BaseException:
             moved.end()
             raise
@@ -195,11 +199,18 @@ def _divide(held: HeldProcess, place: Place) -> int:
         between.end()
         raise
 
-    held.let_go(child)
+    try:
+        moved.let_go(0)
+        held.let_go(child)
+    except BaseException:
+        # Whom nobody has let go ends with this thread.
+        os.close(pidfd)
+        raise
+
     return pidfd
 
 
-def _check(pid: int, place: Place) -> None:
+def _check(pid: int, place: Place, lent: Sequence[int]) -> None:
     """Asks the kernel where a process is that is held, as whom, and what it may do."""
     for name, fd in place.namespaces.items():
         if not os.path.samestat(os.stat(f"/proc/{pid}/ns/{name}"), os.fstat(fd)):
@@ -210,6 +221,13 @@ def _check(pid: int, place: Place) -> None:
 
     if not is_confined(pid):
         raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
+
+    # Somebody may have had it move there twice, and not at all: the file of zeros has one for each group.
+    if place.doors and groups_of(pid) != groups_of(place.init_pid):
+        raise ForkError(step=STEP, reason="the kernel says that it is in other control groups")
+
+    if any(os.path.lexists(f"/proc/{pid}/fd/{fd}") for fd in lent):
+        raise ForkError(step=STEP, reason="the kernel says that it has kept what it was lent")
 
     # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
     if parent_of(pid) != place.init_pid:

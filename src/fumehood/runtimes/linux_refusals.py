@@ -33,7 +33,7 @@ class _Mover:
         waits: Done when it waits for that, in a call which is not answered.
         ordered: The name and the arguments of the call that it is to make, and that is let through.
         gifts: Descriptors that it is given then.
-        given: The numbers that they have there.
+        given: The numbers that they have there; more of them where the call was interrupted, and told of again.
     """
 
     waits: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -115,7 +115,10 @@ class RefusedCalls:
         mover.ordered = name, arguments
 
     def given(self, pid: int) -> tuple[int, ...]:
-        """Returns the numbers that the gifts of the last order have in the process; may be called in any thread."""
+        """Returns the numbers that the gifts of the last order have in the process; may be called in any thread.
+
+        Where the call was interrupted some or all have been given before: those that came last are whole.
+        """
         return self._movers[pid].given
 
     def forbid(self, pid: int) -> None:
@@ -185,7 +188,9 @@ class RefusedCalls:
 
     def _let_through(self, call: notify.ToldCall, mover: _Mover) -> None:
         try:
-            mover.given += tuple(notify.give(self._fd, call, fd) for fd in mover.gifts)
+            for fd in mover.gifts:
+                # One by one: what it has got before it was interrupted stays there.
+                mover.given += (notify.give(self._fd, call, fd),)
         except OSError:
             # It has no room, or was interrupted: who holds it sees that it has not got all.
             notify.refuse(self._fd, call)

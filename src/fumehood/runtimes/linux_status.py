@@ -36,6 +36,16 @@ def numbers_of(pid: int) -> list[int]:
     return [int(number) for number in _fields(pid).get(b"NSpid", b"").split()]
 
 
+def groups_of(pid: int) -> bytes:
+    """Returns its control groups, one of each hierarchy a line.
+
+    Raises:
+        OSError: It is gone.
+    """
+    with open(f"/proc/{pid}/cgroup", "rb") as file:
+        return file.read()
+
+
 def has_died(pid: int) -> bool:
     """Whether it has ended, and nobody has taken leave of it."""
     return _fields(pid).get(b"State", b"").split()[:1] == [_DEAD]
