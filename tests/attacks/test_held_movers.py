@@ -521,5 +521,5 @@ def test_a_mover_that_ends_when_it_is_let_go_leaves_nothing(
         with pytest.raises(ForkError):
             parent.fork()
 
-        while len(os.listdir("/proc/self/fd")) != before:
+        while len(os.listdir("/proc/self/fd")) > before:
             pass
