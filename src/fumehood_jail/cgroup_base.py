@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from fumehood_jail.errors import JailError
 
 CPU_PERIOD_MICROSECONDS = 100_000
+SMALL_SHARE = 8
 # The kernel refuses a quota below a millisecond.
 _SHORTEST_QUOTA_MICROSECONDS = 1000
 
@@ -41,6 +42,10 @@ class Cgroup(ABC):
     @abstractmethod
     def cpu_seconds(self) -> tuple[float, float]:
         """Returns the user and system CPU time used so far, also by processes that have ended."""
+
+    @abstractmethod
+    def set_small_share(self, is_small: bool) -> None:
+        """Gives it an eighth of the share of the processors that others have who want them too, or as much as they."""
 
     @abstractmethod
     def memory_bytes(self) -> int:

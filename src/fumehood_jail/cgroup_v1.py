@@ -10,6 +10,7 @@ import os
 
 from fumehood_jail.cgroup_base import (
     CPU_PERIOD_MICROSECONDS,
+    SMALL_SHARE,
     Cgroup,
     CgroupDriver,
     cpu_quota_microseconds,
@@ -20,6 +21,8 @@ from fumehood_jail.cgroup_base import (
 
 # Of the memory limit; what a socket may not buffer its sender waits for.
 _SHARE_OF_SOCKETS = 8
+# What the kernel begins with.
+_WHOLE_SHARE = 1024
 
 
 class CgroupV1(Cgroup):
@@ -62,6 +65,12 @@ class CgroupV1(Cgroup):
         user = self._read(self._path("cpuacct", "cpuacct.usage_user"))
         system = self._read(self._path("cpuacct", "cpuacct.usage_sys"))
         return int(user) / 1e9, int(system) / 1e9
+
+    def set_small_share(self, is_small: bool) -> None:
+        """Gives it a small share of the processors, or its whole one; nothing to do without that controller."""
+        if "cpu" in self._folders:
+            share = _WHOLE_SHARE // SMALL_SHARE if is_small else _WHOLE_SHARE
+            write_file(self._path("cpu", "cpu.shares"), str(share))
 
     def memory_bytes(self) -> int:
         """Returns the memory in use now."""

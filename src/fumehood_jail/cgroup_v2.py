@@ -11,6 +11,7 @@ import os
 
 from fumehood_jail.cgroup_base import (
     CPU_PERIOD_MICROSECONDS,
+    SMALL_SHARE,
     Cgroup,
     CgroupDriver,
     cpu_quota_microseconds,
@@ -20,6 +21,8 @@ from fumehood_jail.cgroup_base import (
 
 _RECLAIM_BYTES = 64 << 20
 _MOST_RECLAIMS = 256
+# What the kernel begins with.
+_WHOLE_SHARE = 100
 
 
 class CgroupV2(Cgroup):
@@ -47,6 +50,12 @@ class CgroupV2(Cgroup):
         """Returns the user and system CPU time used so far."""
         content = self._read(f"{self._folder}/cpu.stat")
         return read_field(content, b"user_usec") / 1e6, read_field(content, b"system_usec") / 1e6
+
+    def set_small_share(self, is_small: bool) -> None:
+        """Gives it a small share of the processors, or its whole one; nothing to do without that controller."""
+        path = f"{self._folder}/cpu.weight"
+        if os.path.exists(path):
+            write_file(path, str(_WHOLE_SHARE // SMALL_SHARE if is_small else _WHOLE_SHARE))
 
     def memory_bytes(self) -> int:
         """Returns the memory in use now."""

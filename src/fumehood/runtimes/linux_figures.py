@@ -1,7 +1,7 @@
 """Figures of a guest by its control group: what both Linux runtimes tell of CPU time and memory.
 
 Runs in the host process, on the engine's loop. Where there is no control group nobody counts from outside, and it says
-so. It changes nothing but the beginning of the count of the peak.
+so. It changes nothing but the beginning of the count of the peak, and whether a guest makes way for others.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ class CountedGuest(Guest):
 
         user_seconds, system_seconds = self._cgroup.cpu_seconds()
         return CpuTime(user_seconds=user_seconds, system_seconds=system_seconds)
+
+    def make_way(self, makes_way: bool) -> None:
+        """Gives it a small share of the processors where others want them too, or its whole one."""
+        if self._cgroup is not None:
+            self._cgroup.set_small_share(makes_way)
 
     def memory_bytes(self) -> int | None:
         """Memory by the cgroup's count; see the port."""
