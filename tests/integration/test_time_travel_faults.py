@@ -6,6 +6,7 @@ dies, the caller gets an error of the tree or a right state, and nothing is left
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import signal
 from collections.abc import Callable
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 from tests.waiting import until
 
-from fumehood import FumehoodError, Limits, Sandbox, SandboxClosedError
+from fumehood import FumehoodError, Limits, Sandbox, SandboxClosedError, failpoints
 from fumehood.assemble import local_backend
+from fumehood.fork_errors import ForkError
 from fumehood.host.checkpoint_line import CheckpointLine
 from fumehood.host.live_checkpoints import LiveCheckpoints
+from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.live_snapshots import LiveSnapshots
 from fumehood.portal import call, shared_portal
 
@@ -230,3 +233,23 @@ def _leaves_nothing(sandbox: Sandbox, processes: int) -> None:
         until(lambda: sandbox.get_metrics().processes <= processes)
     except SandboxClosedError:
         return
+
+
+def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
+    """A fresh one in its place would be without the state; the control is the same fork, left alone."""
+
+    async def end_it(fork: LiveSandbox) -> None:
+        coming = fork.contexts.default.coming
+        fork.guest.first_context.kill()
+        await asyncio.wait([coming])
+
+    with Sandbox() as parent:
+        parent.run_code("x = 1")
+
+        with failpoints.arm("fork.files", end_it), pytest.raises(ForkError, match="did not become ready"):
+            parent.fork()
+
+        (child,) = parent.fork()
+
+        with child:
+            assert child.run_code("x").text == "1"

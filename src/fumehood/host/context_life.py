@@ -47,6 +47,12 @@ class ContextLife:
         # Read once: a process that dies before anybody waits for it is no fault of the loop's.
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
+    @property
+    def coming(self) -> asyncio.Task[ContextProcess]:
+        """Done when the process that was adopted or started last is ready; fails when that has ended before."""
+        assert self._starting is not None, "none was ever started"
+        return self._starting
+
     def _note_count(self) -> None:
         """No execution may ever be named as one before it, whatever process runs it."""
         if self.process is not None:

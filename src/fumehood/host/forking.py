@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from fumehood import failpoints
 from fumehood.fork_errors import ForkError
-from fumehood.host.context_process import ContextStartError, new_link
+from fumehood.host.context_process import ContextProcess, ContextStartError, new_link
 from fumehood.host.init_client import InitError, InitGoneError
 from fumehood.host.live_checkpoints import Kept
 from fumehood.host.live_context import LiveContext
@@ -162,7 +162,7 @@ class Forking:
         moving = asyncio.ensure_future(self._move(making, kept, own, coming))
         furnishing = asyncio.ensure_future(self._furnish(birth, making, kept, coming))
         try:
-            _, fork = await asyncio.gather(moving, furnishing)
+            _, (fork, coming_on) = await asyncio.gather(moving, furnishing)
         finally:
             moving.cancel()
             furnishing.cancel()
@@ -178,7 +178,7 @@ class Forking:
         await failpoints.reach("fork.files", fork)
         birth.link.proceed()
         try:
-            await asyncio.gather(fork.contexts.default.start(), coming.settled())
+            await asyncio.gather(asyncio.shield(coming_on), coming.settled())
         except ContextStartError as error:
             raise ForkError(step="go on", reason=str(error)) from None
 
@@ -188,14 +188,16 @@ class Forking:
 
     async def _furnish(
         self, birth: Birth, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
-    ) -> LiveSandbox:
+    ) -> tuple[LiveSandbox, asyncio.Task[ContextProcess]]:
         guest = await making
         await failpoints.reach("fork.made", guest)
         guest.first_context = coming
         fork = LiveSandbox(birth, guest, self._on_end)
         self._made.append(fork)
+        # Should it end meanwhile a fresh one, without its state, would be none to go on with.
+        coming_on = fork.contexts.default.coming
         await self._send_files(fork, kept)
-        return fork
+        return fork, coming_on
 
     async def _move(
         self, making: asyncio.Future[Guest], kept: Kept, own: list[int], coming: ComingContext

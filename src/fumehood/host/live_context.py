@@ -63,6 +63,11 @@ class LiveContext:
         """Takes over a process that is forked already; `start` waits until it is ready."""
         self._life.adopt(link, guest)
 
+    @property
+    def coming(self) -> asyncio.Task[ContextProcess]:
+        """Done when the process that was adopted last is ready; fails when that has ended before."""
+        return self._life.coming
+
     async def start(self) -> None:
         """Starts the process unless it lives; returns when it is ready."""
         await self._life.living()
