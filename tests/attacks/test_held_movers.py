@@ -75,6 +75,7 @@ def lay(page):
     )
 def rewrite(page):
     os.setsid()
+    page[2049] = 1
     while not page[2048]:
         pass
     # Until it waits in the kernel: else it would go where nobody holds it.
@@ -94,6 +95,9 @@ def with_rewriter():
     rewriter = os.fork()
     if rewriter == 0:
         rewrite(page)
+    # Before that it would end together with who has made it.
+    while not page[2049]:
+        pass
     return page, setns, rewriter
 def move(sock, fork):
     page, setns, _ = with_rewriter()
@@ -332,8 +336,10 @@ def test_nobody_outside_keeps_a_fork_from_ending(parent: Sandbox) -> None:
 SHARES_DESCRIPTORS = """
 def move(sock, fork):
     fds = begin(sock)
+    heard, tell = os.pipe()
     if libc.syscall(56, 0x400 | signal.SIGCHLD, 0, 0, 0, 0) == 0:  # clone with CLONE_FILES
         os.setsid()
+        os.write(tell, b"!")
         seen, end = set(), time.monotonic() + 0.5
         while time.monotonic() < end:
             for name in os.listdir("/proc/self/fd"):
@@ -344,6 +350,8 @@ def move(sock, fork):
         with open("/tmp/seen", "w") as file:
             file.write("\\n".join(seen))
         os._exit(0)
+    # Before that it would end together with who has made it.
+    os.read(heard, 1)
     os.open("/tmp/shown", os.O_CREAT | os.O_WRONLY)
     if child := fork():
         leave(child)
