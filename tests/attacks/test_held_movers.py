@@ -78,8 +78,11 @@ def rewrite(page):
     page[2049] = 1
     while not page[2048]:
         pass
-    # Until it waits in the kernel: else it would go where nobody holds it.
-    while b") S " not in open(f"/proc/{os.getppid()}/stat", "rb").read():
+    # Until it waits in the kernel: else it would go where nobody holds it. Whoever is not to be seen has gone further.
+    try:
+        while b") S " not in open(f"/proc/{os.getppid()}/stat", "rb").read():
+            pass
+    except OSError:
         pass
     page[5:7] = b"\xeb" + bytes([64 - 7])
     end = time.monotonic() + patience
@@ -245,9 +248,9 @@ def holdings() -> dict[str, int]:
     }
 
 
-# It says that it is there, and closes its end before and after it has been answered; it ends where it is to wait.
+# It says that it is there, and takes no answer, or ends when it has one; it ends where it is to wait.
 HALF_WAY = (
-    "sock.send(b'!')\n    sock.close()\n    time.sleep(1000)",
+    "sock.shutdown(socket.SHUT_RD)\n    sock.send(b'!')\n    time.sleep(1000)",
     "sock.send(b'!')\n    libc.poll(struct.pack('ihh', sock.fileno(), 1, 0), 1, -1)\n    os._exit(0)",
     "begin(sock)\n    os._exit(0)",
 )
