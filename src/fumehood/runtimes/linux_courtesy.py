@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from fumehood.runtimes.base import CpuTime
-
 # How often it looks: at one figure while nobody waits for a processor, else at each guest. The kernel tells of no
 # such thing by itself but to a thread of its own for each who asks.
 _CALM_SECONDS = 0.5
@@ -33,8 +31,8 @@ _MAX_FILE_BYTES = 4096
 class Neighbour(Protocol):
     """A guest whose share can be made smaller."""
 
-    def cpu_time(self) -> CpuTime | None:
-        """What it has used so far; None where nobody counts."""
+    def used_seconds(self) -> float | None:
+        """The CPU time that it has used so far; None where nobody counts."""
 
     def make_way(self, makes_way: bool) -> None:
         """Gives it a small share of the processors, or its whole one."""
@@ -86,12 +84,11 @@ class Courtesy:
         for number, guest in list(self._guests.items()):
             # It may be about to end.
             with suppress(OSError):
-                used = guest.cpu_time()
+                seconds = guest.used_seconds()
 
-                if used is None:
+                if seconds is None:
                     continue
 
-                seconds = used.user_seconds + used.system_seconds
                 self._used[number] = now, seconds
 
                 if number in before and before[number][0] < now:

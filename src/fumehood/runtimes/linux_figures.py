@@ -24,6 +24,10 @@ class CountedGuest(Guest):
         user_seconds, system_seconds = self._cgroup.cpu_seconds()
         return CpuTime(user_seconds=user_seconds, system_seconds=system_seconds)
 
+    def used_seconds(self) -> float | None:
+        """CPU time by the cgroup's count; None where nobody counts."""
+        return None if self._cgroup is None else self._cgroup.used_seconds()
+
     def make_way(self, makes_way: bool) -> None:
         """Gives it a small share of the processors where others want them too, or its whole one."""
         if self._cgroup is not None:
