@@ -226,6 +226,8 @@ class Forking:
                 sending = self._parent.init.ask("send_snapshot", fds=[near.fileno()], snapshot=kept.snapshot)
                 taking = fork.init.ask("receive_files", fds=[far.fileno()])
                 asked = asyncio.gather(sending, taking)
+                # Whoever gives up meanwhile asks nobody how it went.
+                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
                 # Sent with the first step of each.
                 await asyncio.sleep(0)
 
