@@ -5,6 +5,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+# What is to be set up for the tests does not wait for each other: most of it is downloads.
+MAKEFLAGS += --jobs=4
+# What was compiled once is not compiled again in hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests spend half of their time waiting: three processes keep two processors busy.
 WORKERS ?= 3
 # What pytest says when ARGS="-k name" names nothing of one of the two parts.

@@ -81,7 +81,7 @@ def page() -> str:
 
 def _section(name: str) -> str:
     home = next(module for module, names in fumehood._HOMES.items() if name in names.split())
-    return home.split(".")[0]
+    return home.removeprefix("facade.").split(".")[0]
 
 
 def _entry(name: str) -> str:

@@ -39,8 +39,8 @@ with contextlib.suppress(ImportError):
     hypothesis.settings.load_profile("any pace")
 
 
-# Run by themselves, after all others: what looks at the whole machine or uses all of it, and what forks the test
-# process, which must have one thread then. Everything else runs in several processes at once.
+# Run by themselves, after all others and in this order: what forks the test process, which must have one thread then,
+# and what looks at the whole machine or uses all of it. Everything else runs in several processes at once.
 ALONE = (
     "tests/unit/jail/",
     "tests/unit/host/test_portal.py",
@@ -69,15 +69,26 @@ LONG = (
 )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave unread what does not run by itself, when that is all that was asked for: reading it takes long."""
+    is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+    if config.option.markexpr != "alone" or not is_all or collection_path.is_dir():
+        return None
+
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return True if path.endswith(".py") and not path.startswith(ALONE) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what runs by itself, and bring forward what takes long."""
+    """Mark what runs by itself, and bring forward what takes long or may find no other thread."""
     paths = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
 
     for item, path in paths.items():
         if path.startswith(ALONE):
             item.add_marker("alone")
 
-    places = {item: [not path.startswith(long) for long in LONG] for item, path in paths.items()}
+    places = {item: [not path.startswith(early) for early in (*ALONE, *LONG)] for item, path in paths.items()}
     items.sort(key=places.__getitem__)
 
 
@@ -223,7 +234,7 @@ def _stop(process: subprocess.Popen[str], reader: threading.Thread) -> int:
         process.send_signal(signal.SIGTERM)
 
     code = process.wait(30)
-    reader.join(5)
+    reader.join(30)
     assert process.stderr is not None
     process.stderr.close()
     return code

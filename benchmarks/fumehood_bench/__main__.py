@@ -11,12 +11,17 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from fumehood.cli.parser import CommandParser
 from fumehood_bench.figure import Figure, Plan, from_json
 from fumehood_bench.report import as_json, as_markdown, table
+
+# As a shell reports SIGINT.
+EXIT_INTERRUPTED = 130
 
 # Each group is a module with a function `measure(plan)`; with it, how many sandboxes its engine, and its server,
 # keep ready.
@@ -56,8 +61,12 @@ _NEEDED = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit code is 0 when every target was met, 1 when one was missed."""
-    parser = argparse.ArgumentParser(
+    """Measure and print.
+
+    Returns:
+        The exit code: 0 when every target was met, 1 when one was missed, 130 when it was interrupted.
+    """
+    parser = CommandParser(
         prog="fumehood bench", description="Measure fumehood beside its references, in one run."
     )
     parser.add_argument(
@@ -73,21 +82,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     if options.one:
-        _measure_here(options.one, Plan(quick=options.quick))
-        return 0
+        return _measure_here(options.one, Plan(quick=options.quick))
 
     if _missing(_LOADED):
         parser.error(f"not installed: {', '.join(_missing(_LOADED))}; pip install 'fumehood[data]'")
 
     figures: list[Figure] = []
 
-    for group in options.only or GROUPS:
-        if missing := _missing(_NEEDED.get(group, ())):
-            print(f"left out: {group}, since there is no {' and no '.join(missing)}", file=sys.stderr)
-            continue
-
-        print(f"measuring: {group} ...", file=sys.stderr, flush=True)
-        figures.extend(_measure_apart(group, quick=options.quick))
+    try:
+        _measure(options.only or list(GROUPS), figures, quick=options.quick)
+    except KeyboardInterrupt:
+        return _told_so_far(figures, options.form or table)
 
     print((options.form or table)(figures))
     return 0 if all(figure.passed for figure in figures) else 1
@@ -97,23 +102,75 @@ def _missing(packages: Iterable[str]) -> list[str]:
     return [package for package in packages if importlib.util.find_spec(package) is None]
 
 
-def _measure_here(group: str, plan: Plan) -> None:
+def _told_so_far(figures: Sequence[Figure], form: Callable[[Sequence[Figure]], str]) -> int:
+    """Print what there is of a run that was interrupted."""
+    if figures:
+        print(form(figures))
+
+    print(
+        f"interrupted: {len(figures)} figures were measured"
+        if figures
+        else "interrupted: nothing was measured",
+        file=sys.stderr,
+    )
+    return EXIT_INTERRUPTED
+
+
+def _measure(groups: Iterable[str], figures: list[Figure], *, quick: bool) -> None:
+    """Measure groups one after the other; `figures` has what there is at each moment."""
+    for group in groups:
+        if missing := _missing(_NEEDED.get(group, ())):
+            print(f"left out: {group}, since there is no {' and no '.join(missing)}", file=sys.stderr)
+            continue
+
+        print(f"measuring: {group} ...", file=sys.stderr, flush=True)
+        _measure_apart(group, figures, quick=quick)
+
+
+def _measure_here(group: str, plan: Plan) -> int:
     """Measure one group in this process; one figure a line of JSON on standard output."""
-    module = importlib.import_module(f"fumehood_bench.{group.replace('-', '_')}")
+    try:
+        # Whoever has started us has blocked it until we would hear of it here.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        module = importlib.import_module(f"fumehood_bench.{group.replace('-', '_')}")
 
-    for figure in module.measure(plan):
-        print(json.dumps(figure.to_json()), flush=True)
+        for figure in module.measure(plan):
+            print(json.dumps(figure.to_json()), flush=True)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+    return 0
 
 
-def _measure_apart(group: str, *, quick: bool) -> list[Figure]:
+def _measure_apart(group: str, figures: list[Figure], *, quick: bool) -> None:
     command = [sys.executable, "-m", "fumehood_bench", "--one", group, *(["--quick"] if quick else [])]
     envs = os.environ | {"FUMEHOOD_POOL_SIZE": str(GROUPS[group])}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=envs, check=False)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # In a process group of its own: of Ctrl-C it, and all that it starts, hears from us alone.
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=envs, process_group=0
+    ) as measuring:
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
-    if done.returncode != 0:
+            for line in measuring.stdout or ():
+                figures.append(from_json(json.loads(line)))
+        except KeyboardInterrupt:
+            _end(measuring)
+            raise
+
+    if measuring.returncode != 0:
         raise SystemExit(f"measuring {group!r} failed; what it said stands above")
 
-    return [from_json(json.loads(line)) for line in done.stdout.splitlines()]
+
+def _end(measuring: subprocess.Popen[str]) -> None:
+    """Let it tidy up, unless that is not wanted either."""
+    try:
+        measuring.send_signal(signal.SIGINT)
+        measuring.wait()
+    except KeyboardInterrupt:
+        os.killpg(measuring.pid, signal.SIGKILL)
+        raise
 
 
 if __name__ == "__main__":

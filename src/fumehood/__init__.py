@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fumehood.advice.findings import Finding, Findings
     from fumehood.advice.scan import scan
     from fumehood.advice.wrapping import WrappedOutput, output_instructions, wrap_output
-    from fumehood.aio import AsyncSandbox
     from fumehood.audit.entries import AuditEntry, AuditHead, AuditLog, ChainFault
     from fumehood.backends.base import Backend
     from fumehood.changes import ChangedFile, Changes, Transaction, VariableChange
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
         CheckpointNotFoundError,
         CheckpointUnavailableError,
     )
-    from fumehood.command_handle import AsyncCommandHandle, CommandHandle
-    from fumehood.commands import AsyncCommands, Commands
     from fumehood.errors import (
         CapacityError,
         CommandError,
@@ -92,14 +89,27 @@ if TYPE_CHECKING:
         Logs,
         ToolOutcome,
     )
-    from fumehood.exploring import AsyncBranches, Branch, Branches, aexplore, explore
-    from fumehood.filesystem import (
+    from fumehood.facade.aio import AsyncSandbox
+    from fumehood.facade.command_handle import AsyncCommandHandle, CommandHandle
+    from fumehood.facade.commands import AsyncCommands, Commands
+    from fumehood.facade.exploring import AsyncBranches, Branch, Branches, aexplore, explore
+    from fumehood.facade.filesystem import (
         AsyncFilesystem,
         AsyncWatch,
         Filesystem,
         Watch,
         WriteEntry,
     )
+    from fumehood.facade.oneshot import arun_code, run_code
+    from fumehood.facade.pty import (
+        AsyncPty,
+        AsyncPtyHandle,
+        Pty,
+        PtyHandle,
+    )
+    from fumehood.facade.sandbox import Sandbox
+    from fumehood.facade.saving import read_saved, read_saved_record
+    from fumehood.facade.tools import HostTool, ToolCall, ToolError
     from fumehood.fork_errors import ForkDepthError, ForkError, ForkUnavailableError
     from fumehood.judging import CaseResult, CaseRun
     from fumehood.limits import Limits, Usage
@@ -121,19 +131,10 @@ if TYPE_CHECKING:
     from fumehood.notebook.comparing import CellComparison, Difference
     from fumehood.notebook.determinism import Determinism
     from fumehood.notebook.replaying import ReplayReport, areplay, replay
-    from fumehood.oneshot import arun_code, run_code
-    from fumehood.pty import (
-        AsyncPty,
-        AsyncPtyHandle,
-        Pty,
-        PtyHandle,
-    )
     from fumehood.record import Record, RecordedCell
     from fumehood.results import Result
-    from fumehood.sandbox import Sandbox
     from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError, SaveError
     from fumehood.saved_state import LeftOut, LoadReport, SaveReport
-    from fumehood.saving import read_saved, read_saved_record
     from fumehood.security import SecurityEvent, SecurityRule
     from fumehood.service_errors import (
         BadGatewayError,
@@ -162,7 +163,6 @@ if TYPE_CHECKING:
     from fumehood.templates.store import TemplateInfo
     from fumehood.templates.template import Template
     from fumehood.templates.verbs import build_template, list_templates, remove_template
-    from fumehood.tools import HostTool, ToolCall, ToolError
 
 __all__ = [
     "ArtifactStore",
@@ -345,7 +345,7 @@ _HOMES = {
     "advice.findings": "Finding Findings",
     "advice.scan": "scan",
     "advice.wrapping": "WrappedOutput output_instructions wrap_output",
-    "aio": "AsyncSandbox",
+    "facade.aio": "AsyncSandbox",
     "audit.entries": "AuditEntry AuditHead AuditLog ChainFault",
     "backends.base": "Backend",
     "changes": "ChangedFile Changes Transaction VariableChange",
@@ -354,8 +354,8 @@ _HOMES = {
         ScatterChart SuperChart UnknownChart
     """,
     "checkpoint_errors": "CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError",
-    "command_handle": "AsyncCommandHandle CommandHandle",
-    "commands": "AsyncCommands Commands",
+    "facade.command_handle": "AsyncCommandHandle CommandHandle",
+    "facade.commands": "AsyncCommands Commands",
     "errors": """
         CapacityError CommandError CommandExitError CommandStartError CommandTimeoutError
         ContextNotFoundError DiskFullError FileError FileTooLargeError FumehoodError
@@ -370,8 +370,8 @@ _HOMES = {
         InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
     """,
     "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
-    "exploring": "AsyncBranches Branch Branches aexplore explore",
-    "filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
+    "facade.exploring": "AsyncBranches Branch Branches aexplore explore",
+    "facade.filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
     "fork_errors": "ForkDepthError ForkError ForkUnavailableError",
     "judging": "CaseResult CaseRun",
     "limits": "Limits Usage",
@@ -383,14 +383,14 @@ _HOMES = {
     "notebook.comparing": "CellComparison Difference",
     "notebook.determinism": "Determinism",
     "notebook.replaying": "ReplayReport areplay replay",
-    "oneshot": "arun_code run_code",
-    "pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
+    "facade.oneshot": "arun_code run_code",
+    "facade.pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
     "record": "Record RecordedCell",
     "results": "Result",
-    "sandbox": "Sandbox",
+    "facade.sandbox": "Sandbox",
     "save_errors": "LoadError SaveError SavedStateDamagedError SavedStateVersionError",
     "saved_state": "LeftOut LoadReport SaveReport",
-    "saving": "read_saved read_saved_record",
+    "facade.saving": "read_saved read_saved_record",
     "security": "SecurityEvent SecurityRule",
     "service_errors": """
         BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
@@ -404,7 +404,7 @@ _HOMES = {
     "templates.store": "TemplateInfo",
     "templates.template": "Template",
     "templates.verbs": "build_template list_templates remove_template",
-    "tools": "HostTool ToolCall ToolError",
+    "facade.tools": "HostTool ToolCall ToolError",
 }
 
 

@@ -18,14 +18,15 @@ from fumehood.audit.files import AuditFolder
 from fumehood.backends.base import Backend
 from fumehood.backends.local import LocalBackend
 from fumehood.errors import InvalidArgumentError
+from fumehood.facade.portal import Portal, shared_portal
 from fumehood.host.admission import AdmissionRules
-from fumehood.host.audit_records import AuditRecords
 from fumehood.host.names import check_host_id, make_part
 from fumehood.host.nursery import Means
 from fumehood.host.supervisor import Supervisor
+from fumehood.host.watching.audit_records import AuditRecords
 from fumehood.isolation_levels import DEFAULT_FLOOR, IsolationLevel, check_isolation
 from fumehood.limits import TIB
-from fumehood.portal import Portal, shared_portal
+from fumehood.refusals import told_as
 from fumehood.runtimes.landlock import LandlockRuntime
 from fumehood.runtimes.linux import LinuxRuntime
 from fumehood.security import SecurityEvent
@@ -82,16 +83,17 @@ def read_settings() -> Settings:
     Raises:
         InvalidArgumentError: A variable holds no number, or one out of range.
     """
-    return Settings(
-        pool_size=_whole_number("FUMEHOOD_POOL_SIZE", _DEFAULT_POOL_SIZE, 0, 1000),
-        max_sandboxes=_whole_number("FUMEHOOD_MAX_SANDBOXES", _DEFAULT_MAX_SANDBOXES, 1, 60_000),
-        memory_reserve_bytes=_whole_number("FUMEHOOD_MEMORY_RESERVE_BYTES", None, 0, TIB),
-        max_cpu_pressure=_whole_number("FUMEHOOD_MAX_CPU_PRESSURE", _DEFAULT_MAX_CPU_PRESSURE, 1, 101),
-        host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
-        isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_FLOOR),
-        audit_folder=os.environ.get("FUMEHOOD_AUDIT_FOLDER", ""),
-        own_interpreters=_is_true("FUMEHOOD_OWN_INTERPRETERS"),
-    )
+    with told_as({"host_id": "FUMEHOOD_HOST_ID", "isolation": "FUMEHOOD_ISOLATION"}):
+        return Settings(
+            pool_size=_whole_number("FUMEHOOD_POOL_SIZE", _DEFAULT_POOL_SIZE, 0, 1000),
+            max_sandboxes=_whole_number("FUMEHOOD_MAX_SANDBOXES", _DEFAULT_MAX_SANDBOXES, 1, 60_000),
+            memory_reserve_bytes=_whole_number("FUMEHOOD_MEMORY_RESERVE_BYTES", None, 0, TIB),
+            max_cpu_pressure=_whole_number("FUMEHOOD_MAX_CPU_PRESSURE", _DEFAULT_MAX_CPU_PRESSURE, 1, 101),
+            host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
+            isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_FLOOR),
+            audit_folder=os.environ.get("FUMEHOOD_AUDIT_FOLDER", ""),
+            own_interpreters=_is_true("FUMEHOOD_OWN_INTERPRETERS"),
+        )
 
 
 def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
@@ -206,17 +208,26 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
     Raises:
         InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
     """
-    url = url or os.environ.get("FUMEHOOD_URL", "")
+    given, url = url, url or os.environ.get("FUMEHOOD_URL", "")
 
-    if not url:
+    if not isinstance(url, str) or not url:
         raise InvalidArgumentError(
             field="url", value=url, allowed="the address of a server; FUMEHOOD_URL may name it"
         )
 
-    # Read from a file, it ends with a line break.
-    key = (url, (api_key or os.environ.get("FUMEHOOD_API_KEY", "")).strip())
+    token = api_key or os.environ.get("FUMEHOOD_API_KEY", "")
+    given_as = {} if given else {"url": "FUMEHOOD_URL"}
+    given_as |= {} if api_key else {"api_key": "FUMEHOOD_API_KEY"}
 
-    with _lock:
+    if not isinstance(token, str):
+        raise InvalidArgumentError(
+            field="api_key", value="(not shown)", allowed="the token of a server, as text"
+        )
+
+    # Read from a file, it ends with a line break.
+    key = (url, token.strip())
+
+    with _lock, told_as(given_as):
         if key not in _remote:
             _remote[key] = _connect(*key)
 

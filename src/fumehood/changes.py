@@ -19,7 +19,8 @@ class VariableChange:
     Attributes:
         name: Its name.
         kind: added, changed or deleted. Changed is a variable that means another object now, and one whose object
-            looks changed: containers, arrays and frames are compared by a bounded look, not element by element.
+            looks changed: containers, arrays, frames and objects of the cells' classes are compared by a bounded look,
+            not element by element.
         type: The name of its class, as it is now, or was.
         summary: A few characters of it; never made by code of its class.
         size_bytes: Memory that it takes by itself, as far as that is known without asking its class.

@@ -1,7 +1,7 @@
 """What goes wrong with going back and forking: the branch of the error tree for checkpoints.
 
 Used by all host code and by callers. Raised where a sandbox lives, and raised again, as the same class, by the
-client that hears of it.
+client that receives it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fumehood.text import visible_line
 
 _NEEDS_NAMESPACES = (
     "make the sandbox without isolation='landlock-only', where `fumehood doctor` finds namespaces; transactions, "
-    "told changes and judged programs need them too"
+    "reported changes and judged programs need them too"
 )
 _NO_ROOM = "free memory or disk in the sandbox, drop checkpoints, or give it larger limits"
 
 
 class CheckpointError(SandboxError):
-    """A checkpoint could not be made, or not be gone back to; the sandbox is as it was."""
+    """A checkpoint could not be made, or could not be gone back to; the sandbox is as it was."""
 
     code = "checkpoint"
 
@@ -33,11 +33,12 @@ class CheckpointError(SandboxError):
         """Return the error for the number that a call inside the guest failed with."""
         name = os.strerror(number) if number else "refused"
         no_room = number in (errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
-        return CheckpointError(reason=f"{what}: {name}" if what else name, hint=_NO_ROOM if no_room else "")
+        reason = f"{what}: {name}" if what not in ("", name) else name
+        return CheckpointError(reason=reason, hint=_NO_ROOM if no_room else "")
 
 
 class CheckpointUnavailableError(CheckpointError):
-    """Sandboxes of this level of isolation have no checkpoints, and nothing that is made of one; nothing was begun.
+    """Sandboxes of this level of isolation have no checkpoints, and nothing that needs one; nothing was begun.
 
     Attributes:
         level: The level of isolation of the sandbox.
@@ -61,12 +62,12 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
         self.checkpoint_id = checkpoint_id
         super().__init__(
             reason=f"there is no {checkpoint_id!r}",
-            hint="`list_checkpoints()` shows those that there are; the oldest is dropped when there are too many",
+            hint="`list_checkpoints()` shows which there are; the oldest is dropped when there are too many",
         )
 
 
 class CheckpointLostError(CheckpointError):
-    """A checkpoint is no more: code in the sandbox, or the want of memory, has ended its process."""
+    """A checkpoint is gone: code in the sandbox, or a lack of memory, has ended its process."""
 
     code = "checkpoint_lost"
 

@@ -31,7 +31,7 @@ composes prose. `code` is stable and may cross a process border. Guest text ente
         ├── PathIsDirectoryError (IsADirectoryError)
         ├── PathNotDirectoryError (NotADirectoryError)
         ├── PathPermissionError (PermissionError)
-        ├── PathNotTextError (ValueError)             its bytes are no UTF-8
+        ├── PathNotTextError (ValueError)             its bytes are not UTF-8
         ├── FileTooLargeError                         larger than the caller wants to hold
         └── DiskFullError                             bytes or inodes of the writable mounts are used up
 """
@@ -44,7 +44,7 @@ from typing import ClassVar, Literal
 
 from fumehood.text import errno_text, visible, visible_line
 
-# These tell how something has ended that has run.
+# These say how something that ran has ended.
 _ENDS_OF_COMMANDS = ("command_exit", "command_timeout")
 EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted", "policy"]
 
@@ -100,7 +100,7 @@ class InvalidArgumentError(FumehoodError, ValueError):
         # A name within it may be one that the caller has made up.
         self.field = field = visible_line(field)
         self.allowed = allowed
-        # An extra that is not installed is nothing that another value would mend.
+        # When an extra is not installed, no other value would help.
         why = f"needs {visible_line(allowed)}" if extra else "is refused"
         hint = f"pip install 'fumehood[{extra}]'" if extra else f"{field} takes {allowed}"
         super().__init__(f"{field}={visible_line(repr(value))} {why}", hint=hint)
@@ -148,7 +148,7 @@ class TemplateError(SandboxStartError):
         super().__init__(
             step=f"template {visible_line(template)!r}",
             reason=reason,
-            hint=hint or "the template that is always there is 'default'",
+            hint=hint or "the template 'default' is always there",
         )
 
 
@@ -169,7 +169,7 @@ class TemplateStoreError(FumehoodError):
         self.reason = reason
         super().__init__(
             f"cannot {visible_line(operation)} template {visible_line(template)!r}: {reason.rstrip('.! ')}",
-            hint=hint or "`fumehood template list` names those that are there",
+            hint=hint or "`fumehood template list` shows which there are",
         )
 
 
@@ -185,7 +185,7 @@ class CapacityError(SandboxStartError):
         super().__init__(
             step="there is no room for another sandbox",
             reason=f"{used} of {maximum} {resource} are in use",
-            hint="kill sandboxes that are not needed, or allow more",
+            hint="kill sandboxes that you no longer need, or allow more",
         )
 
 
@@ -198,18 +198,18 @@ class SandboxNotFoundError(SandboxError, LookupError):
         self.sandbox_id = sandbox_id
         super().__init__(
             f"no sandbox has the id {visible_line(sandbox_id)!r}",
-            hint="`Sandbox.list()` names those that live; without a server only the process that made one knows it",
+            hint="`Sandbox.list()` shows the living ones; without a server, only the process that made one knows it",
         )
 
 
 _ENDED: dict[EndReason, tuple[str, str]] = {
     "killed": ("it was killed", "create a new one"),
-    "expired": ("its time was over", "create it with a longer `timeout`, or call `set_timeout` in time"),
+    "expired": ("its time ran out", "create it with a longer `timeout`, or call `set_timeout` in time"),
     "idle": ("it was idle for longer than `idle_timeout`", "create it with a longer `idle_timeout`"),
     "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
     "host_closed": ("the engine that kept it was closed", "create a new one"),
-    "lost": ("the engine that kept it is no more, and another has taken its place", "create a new one"),
-    "policy": ("its security policy ended it", "`audit_log()` tells what it did, and which rule it was"),
+    "lost": ("the engine that kept it has ended, and another has taken its place", "create a new one"),
+    "policy": ("its security policy ended it", "`audit_log()` shows what it did, and which rule ended it"),
     "adopted": ("it has taken the place of the sandbox it was forked from", "use that one's id"),
 }
 
@@ -288,7 +288,7 @@ class WrongProcessError(SandboxError, RuntimeError):
         self.owner_pid = owner_pid
         super().__init__(
             f"sandbox {visible_line(sandbox_id)!r} belongs to process {owner_pid}, not to {os.getpid()}",
-            hint="create a sandbox of its own in the child",
+            hint="create another sandbox in the child",
         )
 
 
@@ -313,7 +313,7 @@ class ContextNotFoundError(FumehoodError, LookupError):
         self.context_id = context_id
         super().__init__(
             f"no context has the id {visible_line(context_id)!r} in this sandbox",
-            hint="`list_code_contexts()` names those that live, `create_code_context()` makes one",
+            hint="`list_code_contexts()` shows the living ones, `create_code_context()` makes one",
         )
 
 
@@ -365,7 +365,7 @@ class CommandTimeoutError(CommandError, TimeoutError):
         self.stderr = stderr
         shown = "" if timeout_seconds is None else f" of {timeout_seconds:g} s"
         super().__init__(
-            f"command {visible_line(command)!r} was killed: its time{shown} was over",
+            f"command {visible_line(command)!r} was killed: its time{shown} ran out",
             hint="give a longer `timeout`, or `background=True`",
         )
 
@@ -395,7 +395,7 @@ class ProcessNotFoundError(CommandError, ProcessLookupError):
     def __init__(self, *, pid: int) -> None:
         self.pid = pid
         super().__init__(
-            f"no running command has the pid {pid}", hint="`commands.list()` names those that run"
+            f"no running command has the pid {pid}", hint="`commands.list()` shows those that run"
         )
 
 
@@ -410,11 +410,12 @@ class FileError(FumehoodError, OSError):
     code = "file_error"
     default_hint: ClassVar[str] = ""
 
-    def __init__(self, *, path: str, operation: str, errno_value: int) -> None:
+    def __init__(self, *, path: str, operation: str, errno_value: int, hint: str = "") -> None:
         self.path = path
         self.operation = operation
         super().__init__(
-            f"cannot {operation} {visible_line(path)!r}: {errno_text(errno_value)}", hint=self.default_hint
+            f"cannot {operation} {visible_line(path)!r}: {errno_text(errno_value)}",
+            hint=hint or self.default_hint,
         )
         # Last: OSError forgets it when it is made with one argument.
         self.errno = errno_value
@@ -423,10 +424,10 @@ class FileError(FumehoodError, OSError):
         return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})
 
     @staticmethod
-    def from_errno(*, path: str, operation: str, errno_value: int) -> FileError:
+    def from_errno(*, path: str, operation: str, errno_value: int, hint: str = "") -> FileError:
         """Return the leaf that fits the number a call inside the guest failed with; the text is ours."""
         kind = _FILE_ERRORS.get(errno_value, FileError)
-        return kind(path=path, operation=operation, errno_value=errno_value)
+        return kind(path=path, operation=operation, errno_value=errno_value, hint=hint)
 
 
 class PathNotFoundError(FileError, FileNotFoundError):
@@ -451,7 +452,7 @@ class PathIsDirectoryError(FileError, IsADirectoryError):
 
 
 class PathNotDirectoryError(FileError, NotADirectoryError):
-    """Something that is no directory is where a directory is needed."""
+    """Something other than a directory is where a directory is needed."""
 
     code = "path_not_directory"
     default_hint = "name a directory"
@@ -461,7 +462,7 @@ class PathPermissionError(FileError, PermissionError):
     """The sandbox's user may not do this here."""
 
     code = "path_permission"
-    default_hint = "only /home/user, /tmp, /mnt/data and /dev/shm can be written"
+    default_hint = "only /home/user, /tmp, /mnt/data and /dev/shm are writable"
 
 
 class DiskFullError(FileError):
@@ -485,7 +486,7 @@ class FileTooLargeError(FileError):
     default_hint = 'read it with format="stream", or give a larger `max_bytes`'
 
 
-# errno(3); what is not here is a plain FileError.
+# errno(3); any other number is a plain FileError.
 _FILE_ERRORS: dict[int, type[FileError]] = {
     errno.ENOENT: PathNotFoundError,
     errno.EEXIST: PathExistsError,

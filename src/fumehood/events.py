@@ -13,7 +13,10 @@ from typing import Literal, TypeAlias
 from fumehood.changes import Changes
 from fumehood.charts import JsonValue
 from fumehood.execution import Execution, ExecutionError
-from fumehood.results import Result
+from fumehood.results import Result, held_bytes
+
+# What an event takes around what it carries.
+_EVENT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ class InputRequestEvent:
     """The code waits for a line of input.
 
     Attributes:
-        execution_id: Who asks.
+        execution_id: Which execution asks.
         request_id: Name of this question; the answer repeats it.
         prompt: What it says.
         is_password: True when the answer should not be shown.
@@ -120,7 +123,7 @@ class CommEvent:
         data: What was said.
         metadata: What was said about it.
         buffers: Binary parts that `data` leaves out.
-        target_name: With comm_open, who is to answer.
+        target_name: With comm_open, which target is to answer.
     """
 
     kind: Literal["comm_open", "comm_msg", "comm_close"]
@@ -166,3 +169,24 @@ Event: TypeAlias = (
     | CommitRequestEvent
     | ExecutionFinished
 )
+
+
+def event_bytes(event: Event) -> int:
+    """Return what an event takes in memory while it waits for its reader, about."""
+    match event:
+        case StdoutEvent() | StderrEvent():
+            return _EVENT_BYTES + len(event.text)
+        case ResultEvent():
+            return _EVENT_BYTES + held_bytes(event.result)
+        case ErrorEvent():
+            return _EVENT_BYTES + len(event.error.value) + len(event.error.traceback)
+        case InputRequestEvent():
+            return _EVENT_BYTES + len(event.prompt)
+        case CommitRequestEvent():
+            return _EVENT_BYTES * (1 + len(event.changes.variables) + len(event.changes.files))
+        case ToolCallEvent():
+            return _EVENT_BYTES + len(repr(event.arguments))
+        case CommEvent():
+            return _EVENT_BYTES + len(repr((event.data, event.metadata))) + sum(map(len, event.buffers))
+        case _:
+            return _EVENT_BYTES

@@ -1,7 +1,7 @@
 """What goes wrong with forks of a sandbox: a branch of the error tree.
 
 Used by all host code and by callers. Raised where a sandbox lives, and raised again, as the same class, by the
-client that hears of it. Whatever of this is raised, the sandbox that was to be forked is as it was.
+client that receives it. Whatever of this is raised, the sandbox that was to be forked is as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import os
 from fumehood.errors import SandboxError
 from fumehood.text import visible_line
 
-_NO_ROOM = "free memory or disk in the sandbox, kill sandboxes that are not needed, or ask for fewer forks"
+_NO_ROOM = (
+    "free memory or disk in the sandbox, kill sandboxes that you no longer need, or ask for fewer forks"
+)
 
 
 class ForkError(SandboxError):
@@ -64,7 +66,7 @@ class ForkUnavailableError(ForkError):
 
 
 class ForkDepthError(ForkError):
-    """A fork of a fork of a fork ... was asked for once too often: each stands inside the one before.
+    """Forks of forks were nested too deeply: each stands inside the one before.
 
     Attributes:
         generation: How many forks lie between this sandbox and one that is none.
@@ -78,6 +80,6 @@ class ForkDepthError(ForkError):
         self.maximum = maximum
         super().__init__(
             step="a fork of a fork",
-            reason=f"it is of generation {generation}, and there may be {maximum}",
-            hint="fork from one of an earlier generation, or begin anew in a sandbox that is no fork",
+            reason=f"it is of generation {generation}, and no more than {maximum} are possible",
+            hint="fork from one of an earlier generation, or start again in a sandbox that is no fork",
         )

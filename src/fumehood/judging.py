@@ -6,18 +6,20 @@ sandbox: outputs are compared here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fumehood.backends.requests import check_integer, check_text
+from fumehood.backends.checks import check_integer, check_text
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Usage, check_seconds
+from fumehood.models import NOTHING_CUT, Truncation
 
 Verdict = Literal["accepted", "wrong_answer", "time_limit", "memory_limit", "runtime_error"]
 
 _MAX_CODE_BYTES = 1 * MIB
 _MAX_CASES = 10_000
+_CASES = "pairs of texts: what the program reads, and what it should print"
 _MAX_STDIN_BYTES = 4 * MIB
 
 
@@ -69,6 +71,7 @@ class CaseRun:
         error: The error that ended it, as text, or empty.
         kind: How it ended: ok, time_limit, memory_limit or runtime_error.
         usage: What it used.
+        truncated: What of its output was cut off.
     """
 
     stdout: str
@@ -76,6 +79,7 @@ class CaseRun:
     error: str = ""
     kind: Literal["ok", "time_limit", "memory_limit", "runtime_error"] = "ok"
     usage: Usage = field(default_factory=Usage)
+    truncated: Truncation = NOTHING_CUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,8 @@ class CaseResult:
     """One case, judged.
 
     Attributes:
-        verdict: accepted, wrong_answer, time_limit, memory_limit or runtime_error.
+        verdict: accepted, wrong_answer, time_limit, memory_limit or runtime_error. Output that was cut off is never
+            accepted.
         run: What the program did.
     """
 
@@ -91,18 +96,23 @@ class CaseResult:
     run: CaseRun
 
 
-def checked_case(case: object) -> tuple[str, str]:
-    """Return what one case reads, and what it should print.
+def checked_cases(cases: object) -> list[tuple[str, str]]:
+    """Return of each case what it reads, and what it should print.
 
     Raises:
-        InvalidArgumentError: It is no pair of texts.
+        InvalidArgumentError: One is no pair of texts.
     """
+    if not isinstance(cases, Iterable):
+        raise InvalidArgumentError(field="cases", value=cases, allowed=_CASES)
+
+    return [_checked(case) for case in cases]
+
+
+def _checked(case: object) -> tuple[str, str]:
     if isinstance(case, (tuple, list)) and [type(part) for part in case] == [str, str]:
         return case[0], case[1]
 
-    raise InvalidArgumentError(
-        field="cases", value=case, allowed="pairs of texts: what the program reads, and what it should print"
-    )
+    raise InvalidArgumentError(field="cases", value=case, allowed=_CASES)
 
 
 def judged(run: CaseRun, expected: str) -> CaseResult:
@@ -110,10 +120,11 @@ def judged(run: CaseRun, expected: str) -> CaseResult:
     if run.kind != "ok":
         return CaseResult(verdict=run.kind, run=run)
 
-    return CaseResult(
-        verdict="accepted" if _lines(run.stdout) == _lines(expected) else "wrong_answer", run=run
-    )
+    # Of what was cut off nobody knows whether it is right.
+    is_right = not run.truncated.stdout_bytes and _lines(run.stdout) == _lines(expected)
+    return CaseResult(verdict="accepted" if is_right else "wrong_answer", run=run)
 
 
 def _lines(text: str) -> Sequence[str]:
-    return [line.rstrip() for line in text.rstrip().splitlines()]
+    # Other characters that end a line for some are as good as any.
+    return [line.rstrip() for line in text.rstrip().split("\n")]

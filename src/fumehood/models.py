@@ -95,6 +95,8 @@ class SandboxInfo:
         network: What it may reach; secrets in it have no values.
         parent_id: The sandbox that it was forked from, or None; that may have ended.
         generation: How many forks lie between it and a sandbox that is none; 0: it is none.
+        own_interpreter: Whether it has an interpreter of its own, which nobody shares but its forks, and whom it was
+            forked from.
         pause: Of a paused one: what came back of its memory.
     """
 
@@ -113,6 +115,7 @@ class SandboxInfo:
     network: Network = field(default_factory=Network)
     parent_id: str | None = None
     generation: int = 0
+    own_interpreter: bool = False
     pause: PauseReport | None = None
 
 

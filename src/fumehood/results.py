@@ -42,6 +42,16 @@ _PASSIVE = ("image/png", "image/jpeg")
 
 # A value of JSON costs about 40 bytes of memory, whatever it costs in text.
 _MAX_JSON_VALUES = 1_000_000
+# What a value costs at most, beside the text of it: an object in an object.
+_VALUE_BYTES = 200
+# What is read when somebody looks, and whenever a result is written for a client: a value of a list costs little, a
+# list, an object and each of its members much more.
+_READ_MIMES = ("application/json", DATA_MIME, CHART_MIME)
+_ITEM_BYTES = 20
+_MEMBER_BYTES = 100
+# Below this text that holds such characters is not told apart from values, and above this number of texts neither.
+_SMALL_COST_BYTES = 1 << 20
+_MANY_TEXTS = 100_000
 # One without an end goes to the end of all: where a match fails, another is tried from each quote behind.
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
@@ -156,6 +166,35 @@ class Result:
         shown: dict[str, str | bytes] = {mime: self.parts[mime] for mime in _PASSIVE if mime in self.parts}
         shown[TEXT_MIME] = visible(str(self))
         return shown
+
+
+def held_bytes(result: Result) -> int:
+    """Return what a result takes in memory, about: its parts, what is read of them, and its metadata."""
+    read = sum(_read_cost(result.parts[mime]) for mime in _READ_MIMES if mime in result.parts)
+    return result.size_bytes + read + json_cost(result.metadata)
+
+
+def json_cost(value: Mapping[str, JsonValue]) -> int:
+    """Return what an object of JSON takes in memory at most, however small its values are."""
+    if not value:
+        return 0
+
+    text = json.dumps(value)
+    return len(text) + _VALUE_BYTES * sum(map(text.count, ",[{"))
+
+
+def _read_cost(data: bytes) -> int:
+    """What the values of a JSON text take in memory, about."""
+    cost = _count_cost(data)
+
+    if cost <= _SMALL_COST_BYTES or data.count(b'"') > 2 * _MANY_TEXTS:
+        return cost
+
+    return _count_cost(_JSON_STRING.sub(b'""', data))
+
+
+def _count_cost(data: bytes) -> int:
+    return _ITEM_BYTES * data.count(b",") + _MEMBER_BYTES * sum(map(data.count, (b"[", b"{", b":")))
 
 
 def fit_result(result: Result, max_bytes: int) -> Result:

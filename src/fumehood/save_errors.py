@@ -1,7 +1,7 @@
 """What goes wrong with saving and loading: the branch of the error tree for saved states.
 
 Used by all host code and by callers. Raised where a sandbox is saved or loaded, and raised again, as the same class,
-by the client that hears of it.
+by the client that receives it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LoadError(SandboxError):
 
 
 class SavedStateDamagedError(LoadError, ValueError):
-    """A saved state is not what was written, or is none at all."""
+    """A saved state is not what was written, or is no saved state at all."""
 
     code = "saved_state_damaged"
 
@@ -46,7 +46,7 @@ class SavedStateDamagedError(LoadError, ValueError):
 
 
 class SavedStateVersionError(LoadError, ValueError):
-    """A saved state is of a form that this version of fumehood does not read."""
+    """A saved state has a format that this version of fumehood does not read."""
 
     code = "saved_state_version"
 

@@ -1,6 +1,6 @@
-"""What a server refuses, or cannot tell, before or instead of asking a sandbox: the second branch of the error tree.
+"""What a server refuses, or cannot say, before or instead of asking a sandbox: the second branch of the error tree.
 
-Raised by the server and its host daemon, and raised again, as the same class, by the client that hears of it.
+Raised by the server and its host daemon, and raised again, as the same class, by the client that receives it.
 All are FumehoodErrors: each writes its own message from typed fields, has a stable `code` and a way out.
 """
 
@@ -26,7 +26,7 @@ class UnauthenticatedError(ServiceError):
         super().__init__(
             f"the request is not authenticated: {visible_line(reason)}",
             hint="send `Authorization: Bearer TOKEN`, from Python by `api_key=` or FUMEHOOD_API_KEY; `fumehood serve` "
-            "says at its start where its token lies",
+            "says at its start where to find its token",
         )
 
 
@@ -43,7 +43,7 @@ class ForbiddenError(ServiceError):
 
 
 class NetworkForbiddenError(ServiceError):
-    """The server, or the key, allows no such network to a sandbox.
+    """The server, or the key, does not allow a sandbox this network.
 
     Attributes:
         asked: The network that was asked for, or the rule in it.
@@ -63,7 +63,7 @@ class NetworkForbiddenError(ServiceError):
 
 
 class QuotaError(ServiceError):
-    """The key has used up what it may use.
+    """The key has used up its quota.
 
     Attributes:
         quota: Which of its limits.
@@ -84,7 +84,7 @@ class QuotaError(ServiceError):
 
 
 class OverloadedError(ServiceError):
-    """More is asked than can be done or queued; unless the outcome is unknown, nothing was done.
+    """More was asked for than can be done or queued; unless the outcome is unknown, nothing was done.
 
     Attributes:
         retry_after_seconds: When to try again.
@@ -145,12 +145,12 @@ class RequestTooLargeError(ServiceError):
         self.maximum = maximum
         super().__init__(
             f"the {visible_line(what)} is larger than {maximum:,} bytes",
-            hint="send less, or let the server's owner allow more",
+            hint="send less, or ask the server's owner to allow more",
         )
 
 
 class SlowReaderError(ServiceError):
-    """A stream was ended because its reader did not keep up: what it followed was ended as well."""
+    """A stream was ended because its reader did not keep up; what it followed was ended as well."""
 
     code = "slow_reader"
 
@@ -158,7 +158,7 @@ class SlowReaderError(ServiceError):
         self.maximum = maximum
         super().__init__(
             f"more than {maximum:,} bytes waited for the reader of this stream",
-            hint="read faster, or let the code show less",
+            hint="read faster, or have the code show less",
             outcome_unknown=True,
         )
 
@@ -220,7 +220,7 @@ class HostUnavailableError(ServiceError, ConnectionError):
 
 
 class StorageStartError(ServiceError):
-    """The database or the blob store could not be opened; read by who starts the server."""
+    """The database or the blob store could not be opened; for whoever starts the server."""
 
     code = "storage_start"
 
@@ -229,7 +229,7 @@ class StorageStartError(ServiceError):
         self.reason = reason
         super().__init__(
             f"cannot open {visible_line(location)}: {visible_line(reason)}",
-            hint=hint or "check the address, the rights and that the service behind it runs",
+            hint=hint or "check its address and its permissions, and that the service behind it runs",
         )
 
 
@@ -259,7 +259,7 @@ class StorageError(ServiceError):
     Attributes:
         operation: What was being done.
         reason: What the store said. Not part of the message, which a server shows to its callers: the reason may
-            name machines and paths, and belongs into the server's log.
+            name machines and paths, and belongs in the server's log.
     """
 
     code = "storage"
@@ -283,7 +283,7 @@ class BlobNotFoundError(ServiceError, LookupError):
         self.name = name
         super().__init__(
             f"no stored content has the name {visible_line(name)!r}",
-            hint="it was removed, or its time was over; upload it again",
+            hint="it was removed, or its time ran out; upload it again",
         )
 
 
@@ -295,5 +295,5 @@ class KeyNotFoundError(ServiceError, LookupError):
     def __init__(self, *, key_id: str) -> None:
         self.key_id = key_id
         super().__init__(
-            f"no key has the id {visible_line(key_id)!r}", hint="`GET /v1/keys` lists those there are"
+            f"no key has the id {visible_line(key_id)!r}", hint="`GET /v1/keys` lists those that exist"
         )

@@ -26,7 +26,7 @@ from fumehood.events import (
 from fumehood.execution import Execution, ExecutionError, LogEntry, Logs, StreamName
 from fumehood.limits import MIB, Limits, Usage
 from fumehood.models import NOTHING_CUT, Truncation
-from fumehood.results import Result, cut_text, fit_result
+from fumehood.results import Result, cut_text, fit_result, held_bytes
 from fumehood.text import visible_line
 
 # Bounds that are no limits of the caller: they keep a hostile guest from making the record itself expensive.
@@ -45,7 +45,9 @@ class _Piece:
 
     stream: StreamName
     at_seconds: float
-    texts: list[str] = field(default_factory=list)
+    text: str
+    # What comes when there are too many entries for one more; as bytes, for the pieces may be tiny.
+    more: bytearray = field(default_factory=bytearray)
 
 
 class Transcript:
@@ -156,7 +158,7 @@ class Transcript:
 
     def _entries(self) -> list[LogEntry]:
         return [
-            LogEntry(stream=piece.stream, text="".join(piece.texts), at_seconds=piece.at_seconds)
+            LogEntry(stream=piece.stream, text=piece.text + piece.more.decode(), at_seconds=piece.at_seconds)
             for piece in self._pieces
         ]
 
@@ -178,17 +180,14 @@ class Transcript:
             return None
 
         text = head.decode()
-        self._piece(stream, event.at_seconds).texts.append(text)
-        return event if text == event.text else replace(event, text=text)
 
-    def _piece(self, stream: StreamName, at_seconds: float) -> _Piece:
         if len(self._pieces) >= MAX_LOG_ENTRIES and stream in self._last:
-            return self._last[stream]
+            self._last[stream].more += head
+        else:
+            self._last[stream] = _Piece(stream, event.at_seconds, text)
+            self._pieces.append(self._last[stream])
 
-        piece = _Piece(stream, at_seconds)
-        self._pieces.append(piece)
-        self._last[stream] = piece
-        return piece
+        return event if text == event.text else replace(event, text=text)
 
     def _add_result(self, event: ResultEvent) -> ResultEvent | None:
         if self._clear_before_next:
@@ -196,15 +195,16 @@ class Transcript:
 
         result = fit_result(event.result, self._limits.result_bytes)
         place = self._place_of(result) if event.is_update else None
-        freed = 0 if place is None else self._results[place].size_bytes
+        freed = 0 if place is None else held_bytes(self._results[place])
+        size_bytes = held_bytes(result)
 
-        if self._result_bytes - freed + result.size_bytes > MAX_TOTAL_RESULT_BYTES or (
+        if self._result_bytes - freed + size_bytes > MAX_TOTAL_RESULT_BYTES or (
             place is None and len(self._results) >= self._limits.result_count
         ):
             self._results_dropped += 1
             return None
 
-        self._result_bytes += result.size_bytes - freed
+        self._result_bytes += size_bytes - freed
 
         if place is None:
             self._results.append(result)

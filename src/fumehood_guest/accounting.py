@@ -1,7 +1,7 @@
 """Accounting: what the processes of a sandbox use, seen from inside through its own /proc.
 
-Runs in init. Where the host has cgroups these figures are for show; where it has none, they are what it tells its
-user. It must never follow anything but /proc entries of this PID namespace.
+Runs in init. Where the host has cgroups these figures are only informative; where it has none, they are what it
+reports. It must never follow anything but /proc entries of this PID namespace.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _is_beneath(name: str) -> bool:
 
     told = ("NSpid:", "CapPrm:", "Uid:")
     fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
-    # User code never has a capability, nor is it ever the owner of forks: who makes them is.
+    # User code never has a capability, nor is it ever the owner of forks: their maker is.
     is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == MOVER_UID
     return is_own or len(fields["NSpid"]) > 1
 
@@ -103,7 +103,7 @@ def kill_tree(leader: int, spare: Sequence[int] = ()) -> None:
 
     Args:
         leader: The process.
-        spare: Who lives on, with all that descends from it.
+        spare: Processes that live on, with all that descend from them.
     """
     for pid in [*_session_members(leader, frozenset(spare)), leader]:
         kill(pid)

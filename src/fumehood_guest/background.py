@@ -47,7 +47,10 @@ class BackgroundLoop:
         _set_running_loop(None)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a cell with await to its end; on an interrupt the cell is cancelled, other tasks go on."""
+        """Runs a cell with await to its end.
+
+        An interrupt cancels the cell; other tasks go on, but for one that it meets at work.
+        """
         self.take_back()
         try:
             task = self._loop.create_task(coroutine)
@@ -76,7 +79,13 @@ class BackgroundLoop:
             if not ready or self._channel_fd in ready:
                 return
 
-        loop.add_reader(self._channel_fd, loop.stop)
+        try:
+            loop.add_reader(self._channel_fd, loop.stop)
+        except OSError:
+            # User code has closed the descriptor by which the loop waits: it would fail like this for ever.
+            self.abandon()
+            raise
+
         try:
             loop.run_forever()
         finally:

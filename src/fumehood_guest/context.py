@@ -77,8 +77,10 @@ def run_context(
 
     Before: the process was forked from the zygote, is confined, and has a session of its own. After: it has ended.
     """
+    # First: that it cannot be entered is told by a descriptor that is then where it belongs.
+    os.chdir(cwd)
     channel = Channel(take_descriptors(channel_fd, stdout_fd, stderr_fd))
-    take_environment(cwd, envs)
+    take_environment(envs)
     Context(channel, shell, language).serve()
 
 
@@ -248,16 +250,16 @@ class Context:
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
 
     def _survey(self) -> Survey | None:
-        """None when it cannot be made: another thread changes what is looked at, or memory runs out."""
+        """None when it cannot be made: another thread changes what is looked at, memory runs out, or code gets in."""
         try:
             return Survey(self._shell.user_ns, self._shell.user_ns_hidden)
-        except Exception:
+        except BaseException:
             return None
 
     def _tell_changes(self, survey: Survey) -> None:
         try:
             changes = survey.encoded()
-        except Exception:
+        except BaseException:
             return  # what is not known is not told
 
         self._outlet.changes(changes)
@@ -275,7 +277,7 @@ class Context:
             finally:
                 self._gate.close_after_cell()
         except BaseException:
-            # What it is that cannot be looked at is of no interest to who asked.
+            # What it is that cannot be looked at is of no interest to whoever asked.
             reply = empty_answer(question)
 
         if self._outlet.is_detached:

@@ -14,11 +14,11 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from fumehood_guest.relays import Relay
 from fumehood_jail.errors import JailError
+from fumehood_wire.init_messages import MAX_PASSAGES
 
 Reply = Tuple[Any, bytes]
 
 PORT = 3128
-MAX_PASSAGES = 64
 _BACKLOG = 128
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 

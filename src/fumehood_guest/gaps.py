@@ -17,10 +17,10 @@ _POOL_BYTES = 1 << 14 if sys.version_info >= (3, 10) else 1 << 12
 _POOL_HEADER_BYTES = 48
 _STEP_BYTES = 16
 _LARGEST_BYTES = 512
-# So many are made at a time. Of a new pool the first ones lie in a row.
+# How many are made at a time. The first ones of a new pool lie in a row.
 _BATCH = 64
 _ROW = 4
-# Who has taken so much deals with an allocator that has no pools.
+# If this much has been taken, the allocator has no pools.
 _MOST_BYTES_OF_A_SIZE = 8 << 20
 
 # The second name is deprecated where there is the first (Python 3.13).

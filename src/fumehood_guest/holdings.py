@@ -81,14 +81,15 @@ class Holdings:
 
             if fd not in self._own:
                 try:
-                    self._release_descriptor(fd)
+                    status = os.fstat(fd)
                 except OSError as error:
                     # The one by which the folder itself was listed is closed. What is kept of others would be shared.
                     if error.errno != errno.EBADF:
                         raise
+                else:
+                    self._release_descriptor(fd, status)
 
-    def _release_descriptor(self, fd: int) -> None:
-        status = os.fstat(fd)
+    def _release_descriptor(self, fd: int, status: os.stat_result) -> None:
         link = os.readlink(f"/proc/self/fd/{fd}")
 
         # What has no path, such as a namespace, calls itself a file as well.
@@ -99,16 +100,15 @@ class Holdings:
             self._lead_nowhere(fd)
 
     def _release_file(self, fd: int, link: str, status: os.stat_result) -> None:
-        is_nameless = link.endswith(_DELETED) or link.startswith("/memfd:")
         copy = None
 
-        if is_nameless:
-            if not stat.S_ISREG(status.st_mode) or status.st_blocks * 512 > self._room:
+        if _is_nameless(link, status.st_ino):
+            copy = self._own_copy(fd, status)
+
+            if copy is None:
                 self.lost.append(f"descriptor {fd}: a deleted file of {status.st_size:,} bytes")
                 self._lead_nowhere(fd)
                 return
-
-            copy = self._own_copy(fd, status.st_size)
 
         flags = fcntl.fcntl(fd, fcntl.F_GETFL) & _ACCESS
         offset = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(status.st_mode) else 0
@@ -116,11 +116,24 @@ class Holdings:
         # A file that is open for writing could not be watched for changes.
         self._replace(fd, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), os.get_inheritable(fd))
 
-    def _own_copy(self, fd: int, size_bytes: int) -> int:
+    def _own_copy(self, fd: int, status: os.stat_result) -> Optional[int]:
+        if not stat.S_ISREG(status.st_mode) or status.st_blocks * 512 > self._room:
+            return None
+
+        try:
+            # Who has it open to write alone could not read it.
+            source = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+
         copy = os.memfd_create("fumehood-file")
         self._own.add(copy)
-        os.ftruncate(copy, size_bytes)
-        self._room -= _copy_content(fd, copy)
+        try:
+            os.ftruncate(copy, status.st_size)
+            self._room -= _copy_content(source, copy)
+        finally:
+            os.close(source)
+
         return copy
 
     def _release_memory(self) -> None:
@@ -199,6 +212,21 @@ class Holdings:
         os.close(by)
 
 
+def _is_nameless(link: str, inode: int) -> bool:
+    """Whether what the kernel calls so has no name any more; a name may end as if it were gone."""
+    if link.startswith("/memfd:"):
+        return True
+
+    return link.endswith(_DELETED) and not _leads_to(link, inode)
+
+
+def _leads_to(path: str, inode: int) -> bool:
+    try:
+        return os.lstat(path).st_ino == inode
+    except OSError:
+        return False
+
+
 def _kind(link: str, mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "a pipe"
@@ -243,13 +271,18 @@ def _shared_regions() -> List[Tuple[int, int, int, int, Optional[str]]]:
         if fields[1][3] != "s":
             continue
 
+        inode = int(fields[4])
         path: Optional[str] = fields[5] if len(fields) > 5 else ""
         start, end = (int(part, 16) for part in fields[0].split("-"))
         protection = (mmap.PROT_READ if fields[1][0] == "r" else 0) | (
             mmap.PROT_WRITE if fields[1][1] == "w" else 0
         )
 
-        if path and path.startswith("/") and not path.endswith(_DELETED) and path != "/dev/zero":
+        # The kernel spells out where a name breaks the line, and nothing else.
+        if path and not _leads_to(path, inode):
+            path = path.replace("\\012", "\n")
+
+        if path and path.startswith("/") and path != "/dev/zero" and not _is_nameless(path, inode):
             if not path.startswith(tuple(f"{place}/" for place in (*WRITABLE, "/tmp"))):  # noqa: S108
                 continue  # of the system, which nobody changes
         else:

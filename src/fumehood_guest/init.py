@@ -142,7 +142,11 @@ class Init:
         self._send({"type": "event", **fields}, payload)
 
     def take_fds(self, count: int) -> List[int]:
-        """Hands over the next `count` descriptors that the host has sent."""
+        """Hands over the next `count` descriptors that the host has sent.
+
+        Whoever answers a request that brings some takes them before anything else that can fail: those that were left
+        would be taken for the next request's, and all later ones would get somebody else's.
+        """
         if len(self._fds) < count:
             raise RequestError("protocol", f"{count} descriptors expected, {len(self._fds)} came")
 
@@ -262,9 +266,8 @@ class Init:
 
     def _send_snapshot(self, snapshot: int) -> Reply:
         """Sends the files of a snapshot to the init of a forked sandbox."""
-        self._snapshots.copy_what_is_opened()
-
         with socket.socket(fileno=self.take_fds(1)[0]) as sock:
+            self._snapshots.copy_what_is_opened()
             moving_files.send(sock, self._snapshots.taken(snapshot))
 
         self._snapshots.copy_what_is_opened()
@@ -323,8 +326,8 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     # The first word carries our credentials: by it the host knows this process, and has the first context
     # prepared.
     sock.send(BORN)
-    # Up to here 2 is a file of the host: the zygote's last words. Init reads files for the host, and links to
-    # its own descriptors are files too.
+    # Up to here 2 is a file of the host, inherited from the founder, for its last words. Init reads files for the
+    # host, and links to its own descriptors are files too.
     os.dup2(1, 2)
     # The host makes the control groups while this process is cloned.
     word, doors, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)

@@ -26,12 +26,12 @@ class LandlockZygote(Zygote):
         """Imports, reports, serves the host; leaves the process when the host closes the socket."""
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
-        missing = self._import(config["preload"])
+        self._import(config["preload"])
         gaps.freeze()
         huge_pages.collapse()
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))
-        self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})
+        self._host.send({"type": "ready", "python": version, "threads": threads})
         self._service.run()
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:

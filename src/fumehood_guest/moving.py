@@ -1,9 +1,9 @@
 """Moving: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
 
-Runs in forks of a checkpoint. The first one waits in a call which the host takes over: it holds it there, has it enter
-all namespaces of the fork, which are empty but for an init that waits, give up what that takes, and fork. Only what is
-born then runs on: as the fork's user, in its PID namespace and control groups, under the same system call filter and
-Landlock rules as before, and as a child of the fork's init. Who came before it ends.
+Runs in forks of a checkpoint. The first one waits in a call that the host takes over: it holds it there, and makes it
+enter all namespaces of the fork, which are empty but for an init that waits, give up what that takes, and fork. Only
+its child runs on: as the fork's user, in its PID namespace and control groups, under the same system call filter and
+Landlock rules as before, and as a child of the fork's init. The first one ends.
 """
 
 from __future__ import annotations

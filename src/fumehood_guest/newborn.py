@@ -37,14 +37,12 @@ def take_descriptors(channel_fd: int, stdout_fd: int, stderr_fd: int) -> socket.
     return socket.socket(fileno=CHANNEL_FD)
 
 
-def take_environment(cwd: str, envs: Mapping[str, str]) -> None:
-    """Enters the working directory, sets the environment and renews the randomness."""
+def take_environment(envs: Mapping[str, str]) -> None:
+    """Sets the environment and renews the randomness."""
     for name, value in envs.items():
         # Most of them are the zygote's own already.
         if os.environ.get(name) != value:
             os.environ[name] = value
-
-    os.chdir(cwd)
 
     if "" not in sys.path:
         sys.path.insert(0, "")

@@ -1,4 +1,4 @@
-"""The outlet: the one way by which what user code prints, shows and fails with leaves a context.
+"""The outlet: the only way out of a context for what user code prints, shows and fails with.
 
 Runs in a context. It knows the execution that runs, gives each message its id and time, and keeps the
 limits: what is over them is counted and not sent. The host trusts none of this and counts again. In a

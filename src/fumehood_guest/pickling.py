@@ -261,18 +261,24 @@ _Pickler: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 class _StatePickler(_Pickler):  # type: ignore[misc]
     """Pickles what cells define."""
 
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, protocol=PROTOCOL)
+        # What our functions share their variables by, by its number: made empty, and filled when they are there.
+        self._shared: Dict[int, CellType] = {}
+
     def reducer_override(self, value: Any) -> Any:
         """Says how a value is made again, where pickle has no way of its own."""
         kind = type(value)
 
         if kind is FunctionType and value.__globals__ is _namespace():
+            self._shared.update((id(cell), cell) for cell in value.__closure__ or ())
             return _function(value)
 
         if kind is _CACHED and getattr(value.__wrapped__, "__globals__", None) is _namespace():
             bounds = value.cache_parameters()
             return cache_again, (value.__wrapped__, bounds["maxsize"], bounds["typed"])
 
-        if kind is CellType:
+        if kind is CellType and id(value) in self._shared:
             return make_cell, ()
 
         if kind is ModuleType and sys.modules.get(vars(value).get("__name__")) is value:
@@ -293,7 +299,7 @@ class _StatePickler(_Pickler):  # type: ignore[misc]
 
 
 def _pickler(file: Any) -> Any:
-    return _StatePickler(file, protocol=PROTOCOL)
+    return _StatePickler(file)
 
 
 def _namespace() -> Dict[str, Any]:

@@ -15,7 +15,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from fumehood_guest import accounting
@@ -45,16 +44,15 @@ class Processes:
             "start_process": self.start,
             "signal_process": self.send_signal,
             "resize": self.resize,
-            "list_processes": self.list,
         }
 
     def start(
         self, payload: bytes, cwd: str, envs: Dict[str, str], pty: Optional[Dict[str, int]] = None
     ) -> Reply:
         """Starts a command on three descriptors, or on a terminal relayed over one; the payload is its arguments."""
-        argv = payload.decode().split("\0")
         fds = self._init.take_fds(1 if pty else 3)
         try:
+            argv = payload.decode().split("\0")
             process = (
                 self._start_on_terminal(argv, cwd, envs, pty, fds[0])
                 if pty
@@ -92,21 +90,6 @@ class Processes:
 
         _set_size(relay.master, cols, rows)
         return None, b""
-
-    def list(self) -> Reply:
-        """Describes the running processes that the host has started."""
-        now = time.monotonic()
-        described = [
-            {
-                "pid": pid,
-                "argv": one.argv,
-                "cwd": one.cwd,
-                "pty": one.relay is not None,
-                "age_seconds": now - one.started,
-            }
-            for pid, one in self._running.items()
-        ]
-        return described, b""
 
     def ended(self, pid: int, code: int) -> bool:
         """Takes note of a reaped pid; tells whether it was one of ours."""
@@ -151,7 +134,7 @@ class Processes:
         finally:
             os.close(slave)
 
-        return _Process(popen, argv, cwd, _Relay(self._init, master, sock))
+        return _Process(popen, _Relay(self._init, master, sock))
 
     def _start_on_pipes(self, argv: List[str], cwd: str, envs: Dict[str, str], fds: List[int]) -> _Process:
         stdin_fd, stdout_fd, stderr_fd = fds
@@ -165,7 +148,7 @@ class Processes:
             start_new_session=True,
             preexec_fn=self._take_limits,
         )
-        return _Process(popen, argv, cwd, None)
+        return _Process(popen, None)
 
     def _take_limits(self) -> None:
         """In the child: what init may have open beyond others is not inherited."""
@@ -181,16 +164,11 @@ class Processes:
 class _Process:
     """One running command."""
 
-    __slots__ = ("argv", "cwd", "popen", "relay", "started")
+    __slots__ = ("popen", "relay")
 
-    def __init__(
-        self, popen: subprocess.Popen[bytes], argv: List[str], cwd: str, relay: Optional[_Relay]
-    ) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], relay: Optional[_Relay]) -> None:
         self.popen = popen
-        self.argv = argv
-        self.cwd = cwd
         self.relay = relay
-        self.started = time.monotonic()
 
 
 class _Relay:

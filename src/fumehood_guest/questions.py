@@ -1,6 +1,6 @@
-"""What a context says about code without running it: what could stand at a cursor, what it is on, whether it is whole.
+"""What a context says about code without running it: what would complete it, what an object is, whether it is complete.
 
-Runs in a context, with the signal gate open: to look at an object can run its code, which may take for ever and
+Runs in a context, with the signal gate open: looking at an object can run its code, which may take for ever and
 is then interrupted by the host. Every answer is cut to what the wire allows before it is sent; a question
 always has one.
 """

@@ -14,11 +14,10 @@ import select
 import socket
 from typing import Any, Callable, Dict, Optional, Set, Tuple
 
+from fumehood_wire.init_messages import CONNECTED, MAX_STREAMS
+
 Reply = Tuple[Any, bytes]
 
-MAX_RELAYS = 128
-# What init says on the host's socket once the connection is made; an end of the stream says that there is none.
-CONNECTED = b"+"
 _PIECE_BYTES = 1 << 16
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
@@ -41,7 +40,7 @@ class Relays:
         host = socket.socket(fileno=fd)
         host.setblocking(False)
 
-        if len(self._open) >= MAX_RELAYS:
+        if len(self._open) >= MAX_STREAMS:
             host.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -142,7 +141,7 @@ class Relay:
     """A connection that is made: two directions that know nothing of each other.
 
     Args:
-        relays: Who counts it, until it is closed.
+        relays: What counts it, until it is closed.
         init: Whose loop it uses.
         host: The host's end.
         server: The other one.

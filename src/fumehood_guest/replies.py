@@ -3,7 +3,7 @@
 Runs in a context. Threads and coroutines may wait at the same time, and there is one channel. Of the waiting
 threads one reads for all, the leader; when it has its own reply the next one takes over. Event loops watch
 the channel themselves while one of their coroutines waits. Nobody looks twice for what is not there. Between
-cells nothing here reads: the channel is the context's own again, and who still waits is told that it is over.
+cells nothing here reads: the channel is the context's own again, and whatever still waits is told that it is over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Frame = Tuple[Header, bytes]
 
 
 class Waiter:
-    """Somebody who waits for one reply, which is None when the cell has ended first."""
+    """One that waits for a reply, which is None when the cell has ended first."""
 
     __slots__ = ("baton", "blocks", "epoch", "future", "is_done", "key", "loop", "reply", "thread", "wake")
 
@@ -93,7 +93,7 @@ class Replies:
                 self._stop_watching(loop, thread)
 
     def expect(self, key: Key) -> Waiter:
-        """Says who waits, before the question is sent; `wait` or `wait_async` must follow."""
+        """Registers a waiter, before the question is sent; `wait` or `wait_async` must follow."""
         with self.held():
             waiter = Waiter(key, self._epoch)
 

@@ -1,6 +1,6 @@
 """Restoring: puts the writable files of a sandbox back as a snapshot knows them.
 
-Runs in init, while everything else in the sandbox stands still. What can fail for want of room is done first, and
+Runs in init, while everything else in the sandbox stands still. What can fail because room runs out is done first, and
 leaves nothing behind when it fails. A file that is still there is written to in place, for whoever has it open; the
 others are moved into their places. Never follows a link of the guest's.
 """
@@ -30,12 +30,12 @@ _ROOM = f"{PART_PREFIX}room-"
 
 
 class Restoration:
-    """Puts files back: first whatever can fail for want of room, then the rest.
+    """Puts files back: first whatever can fail because room runs out, then the rest.
 
     Args:
         taken: What there should be.
         is_unchanged: Whether a file is there as it was.
-        give_back: Gives up a lease on the file of an inode; who holds one may not write to the file either.
+        give_back: Gives up a lease on the file of an inode; its holder may not write to the file either.
     """
 
     def __init__(
@@ -51,17 +51,15 @@ class Restoration:
         # Where the contents wait, by the path that they will have. Nobody sees them: everything stands still.
         self._copies: Dict[str, str] = {}
         self._rooms: List[str] = []
+        # Those whose content needs no room beside them, where there is none.
+        self._in_place: List[str] = []
 
     def carry_out(self) -> Tuple[Dict[str, int], int]:
         """Returns the new inodes of the files that were written, and how many things were removed."""
-        try:
-            self._copy_contents()
-        except BaseException:
-            self._remove_rooms(self._now[place].st_mode for place in WRITABLE)
-            raise
-
+        self._prepare()
         try:
             removed = self._remove_what_is_new()
+            self._write_in_place()
             self._make_the_rest()
             inodes = self._place_copies()
         finally:
@@ -70,15 +68,72 @@ class Restoration:
         self._set_directory_times()
         return inodes, removed
 
+    def _prepare(self) -> None:
+        try:
+            self._copy_contents()
+        except BaseException as error:
+            self._remove_rooms(self._now[place].st_mode for place in WRITABLE)
+
+            if self._in_place or not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+                raise
+
+            # A full disk is what many want to go back from: most of it needs none.
+            self._in_place = [path for path, entry in self._taken.items() if self._fits_in_place(path, entry)]
+
+            if not self._in_place:
+                raise
+
+            self._copies = {}
+            self._prepare()
+
+    def _fits_in_place(self, path: str, entry: Entry) -> bool:
+        """Whether the file itself is still there, takes as much already, and can be written to."""
+        status = self._now.get(path)
+
+        if (
+            status is None
+            or entry.content is None
+            or entry.content.fd is None
+            or status.st_ino != entry.inode
+            or not stat.S_ISREG(status.st_mode)
+            or self._is_unchanged(entry, status)
+            or status.st_blocks < os.fstat(entry.content.fd).st_blocks
+        ):
+            return False
+
+        self._give_back(entry.inode)
+        try:
+            os.close(_open_to_write(path))
+        except OSError:
+            return False
+
+        return True
+
+    def _write_in_place(self) -> None:
+        for path in self._in_place:
+            content = self._taken[path].content
+            assert content is not None, "what fits has a content"
+            assert content.fd is not None, "what fits has a content"
+            target = _open_to_write(path)
+            try:
+                os.ftruncate(target, 0)
+                copy_content(content.fd, target)
+                _set_marks(target, self._taken[path])
+            finally:
+                os.close(target)
+
     def _remove_rooms(self, modes: Iterable[int]) -> None:
         for room in self._rooms:
             shutil.rmtree(room, ignore_errors=True)
+
+        self._rooms = []
 
         for place, mode in zip(WRITABLE, modes):  # noqa: B905 - guests run on Python 3.9 too
             set_mode(place, mode)
 
     def _copy_contents(self) -> None:
         rooms = {}
+        in_place = frozenset(self._in_place)
 
         for place in WRITABLE:
             set_mode(place, self._now[place].st_mode | 0o700)
@@ -88,7 +143,10 @@ class Restoration:
         for path, entry in self._taken.items():
             status = self._now.get(path)
 
-            if entry.content is None or (status is not None and self._is_unchanged(entry, status)):
+            if entry.content is None or path in in_place:
+                continue
+
+            if status is not None and self._is_unchanged(entry, status):
                 continue
 
             if entry.content.fd is None:
@@ -187,7 +245,7 @@ class Restoration:
     def _is_overwritten(self, path: str, entry: Entry, copy: str) -> bool:
         """Writes the content into the file itself if that is still there: SQLite and others know it by its number.
 
-        False where that cannot be done, for want of room as well; then the copy takes the file's place.
+        False where that cannot be done, even if only room is lacking; then the copy takes the file's place.
         """
         status = self._now.get(path)
 
@@ -196,8 +254,7 @@ class Restoration:
 
         self._give_back(entry.inode)
         try:
-            # Without waiting: nobody but us would give back what this waits for.
-            target = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            target = _open_to_write(path)
         except OSError:
             return False
 
@@ -221,6 +278,11 @@ class Restoration:
             if stat.S_ISDIR(entry.mode):
                 set_mode(path, entry.mode)
                 os.utime(path, ns=(entry.modified_ns, entry.modified_ns))
+
+
+def _open_to_write(path: str) -> int:
+    # Without waiting: nobody but us would give back what this waits for.
+    return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _set_marks(fd: int, entry: Entry) -> None:

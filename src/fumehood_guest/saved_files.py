@@ -1,7 +1,7 @@
 """Saved files: what a snapshot knows of each file, and how init walks, reads and copies the writable files.
 
-Runs in init. Every path that is walked was made by the guest, of whom nothing is believed: links are never followed,
-nothing blocks, and there is no recursion. What its owner has forbidden to himself is opened for a moment, for the
+Runs in init. Every path that is walked was made by the guest, which is never believed: links are never followed,
+nothing blocks, and there is no recursion. What its owner has closed to itself is opened for a moment, for the
 owner is us. Knows nothing of when a snapshot is taken, and never writes to a file of the guest.
 """
 

@@ -4,8 +4,8 @@ Runs in init. Nothing is copied as long as nothing changes: init keeps each file
 somebody opens it to write, the kernel lets that wait until init has copied the content (man 2 fcntl, "Leases").
 A file that was open for writing when the snapshot was taken, or that is one too many, is copied at once. Copies
 are nameless files of the sandbox's own filesystem and count as its disk. While a snapshot is taken or put back,
-whatever runs in the sandbox is stopped, but for those who wait for the host anyway. A content that could not be
-kept is known, and its snapshot can no longer be put back: never a wrong file.
+whatever runs in the sandbox is stopped, but for what waits for the host anyway. If a content could not be kept, this
+is known, and its snapshot can no longer be put back: never a wrong file.
 """
 
 from __future__ import annotations

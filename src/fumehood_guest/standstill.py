@@ -1,6 +1,6 @@
 """Standstill: stops every process of a sandbox, and lets it go on, where the host cannot freeze it.
 
-Runs in init, which goes on to answer meanwhile. A signal to everybody (`kill(-1)`) reaches a process that is
+Runs in init, which goes on answering meanwhile. A signal to everybody (`kill(-1)`) reaches a process that is
 just being forked as well: the kernel lets a fork fail and repeat when such a signal comes in its middle. What
 a guest had stopped by itself stays stopped afterwards.
 """

@@ -144,6 +144,11 @@ class OutputStream(io.TextIOBase):
     def reconfigure(self, **_options: Any) -> None:
         """Accepted and without effect: the encoding is that of the wire."""
 
+    def detach(self) -> Any:
+        """Gives the byte side, of which a program makes a stream of its own; this one stays, for the next cell."""
+        self.send_pending()
+        return self.buffer
+
     def close(self) -> None:
         """Sends what is left; the stream stays open, for the next cell needs it."""
         self.send_pending()

@@ -1,7 +1,7 @@
 """IPython's syntax, turned into Python.
 
 Runs in a context, on each cell. IPython takes every cell to pieces in search of magics, which costs more
-than to run most cells. A cell that Python can parse holds none of its syntax, so it is left alone; any
+than running most cells. A cell that Python can parse holds none of its syntax, so it is left alone; any
 other goes the long way. What was parsed to find that out is what is run: once is enough. Of single lines IPython
 then looks once more whether they are meant for a magic; that an assignment is none can be told at once.
 """
@@ -52,7 +52,7 @@ class Syntax(TransformerManager):  # type: ignore[misc]
         return transformed
 
     def take_tree(self, source: str) -> Optional[ast.AST]:
-        """Returns what came of parsing this source a moment ago, once: who runs it may change it."""
+        """Returns what came of parsing this source a moment ago, once: running it may change it."""
         tree, self._tree = self._tree, None
         return tree if source == self._source else None
 
@@ -68,7 +68,7 @@ class Syntax(TransformerManager):  # type: ignore[misc]
 class SingleLines:
     """What IPython's prefilter leaves of an assignment, as long as nobody has changed the prefilter: all of it."""
 
-    # Who looks at a line before it is known to be an assignment, and who says so.
+    # What looks at a line before it is known to be an assignment, and what says so.
     _FIRST = (EmacsChecker, MacroChecker, IPyAutocallChecker, AssignmentChecker)
 
     def __init__(self, manager: PrefilterManager) -> None:

@@ -1,8 +1,8 @@
 """Telemetry: what code does in this interpreter, as Python's audit events tell it, noted while a cell runs.
 
-Runs in a context, beside the code that it tells of, which can silence it, feed it and get around it in a line: it is
-advice, and nothing rests on it. The hook stays for the life of the process, costs nothing to speak of between cells,
-never raises, and notes so many different things of a cell and no more.
+Runs in a context, beside the code that it reports on, which can silence it, feed it and get around it in one line: it
+is advice, and nothing relies on it. The hook stays for the life of the process, costs nothing to speak of between
+cells, never raises, and notes so many different things of a cell and no more.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Telemetry:
     def __init__(self) -> None:
         self._is_hooked = False
         self._is_listening = False
+        self._is_noting = False
         self._noted: Dict[Tuple[str, str], int] = {}
 
     def begin(self) -> None:
@@ -48,7 +49,8 @@ class Telemetry:
         return json.dumps(lines).encode("ascii")
 
     def _hear(self, event: str, arguments: Tuple[Any, ...]) -> None:
-        if not self._is_listening:
+        # What is noted may cause events of its own.
+        if not self._is_listening or self._is_noting:
             return
 
         describe = _DESCRIBE.get(event)
@@ -56,17 +58,18 @@ class Telemetry:
         if describe is None:
             return
 
-        # What is noted may cause events of its own.
-        self._is_listening = False
+        noted = self._noted
+        self._is_noting = True
         try:
             detail = describe(*arguments)
 
-            if detail is not None:
+            # Meanwhile the cell may have ended: this is none of the next one's.
+            if detail is not None and self._is_listening and noted is self._noted:
                 self._note(event, detail)
         except Exception:
             return
         finally:
-            self._is_listening = True
+            self._is_noting = False
 
     def _note(self, event: str, detail: str) -> None:
         key = (

@@ -1,8 +1,8 @@
 """Traits that each cell sets, without what a trait does for watchers when there are none.
 
-Used in a context, by the parts of its shell. To set a trait of IPython's costs more than to run most statements: the
+Used in a context, by the parts of its shell. Setting a trait of IPython's costs more than running most statements: the
 value is checked, compared and announced. These do the same when somebody watches or the value is an unusual one;
-otherwise they keep the value, which is all that anybody could tell.
+otherwise they keep the value, which is all that anybody could notice.
 """
 
 from __future__ import annotations

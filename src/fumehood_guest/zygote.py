@@ -71,16 +71,16 @@ class Zygote:
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         self._program_untold = bytes.fromhex(config["seccomp_untold"])
-        missing = self._import(config["preload"])
+        self._import(config["preload"])
         gaps.freeze()
         huge_pages.collapse()
         version = ".".join(str(part) for part in sys.version_info[:3])
         threads = len(os.listdir("/proc/self/task"))
-        self._host.send({"type": "ready", "python": version, "missing": missing, "threads": threads})
+        self._host.send({"type": "ready", "python": version, "threads": threads})
         self._service.run()
 
-    def _import(self, names: List[str]) -> List[str]:
-        """Imports what the template has of `names` and prepares the shell; returns those that it does not have."""
+    def _import(self, names: List[str]) -> None:
+        """Imports what the template has of `names`, and prepares the shell."""
         os.environ.update(_SINGLE_THREADED)
         found = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
         self._placeholders = _take_memory_in_one_piece(
@@ -92,8 +92,6 @@ class Zygote:
 
         for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
             os.environ.pop(name, None)
-
-        return [name for name in names if name not in found]
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
         if request["type"] == "start_context":

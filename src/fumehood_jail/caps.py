@@ -136,7 +136,7 @@ def _limit_bounding_set(kept: frozenset[int]) -> None:
         try:
             syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
         except OSError:
-            # Who has been sealed already may drop nothing, and need not.
+            # A process that has been sealed already may drop nothing, and need not.
             if syscalls.prctl(syscalls.PR_CAPBSET_READ, capability):
                 raise
 

@@ -45,7 +45,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def used_seconds(self) -> float:
-        """Returns the CPU time used so far, and keeps no file open for that: for who looks at many, and seldom."""
+        """Returns the CPU time used so far, and keeps no file open for that: to look at many, and seldom."""
 
     @abstractmethod
     def set_small_share(self, is_small: bool) -> None:
@@ -100,9 +100,17 @@ class Cgroup(ABC):
         descriptors. In version 1 a single thread that moves itself spares the lock that every other move
         takes, and with it a wait of about 10 ms.
         """
-        return [
-            os.open(os.path.join(folder, self._door), os.O_WRONLY | os.O_CLOEXEC) for folder in self.folders
-        ]
+        doors: list[int] = []
+        try:
+            for folder in self.folders:
+                doors.append(os.open(os.path.join(folder, self._door), os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            for door in doors:
+                os.close(door)
+
+            raise
+
+        return doors
 
     def processes(self) -> list[int]:
         """Returns the ids of the processes in the cgroup, as the caller's PID namespace sees them."""

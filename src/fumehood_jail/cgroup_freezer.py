@@ -1,7 +1,7 @@
-"""What is frozen in version 1 does not die before it is thawed: so what the dead leave behind is thawed.
+"""What is frozen in version 1 does not die until it is thawed: so what the dead leave behind is thawed.
 
 Runs in the host process and, after its end, in the keeper. Nothing here makes a process run that has not been
-killed: who calls it has sent the signal before. Version 2 needs none of this.
+killed: the caller has already sent the signal. Version 2 needs none of this.
 """
 
 from __future__ import annotations

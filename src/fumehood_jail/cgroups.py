@@ -30,10 +30,6 @@ __all__ = [
     "sweep",
 ]
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable
-
 _NEEDED = ("memory", "pids")
 _NEEDED_V1 = ("memory", "pids", "cpuacct")
 _WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer")
@@ -79,15 +75,11 @@ def detect(proc: str = "/proc/self") -> tuple[CgroupDriver | None, list[str]]:
     return _detect_v2(mounts, paths, reasons) or _detect_v1(mounts, paths, reasons), reasons
 
 
-def memory_folders(proc: str = "/proc/self") -> list[tuple[int, str]]:
-    """Lists the cgroups that bound the memory of this process, its own first, each with its version.
-
-    Args:
-        proc: The folder with this process's `mountinfo` and `cgroup`.
-    """
-    paths = _own_paths(f"{proc}/cgroup")
+def memory_folders() -> list[tuple[int, str]]:
+    """Lists the cgroups that bound the memory of this process, its own first, each with its version."""
+    paths = _own_paths("/proc/self/cgroup")
     found: list[tuple[int, str]] = []
-    for mount in _mounts(f"{proc}/mountinfo"):
+    for mount in _mounts("/proc/self/mountinfo"):
         if mount.version == 2 and "" in paths and "memory" in _words(f"{mount.folder}/cgroup.controllers"):
             path = paths[""]
         elif "memory" in mount.controllers and "memory" in paths:
@@ -129,9 +121,7 @@ def owner_is_alive(pid: int, start_time: int) -> bool:
     return _start_time(pid) == start_time
 
 
-def sweep(
-    driver: CgroupDriver, prefix: str, is_alive: Callable[[int, int], bool] = owner_is_alive
-) -> tuple[list[str], list[str]]:
+def sweep(driver: CgroupDriver, prefix: str) -> tuple[list[str], list[str]]:
     """Kills and removes the cgroups that dead host processes have left behind.
 
     They are looked for where `driver` makes its own and in the folders beside that, where hosts of other
@@ -143,7 +133,7 @@ def sweep(
     """
     orphans: dict[str, list[str]] = {}
     for folder in _places(driver):
-        for name in _orphan_names(folder, prefix, is_alive):
+        for name in _orphan_names(folder, prefix):
             orphans.setdefault(name, []).append(f"{folder}/{name}")
 
     removed: list[str] = []
@@ -172,7 +162,7 @@ def _places(driver: CgroupDriver) -> list[str]:
     return sorted(places)
 
 
-def _orphan_names(parent: str, prefix: str, is_alive: Callable[[int, int], bool]) -> list[str]:
+def _orphan_names(parent: str, prefix: str) -> list[str]:
     names = []
     for name in _names(parent):
         fields = name.split("-", 4)
@@ -180,7 +170,7 @@ def _orphan_names(parent: str, prefix: str, is_alive: Callable[[int, int], bool]
             continue
 
         namespace, pid, start_time = map(int, fields[1:4])
-        if namespace == _pid_namespace() and not is_alive(pid, start_time):
+        if namespace == _pid_namespace() and not owner_is_alive(pid, start_time):
             names.append(name)
 
     return names

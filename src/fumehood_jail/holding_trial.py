@@ -1,6 +1,6 @@
-"""The trial of what a fork of a live sandbox takes: to hold a process in a call of which its filter tells.
+"""A trial of what forking a live sandbox takes: holding a process in a call that its filter reports.
 
-Runs in the process of the probe, with a child in a user namespace of its own, as those are that the host holds.
+Runs in the process of the probe, with a child in a user namespace of its own, like the processes that the host holds.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def _take_listener(sock: socket.socket) -> int:
 
 def _hold(pid: int, listener: int) -> None:
     # Its call has come here, so that it waits there.
+    notify.wait(listener)
     notify.receive(listener)
     held = HeldProcess(pid)
     try:

@@ -1,6 +1,6 @@
-"""Huge pages: what a zygote holds in few large pages, so that its forks are quick.
+"""Huge pages: a zygote's memory in a few large pages, so that its forks are quick.
 
-Runs in a zygote, once, when everything is imported and before anybody is forked from it.
+Runs in a zygote, once, when everything is imported and before anything is forked from it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def fence(*, readable: list[str], writable: list[str], devices: list[str]) -> No
     """Keeps this process, and whatever it starts, within the listed paths, and from everybody's signals but its own.
 
     Before: no_new_privs is set, this is the only thread. After: nothing else can be opened; no TCP; signals and
-    abstract sockets reach only who is behind this fence too. What does not exist is left out.
+    abstract sockets reach only what is behind this fence too. What does not exist is left out.
 
     Args:
         readable: May be read and executed.
@@ -81,7 +81,7 @@ def fence(*, readable: list[str], writable: list[str], devices: list[str]) -> No
 
 
 def fence_signals() -> None:
-    """Keeps this process, and whatever it starts, from signalling who is behind this fence by now."""
+    """Keeps this process, and whatever it starts, from signalling what is already behind this fence."""
     ruleset = syscalls.landlock_create_ruleset(struct.pack("=QQQ", 0, 0, _ALL_SCOPES))
     try:
         syscalls.landlock_restrict_self(ruleset)

@@ -1,8 +1,8 @@
 """The keeper where there are no namespaces: starts the zygote, and leaves nothing behind when it or the host has gone.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor, with the rights
-of the host's user. It adopts whoever loses its parent: a sandbox whose warden was killed from outside loses its
-processes to it, and it ends them. At its end it removes the folder of the sandboxes. It never reads what comes from
+of the host's user. It adopts every process that loses its parent: a sandbox whose warden was killed from outside loses
+its processes to it, and it ends them. At its end it removes the folder of the sandboxes. It never reads what comes from
 a template or a guest.
 """
 
@@ -121,7 +121,7 @@ def _end_everybody() -> None:
 
 
 def _children() -> List[int]:
-    """Whom this process has to wait for: the kernel's own list where it keeps one, else a look at all processes."""
+    """What this process has to wait for: the kernel's own list where it keeps one, else a look at all processes."""
     own = os.getpid()
     try:
         with open(f"/proc/self/task/{own}/children", encoding="ascii") as file:

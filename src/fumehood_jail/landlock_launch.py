@@ -130,7 +130,7 @@ def enter_guest(options: Dict[str, Any], program: bytes, processes: int) -> None
 
 
 def _become(uid: Optional[int], gid: Optional[int]) -> None:
-    """As root another user than any of the host's; else the caller, who has no capability to lose."""
+    """As root, a user that is none of the host's; else the caller, which has no capability to lose."""
     if uid is not None and gid is not None:
         # Refused by none but those who hold what it needs: the bounding set is emptied while that is held.
         caps.seal()

@@ -19,7 +19,7 @@ from fumehood_jail.errors import JailError
 
 # Inside a sandbox everybody is this user.
 GUEST_UID = 1000
-# What contexts have in reserve, where there are ids enough: who has it owns the namespaces of forked sandboxes.
+# What contexts have in reserve, where there are enough ids: its holder owns the namespaces of forked sandboxes.
 MOVER_UID = 2000
 # Inside the base jail founder and zygote are root of its user namespace, and nobody on the host.
 BASE_UID = 0
@@ -66,7 +66,7 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    _step("load the zygote's system call filter", seccomp.load, bytes.fromhex(plan["seccomp"]))
+    _step("load the system call filter of founder and zygote", seccomp.load, bytes.fromhex(plan["seccomp"]))
     _step("start the interpreter", os.execve, plan["argv"][0], plan["argv"], plan["envs"])
     raise AssertionError("execve returned")
 

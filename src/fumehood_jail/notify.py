@@ -1,7 +1,7 @@
 """Notify: the listener of a system call filter, by which one process answers for calls of others.
 
 Runs in the host process, with listeners that contexts have handed over before user code ran in them. A call that the
-filter tells of waits until it is answered here. Only what lies in registers is known of it; what a pointer leads to
+filter reports waits until it is answered here. Only its registers are known; what a pointer leads to
 may change at any time and is never looked at.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import struct
 from typing import NamedTuple
 
@@ -43,8 +44,17 @@ def is_listener(fd: int) -> bool:
     return os.readlink(f"/proc/self/fd/{fd}") == _LINK
 
 
+def wait(fd: int) -> None:
+    """Returns when a call waits to be taken, or when nobody is left who could make one."""
+    _poll(fd, None)
+
+
 def receive(fd: int) -> ToldCall | None:
-    """Takes the next call; None when who made it has been interrupted or has ended. Before: the fd is readable."""
+    """Takes the next call, without waiting; None when there is none, or its caller was interrupted or has ended."""
+    # The kernel waits whatever O_NONBLOCK says, and before Linux 6.11 for ever where nobody is left who could call.
+    if not _poll(fd, 0) & select.POLLIN:
+        return None
+
     buffer = bytearray(_CALL.size)
     try:
         fcntl.ioctl(fd, _RECEIVE, buffer)
@@ -58,6 +68,11 @@ def receive(fd: int) -> ToldCall | None:
     return ToldCall(id_, pid, number, tuple(arguments))
 
 
+def is_unused(fd: int) -> bool:
+    """Whether the last process under the filter has ended."""
+    return bool(_poll(fd, 0) & select.POLLHUP)
+
+
 def refuse(fd: int, call: ToldCall) -> None:
     """Answers that it is not permitted."""
     _answer(fd, _ANSWER.pack(call.id, 0, -errno.EPERM, 0))
@@ -69,7 +84,7 @@ def permit(fd: int, call: ToldCall) -> None:
 
 
 def give(fd: int, call: ToldCall, gift: int) -> int:
-    """Gives a descriptor to who waits, closed by an exec; returns its number there (Linux 5.9).
+    """Gives a descriptor to the process that waits, closed by an exec; returns its number there (Linux 5.9).
 
     Raises:
         OSError: It has no room, waits no more, or has ended.
@@ -78,10 +93,16 @@ def give(fd: int, call: ToldCall, gift: int) -> int:
     return number
 
 
+def _poll(fd: int, timeout_milliseconds: int | None) -> int:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return sum(events for _, events in poller.poll(timeout_milliseconds))
+
+
 def _answer(fd: int, answer: bytes) -> None:
     try:
         fcntl.ioctl(fd, _SEND, bytearray(answer))
     except OSError as error:
-        # Who made the call has been interrupted, or has ended.
+        # The process that made the call has been interrupted, or has ended.
         if error.errno != errno.ENOENT:
             raise

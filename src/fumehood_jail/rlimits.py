@@ -1,4 +1,4 @@
-"""Resource limits: the second line behind cgroups, and the first where no cgroup can be written.
+"""Resource limits: the second line behind cgroups, and the first where no cgroup is writable.
 
 Runs in the init of a sandbox before it starts a context. Hard and soft limit are the same, so guest code
 cannot move either; a limit is never raised above the hard limit that was inherited.

@@ -1,7 +1,8 @@
 """Raw Linux system calls for x86-64 and arm64; the only file of the project that imports `ctypes`.
 
-Used in the keeper, the zygote and the init of a sandbox, and by the probe. Every function returns a
-value or raises `OSError` with the errno and the name of the call; none of them decides anything.
+Used in the keeper, the founder, the zygote and the init of a sandbox, in the host process (the probe, and the entering
+of forks), and by the attacker's program. Every function returns a value or raises `OSError` with the errno and the
+name of the call; none of them decides anything.
 Argument types are prepared once, at import, so that a call costs about a microsecond.
 
 The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may
@@ -44,30 +45,14 @@ MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
 MS_NOEXEC = 8
-MS_SYNCHRONOUS = 16
-MS_REMOUNT = 32
-MS_NOSYMFOLLOW = 256
-MS_NOATIME = 1024
-MS_NODIRATIME = 2048
 MS_BIND = 4096
-MS_MOVE = 8192
 MS_REC = 16384
-MS_SILENT = 32768
-MS_UNBINDABLE = 1 << 17
 MS_PRIVATE = 1 << 18
-MS_SLAVE = 1 << 19
-MS_SHARED = 1 << 20
-MS_RELATIME = 1 << 21
-MNT_FORCE = 1
 MNT_DETACH = 2
-MNT_EXPIRE = 4
 UMOUNT_NOFOLLOW = 8
 MOUNT_ATTR_RDONLY = 0x00000001
 MOUNT_ATTR_NOSUID = 0x00000002
 MOUNT_ATTR_NODEV = 0x00000004
-MOUNT_ATTR_NOEXEC = 0x00000008
-MOUNT_ATTR_NOATIME = 0x00000010
-MOUNT_ATTR_NODIRATIME = 0x00000080
 MOUNT_ATTR_NOSYMFOLLOW = 0x00200000
 
 # include/uapi/linux/fcntl.h
@@ -90,7 +75,6 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_GET_NO_NEW_PRIVS = 39
 PR_CAP_AMBIENT = 47
-PR_CAP_AMBIENT_IS_SET = 1
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 _PR_GET_TID_ADDRESS = 40
 # struct __user_cap_header_struct: version 3, the calling thread.
@@ -104,7 +88,6 @@ SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
 CLOSE_RANGE_CLOEXEC = 4
-IN_ACCESS = 0x00000001
 IN_MODIFY = 0x00000002
 IN_ATTRIB = 0x00000004
 IN_CLOSE_WRITE = 0x00000008
@@ -112,13 +95,9 @@ IN_MOVED_FROM = 0x00000040
 IN_MOVED_TO = 0x00000080
 IN_CREATE = 0x00000100
 IN_DELETE = 0x00000200
-IN_DELETE_SELF = 0x00000400
-IN_MOVE_SELF = 0x00000800
 IN_Q_OVERFLOW = 0x00004000
 IN_IGNORED = 0x00008000
 IN_ONLYDIR = 0x01000000
-IN_DONT_FOLLOW = 0x02000000
-IN_EXCL_UNLINK = 0x04000000
 IN_ISDIR = 0x40000000
 
 # include/uapi/linux/ptrace.h, elf.h; tracing.py has the rest
@@ -441,7 +420,7 @@ def ptrace(request: int, pid: int, data: int = 0, address: int = 0) -> None:
 
 
 def ptrace_event_message(pid: int) -> int:
-    """Returns what the kernel tells of the event at which a traced process has stopped: who was born, say."""
+    """Returns what the kernel says of the event at which a traced process has stopped, such as the pid of a child."""
     buffer = ctypes.create_string_buffer(8)
     _call("ptrace", _PTRACE_GETEVENTMSG, pid, 0, buffer)
     (found,) = struct.unpack("=Q", buffer.raw)

@@ -1,10 +1,10 @@
-"""Tracing: one process has another carry out system calls, and lets it do nothing else in between.
+"""Tracing: one process makes another carry out system calls, and lets it do nothing else in between.
 
 Runs in the host process, in one thread from the first call to the last: the kernel knows a tracer by its thread. The
 process that is held belongs to user code and is hostile. It is run for one instruction at a time, the one with which
-it came into the kernel, and every time with registers that are written anew: who shares its memory may have put another
+it came into the kernel, and each time with freshly written registers: what shares its memory may have put another
 instruction there, but never a second one. Where the kernel tells, it is ended if that one made no call. Where it does
-not (arm64), the caller has to see by what has become of it that it carried out what was asked for.
+not (arm64), the caller has to check by the result that it carried out what was asked for.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class HeldProcess:
         stopped_by = self._wait()
         self._before = self._read()
 
-        # What somebody has stopped stays so until somebody lets it go on, who may not reach it any more afterwards.
+        # What somebody has stopped stays so until they let it go on, and afterwards they may not reach it any more.
         if stopped_by != _INTERRUPTED or not _REGISTERS.is_in(self._before, call_numbers.HERE[name]):
             given_on = 0 if stopped_by > _MAX_SIGNAL or stopped_by == signal.SIGTRAP else stopped_by
             syscalls.ptrace(_PTRACE_DETACH, self._pid, given_on)
@@ -196,7 +196,7 @@ class HeldProcess:
         return child
 
     def forked(self) -> int:
-        """Lets it come to the end of the call of `fork`; returns the number of whom it has made, as it sees it."""
+        """Lets it come to the end of the call of `fork`; returns the number of its child, as it sees it."""
         self._step()
         values = self._read()
 
@@ -207,7 +207,7 @@ class HeldProcess:
         return _signed(values[_REGISTERS.result])
 
     def leave(self) -> None:
-        """Has it end by itself: who may hold it may not always end it."""
+        """Makes it end itself: what may hold it may not always end it."""
         with suppress(ProcessLookupError):
             self.call("exit_group", (0,) * 6)
             # It was something else that it carried out; and somebody may wait for its end.
@@ -270,7 +270,7 @@ class HeldProcess:
         return self._wait()
 
     def _born(self) -> HeldProcess:
-        """Takes hold of whom it has just made, and whom the kernel has stopped before its first instruction."""
+        """Takes hold of the process it has just made, stopped by the kernel before its first instruction."""
         child = copy.copy(self)
         child._pid = syscalls.ptrace_event_message(self._pid)
         child._wait()

@@ -40,11 +40,13 @@ class IdPlan:
     """Which ids a base jail gets.
 
     Attributes:
-        kind: `"range"`, `"subuid"` or `"single"`. uid_map: Lines of the base namespace's map: first id
-        inside, first id outside, how many. gid_map: The same for groups. first_id: The first id inside
-        the base namespace that a sandbox may be mapped to. count: How many such ids there are; 1 means
-        that all sandboxes share one. notes: What a report should say about this choice. lock_fd: The
-        descriptor that keeps the block reserved while it is open; None when there is no block.
+        kind: `"range"`, `"subuid"` or `"single"`.
+        uid_map: Lines of the base namespace's map: first id inside, first id outside, how many.
+        gid_map: The same for groups.
+        first_id: The first id inside the base namespace that a sandbox may be mapped to.
+        count: How many such ids there are; 1 means that all sandboxes share one.
+        notes: What a report should say about this choice.
+        lock_fd: The descriptor that keeps the block reserved while it is open; None when there is no block.
     """
 
     __slots__ = ("count", "first_id", "gid_map", "kind", "lock_fd", "notes", "uid_map")
@@ -268,7 +270,7 @@ def _user_lock_folder() -> str:
 
 def _plan_single(notes: list[str]) -> IdPlan:
     if os.geteuid() == 0:
-        notes.append("sandboxes run under id 0 of this container, for want of another")
+        notes.append("sandboxes run under id 0 of this container, which has no other")
 
     if os.geteuid() != 0 and os.getgroups():
         notes.append("your supplementary groups cannot be given up without /etc/subgid")

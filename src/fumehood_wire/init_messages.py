@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from fumehood_wire.frames import MAX_TYPE_CHARS, ProtocolError
 from fumehood_wire.messages import (
-    _ARGUMENT,
     _COUNT,
     _END,
     _ENVIRONMENT,
@@ -48,7 +47,21 @@ from fumehood_wire.rules import (
     text,
 )
 
-__all__ = ["HOST_TO_INIT", "INIT_GREETING", "INIT_TO_HOST", "check_value"]
+__all__ = [
+    "CONNECTED",
+    "HOST_TO_INIT",
+    "INIT_GREETING",
+    "INIT_TO_HOST",
+    "MAX_PASSAGES",
+    "MAX_STREAMS",
+    "check_value",
+]
+
+# What init says on the socket of a stream to a port once the connection is made; an end says that there is none.
+CONNECTED = b"+"
+# Host and init each keep to these: either may have forgotten one that the other still has.
+MAX_STREAMS = 128
+MAX_PASSAGES = 64
 
 _PATH = text(4 * _KIB - 1, _NO_NUL)
 # Guests can build deeper paths than the kernel accepts in one piece.
@@ -99,7 +112,6 @@ HOST_TO_INIT: Table = {
             ),
             "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
-            "list_processes": _request(),
             "connect": _request({"port": integer(1, 65_535)}),
             "carry_egress": _request({"passage": _COUNT}),
             "drop_egress": _request({"passage": _COUNT}),
@@ -196,15 +208,6 @@ _FILE = record(
     },
     {"symlink_target": _GUEST_PATH},
 )
-_PROCESS = record(
-    {
-        "pid": _PID,
-        "argv": items(_ARGUMENT, 4096),
-        "cwd": _GUEST_PATH,
-        "pty": flag(),
-        "age_seconds": _SECONDS,
-    }
-)
 
 _CHANGED_FILES = items(record({"path": _GUEST_PATH, "size_bytes": _COUNT}), MAX_CHANGED_FILES)
 
@@ -240,7 +243,6 @@ _VALUES: Mapping[str, Rule] = {
     "start_process": record({"pid": _PID}),
     "signal_process": record({"found": flag()}),
     "resize": nothing,
-    "list_processes": items(_PROCESS, 10_000),
     "connect": nothing,
     "carry_egress": nothing,
     "drop_egress": nothing,

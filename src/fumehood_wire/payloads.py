@@ -1,7 +1,7 @@
 """Payloads: what lies behind the headers of answers and comm messages.
 
 Runs in the host and in the guest, on frames that have passed `fumehood_wire.messages.check`. As there, nothing is
-repaired, guessed or ignored, and every size that a peer claims is held against what it has sent.
+repaired, guessed or ignored, and every size that a peer claims is checked against what it has sent.
 """
 
 from __future__ import annotations

@@ -129,15 +129,15 @@ def nullable(rule: Rule) -> Rule:
     return fault
 
 
-def items(rule: Rule, max_items: int, *, min_items: int = 0) -> Rule:
+def items(rule: Rule, max_items: int) -> Rule:
     """A list of values that all follow one rule."""
 
     def fault(value: object) -> str | None:
         if type(value) is not list:
             return "is not a list"
 
-        if not min_items <= len(value) <= max_items:
-            return f"has {len(value)} items, not {min_items} to {max_items}"
+        if len(value) > max_items:
+            return f"has {len(value)} items, limit {max_items}"
 
         return next((f"item {wrong}" for wrong in map(rule, value) if wrong), None)
 

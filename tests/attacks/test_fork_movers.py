@@ -146,7 +146,7 @@ def test_who_does_not_move_as_asked_is_no_context(parent, attack, monkeypatch):
 
 
 def test_a_fork_that_floods_does_not_keep_its_parent_from_forking(parent):
-    """All that descends from one context has one listener for its refused calls; who moves is answered at once."""
+    """All that descends from one context has one listener for its refused calls; whoever moves is answered at once."""
     (flooding,) = parent.fork()
     run(
         flooding,
@@ -219,10 +219,13 @@ def _is_guests(fields: dict[str, list[str]]) -> bool:
 WHO_IS_LEFT = """
 import os
 def of(pid):
-    lines = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if ":" in line)
+    try:
+        lines = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if ":" in line)
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # it ended since it was listed
     return lines["Uid"].split()[:2], lines["CapEff"].strip(), len(lines["NSpid"].split()), lines["State"].split()[0]
 print([found for found in map(of, filter(str.isdigit, os.listdir("/proc")))
-       if found[2] == 1 and found[3] != "Z" and (found[0] != ["1000", "1000"] or int(found[1], 16))])
+       if found and found[2] == 1 and found[3] != "Z" and (found[0] != ["1000", "1000"] or int(found[1], 16))])
 """
 
 
@@ -231,7 +234,7 @@ needs_ids = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for sandbo
 
 @needs_ids
 def test_t01_a_mover_leaves_nobody_behind() -> None:
-    """Who keeps what the mover was lent could reach its fork; that is made, and is none the wiser."""
+    """Whoever keeps what the mover was lent could reach its fork; that is made, and is none the wiser."""
     with Sandbox() as parent:
         run(parent, f"{HEAD}\n{LEAVES_ONE}\ncheckpoint.move = move")
 

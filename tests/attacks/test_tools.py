@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 from tests.attacks.test_wire import SPEAKER
@@ -58,6 +59,37 @@ class Search:
     def __call__(self, query: str) -> str:
         self.asked.append(query)
         return query.upper()
+
+
+class Held:
+    """A tool whose answers are large; it knows how many of them there are at a time."""
+
+    class Answer(str):
+        """Text that tells when it goes."""
+
+    def __init__(self, size_bytes):
+        self._size_bytes = size_bytes
+        self._now = 0
+        self.asked = 0
+        self.most = 0
+
+    def __call__(self, query: str) -> str:
+        answer = self.Answer("x" * self._size_bytes)
+        weakref.finalize(answer, self._gone)
+        self.asked += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        return answer
+
+    def _gone(self):
+        self._now -= 1
+
+
+class HeldApart(Held):
+    """The same as a coroutine function."""
+
+    async def __call__(self, query: str) -> str:
+        return super().__call__(query)
 
 
 def attack(caller, code, tool):
@@ -184,12 +216,18 @@ def test_c03_calls_that_wait_are_bounded(caller, host_memory):
     assert host_memory() - before < 96 * MIB
 
 
-def test_c03_answers_that_nobody_reads_are_bounded(caller, host_memory):
+@pytest.mark.parametrize("kind", [Held, HeldApart])
+def test_c03_answers_that_nobody_reads_are_bounded(kind, caller, host_memory):
     """A guest that never reads makes the host hold no more than its bound."""
     before = host_memory()
     code = "raw(*[call(n + 1) for n in range(100)])\nimport time\nwhile True: time.sleep(1)"
-    execution = caller.sandbox.run_code(code, tools={"search": lambda query: "x" * (3 * MIB)}, timeout=4)
-    assert sum(call.ok for call in execution.tool_calls) <= 21
+    held = kind(3 * MIB)
+    tools = {"search": HostTool(held, awaited=False)}
+    execution = caller.sandbox.run_code(code, tools=tools, timeout=4)
+    assert sum(call.ok for call in execution.tool_calls) == 64 // 3
+    assert held.asked == 100
+    # One that is on its way, and one that has just been given.
+    assert held.most <= 2
     assert host_memory() - before < 160 * MIB
 
 

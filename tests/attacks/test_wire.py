@@ -18,7 +18,7 @@ from tests.waiting import until
 
 from fumehood import Limits, ProtocolViolationError, SandboxError
 from fumehood.backends.questions import CompleteCode
-from fumehood.lease import default_backend
+from fumehood.facade.lease import default_backend
 from fumehood_wire.frames import CODES
 
 MIB = 1 << 20

@@ -135,6 +135,39 @@ def test_environment_and_input(tmp_path):
         (["run", "-", "--env", "A"], 64, "NAME=VALUE"),
         (["run", "-", "--template", "none"], 70, "template"),
         (["run", "-", "--memory", "lots"], 64, "512M"),
+        (["run", "-", "--timeout", "soon"], 64, "'soon' is no number of seconds"),
+        (["run", ""], 64, "FILE='' is refused"),
+        (["run", "-", "--file", ""], 64, "--file='' is refused"),
+        (["run", "-", "--output", ""], 64, "--output='' is refused"),
+        (["run", "-", "--env", "=value"], 64, "--env='=value' is refused"),
+        (["run", "-", "--network", "http://x"], 64, "--network='http://x' is refused"),
+        (["run", "-", "--template", ""], 64, "--template='' is refused"),
+        (["notebook", "run", "file", "-o", "b.ipynb"], 64, "IN.ipynb='file' is refused"),
+        (
+            ["notebook", "run", "a.ipynb", "-o", "b.ipynb", "-p", "a b", "1"],
+            64,
+            "--parameter='a b' is refused",
+        ),
+        (["scan", "file", "--allow", "all"], 64, "--allow='all' is refused"),
+        (["template", "build", "two words"], 64, "NAME='two words' is refused"),
+        (["template", "build", "x", "--preload", "a b"], 64, "--preload=('a b',) is refused"),
+        (["template", "build", "x", "--files", "nowhere"], 64, "nowhere' is refused"),
+        (["audit", "export", "", "--url", "http://127.0.0.1:1"], 64, "SANDBOX='' is refused"),
+        (["save", "ID", "ftp://x", "--url", "http://127.0.0.1:1"], 70, "http://127.0.0.1:1 does not answer"),
+        (["load", "ftp://x", "--show"], 64, "PLACE='ftp://x' is refused"),
+        (["load", "x", "--url", "x"], 64, "--url='x' is refused"),
+        (["load", "x", "--url", "http://127.0.0.1:1", "--timeout", "-1"], 64, "--timeout=-1.0 is refused"),
+        (["mcp", "--port", "80"], 64, "--port takes a value beside --http alone"),
+        (["mcp", "--max-network", "all"], 64, "--max-network='all' is refused"),
+        (["mcp", "--print-config", "emacs"], 64, "--print-config='emacs' is refused"),
+        (["serve", "--port", "http"], 64, "--port takes a whole number"),
+        (["serve", "--own-interpreters", "perhaps"], 64, "--own-interpreters takes true or false"),
+        (
+            ["serve", "--port", "0", "--state-folder", "file"],
+            64,
+            "folder that can be made here (File exists)",
+        ),
+        (["bench", "--only", "cells"], 64, "did you mean 'cell'?"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, said):
@@ -145,6 +178,32 @@ def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, s
     assert done.returncode == exit_code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("FUMEHOOD_POOL_SIZE", "few"),
+        ("FUMEHOOD_HOST_ID", "mine"),
+        ("FUMEHOOD_ISOLATION", "strong"),
+        ("FUMEHOOD_OWN_INTERPRETERS", "perhaps"),
+        ("FUMEHOOD_URL", "localhost:8765"),
+    ],
+)
+def test_a_variable_of_the_environment_is_told_by_its_name(tmp_path, variable, value):
+    """It may have been set long ago, and by somebody else."""
+    done = fumehood("run", "-", cwd=tmp_path, env={**os.environ, variable: value})
+    assert done.returncode == 64
+    assert f"{variable}={value!r} is refused" in done.stderr
+
+
+def test_a_flag_that_says_yes_needs_no_word(tmp_path):
+    """Alone it means true, and it can be given a value as all settings can."""
+    envs = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    for words, kept in ((["--own-interpreters"], "true"), (["--own-interpreters", "false"], "false")):
+        done = fumehood("serve", *words, "--print-config", cwd=tmp_path, env=envs)
+        assert f"own_interpreters = {kept}\n" in done.stdout
+        assert "addresses (flag)" in done.stdout
 
 
 def test_streams_may_be_closed(tmp_path):
@@ -198,6 +257,51 @@ def test_the_prompt_keeps_state_and_gathers_lines(tmp_path):
     shown = done.stdout.replace(">>> ", "").replace("... ", "")
     assert [line for line in shown.splitlines() if line] == ["42", "21", "shell"]
     assert "ZeroDivisionError" in done.stderr
+
+
+# As on a terminal of most people; a POSIX locale lets bytes through that are no text.
+STRICT = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+
+
+def test_what_is_no_text_is_refused_without_a_traceback(tmp_path):
+    """As a file, through a pipe, and as an answer to the code's question."""
+    (tmp_path / "ask.py").write_text("input()")
+    (tmp_path / "large.py").write_bytes(b"#" * (8 << 20) + b"\n")
+    (tmp_path / "latin.py").write_bytes(b"print('\xe9')")
+
+    for words, said in (
+        (["-"], "FILE='-' is refused"),
+        (["latin.py"], "FILE takes text in UTF-8 of at most 8,388,608 bytes"),
+        (["large.py"], "FILE='large.py' is refused"),
+        (["/dev/zero"], "FILE='/dev/zero' is refused"),
+        (["ask.py"], "input='\\udce9' is refused"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "fumehood", "run", *words],
+            cwd=tmp_path,
+            env=STRICT,
+            input=b"\xe9\n",
+            capture_output=True,
+            timeout=60,
+        )
+        assert (done.returncode, said in done.stderr.decode()) == (64, True), done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+def test_what_is_no_text_does_not_end_the_prompt(tmp_path):
+    """Nothing has run; variables are what they were."""
+    lines = b"x = 20\nprint('\xe9')\nx + 1\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "fumehood", "repl"],
+        cwd=tmp_path,
+        env=STRICT,
+        input=lines,
+        capture_output=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, b"21" in done.stdout) == (0, True), done.stderr
+    assert b"encodable as UTF-8" in done.stderr
 
 
 def test_exit_leaves_the_prompt(tmp_path):
@@ -324,4 +428,4 @@ def test_a_network_is_named(tmp_path):
     ]
     refused = fumehood("run", "--network", "http://x", "job.py", cwd=tmp_path)
     assert refused.returncode != 0
-    assert "network.allow='http://x' is refused" in refused.stderr
+    assert "--network='http://x' is refused" in refused.stderr

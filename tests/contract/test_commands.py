@@ -166,6 +166,9 @@ def test_a_command_that_cannot_start_says_so(sandbox, arguments, said):
         {"command": "a\0b"},
         {"command": "true", "timeout": 0},
         {"command": "true", "envs": {"A": None}},
+        {"command": "true", "envs": 5},
+        {"command": "true", "background": "yes"},
+        {"command": "true", "on_stdout": []},
         {"command": "true", "stdin": 5},
     ],
     ids=str,
@@ -239,8 +242,44 @@ def test_an_unknown_pid_is_told(sandbox):
     assert sandbox.commands.kill(1) is False
     assert sandbox.is_running()
 
-    with pytest.raises(ProcessNotFoundError):
-        sandbox.commands.connect(99999).wait()
+    with pytest.raises(ProcessNotFoundError, match="99999"):
+        sandbox.commands.connect(99999)
+
+
+def test_connect_takes_hold_of_a_command_that_has_just_ended(sandbox):
+    """What it wrote and how it ended is still known; that it wrote nothing makes no difference."""
+    loud = sandbox.commands.run("echo word", background=True)
+    quiet = sandbox.commands.run("exit 3", background=True)
+    loud.wait()
+
+    with pytest.raises(CommandExitError):
+        quiet.wait()
+
+    assert sandbox.commands.list() == []
+    assert sandbox.commands.connect(loud.pid).wait().stdout == "word\n"
+
+    with pytest.raises(CommandExitError, match="ended with code 3"):
+        sandbox.commands.connect(quiet.pid).wait()
+
+
+@pytest.mark.parametrize("pid", ["7", None, 7.0, True, 0, -1, 2**22 + 1], ids=repr)
+def test_what_is_no_pid_is_refused(sandbox, pid):
+    """By every verb that takes one: `-1` would mean everybody, and a handle is easily taken for its pid."""
+    verbs = [
+        sandbox.commands.connect,
+        sandbox.commands.kill,
+        sandbox.commands.close_stdin,
+        lambda pid: sandbox.commands.send_stdin(pid, "x"),
+        sandbox.pty.kill,
+        lambda pid: sandbox.pty.send(pid, "x"),
+        lambda pid: sandbox.pty.resize(pid, cols=80, rows=24),
+    ]
+
+    for verb in verbs:
+        with pytest.raises(
+            InvalidArgumentError, match=r"pid takes a number .* `commands.list\(\)` names them"
+        ):
+            verb(pid)
 
 
 def test_an_error_in_a_callback_kills_a_foreground_command(sandbox):
@@ -313,6 +352,15 @@ def test_a_terminal_can_be_killed(sandbox):
     assert sandbox.pty.kill(handle.pid) is True
     assert handle.wait() == 128 + 9
     assert handle.kill() is False
+
+
+@pytest.mark.parametrize("wrong", [{"command": "bash"}, {"command": None}, {"envs": "A=1"}], ids=str)
+def test_a_terminal_takes_a_program_and_its_arguments(sandbox, wrong):
+    """Of a text each letter would be one of them."""
+    with pytest.raises(InvalidArgumentError, match="is refused"):
+        sandbox.pty.create(**wrong)
+
+    assert sandbox.commands.list() == []
 
 
 @pytest.mark.parametrize("size", [{"cols": 0}, {"rows": -1}, {"cols": 100_000}, {"rows": 2.5}], ids=str)

@@ -6,7 +6,13 @@ import threading
 
 import pytest
 
-from fumehood import ContextNotFoundError, InvalidArgumentError
+from fumehood import (
+    ContextNotFoundError,
+    InvalidArgumentError,
+    PathNotDirectoryError,
+    PathNotFoundError,
+    SandboxStartError,
+)
 
 
 def test_contexts_have_namespaces_of_their_own(sandbox):
@@ -81,12 +87,47 @@ def test_an_unknown_context_cannot_be_restarted_or_removed(sandbox):
         sandbox.remove_code_context("nobody")
 
 
-def test_a_context_in_a_missing_directory_is_refused(sandbox):
-    """A directory that is not there is told as such."""
-    with pytest.raises((FileNotFoundError, OSError)):
-        sandbox.create_code_context(cwd="/nowhere")
+@pytest.mark.parametrize(
+    ("folder", "kind", "why"),
+    [
+        ("/nowhere", PathNotFoundError, "No such file or directory"),
+        ("nowhere", PathNotFoundError, "No such file or directory"),
+        ("note", PathNotDirectoryError, "Not a directory"),
+    ],
+)
+def test_a_context_in_what_is_no_folder_is_refused(sandbox, folder, kind, why):
+    """The error names it as it was given, and how one is made."""
+    sandbox.files.write("note", "")
 
+    with pytest.raises(kind) as refused:
+        sandbox.create_code_context(cwd=folder)
+
+    assert refused.value.message == f"cannot start a context in {folder!r}: {why}"
+    assert refused.value.path == folder
+    assert "`files.make_dir()` makes one" in refused.value.hint
     assert [context.id for context in sandbox.list_code_contexts()] == ["default"]
+
+
+def test_a_context_that_cannot_enter_its_folder_says_so(sandbox):
+    """Why it did not start is told by itself, when it is born and when it is started again."""
+    sandbox.commands.run("mkdir locked; mkdir fleeting; chmod 000 locked")
+
+    with pytest.raises(SandboxStartError, match="Permission denied: '/home/user/locked'"):
+        sandbox.create_code_context(cwd="locked")
+
+    context = sandbox.create_code_context(cwd="fleeting")
+    sandbox.files.remove("fleeting")
+
+    with pytest.raises(
+        SandboxStartError, match="No such file or directory: '/home/user/fleeting'"
+    ) as refused:
+        sandbox.restart_code_context(context)
+
+    assert refused.value.hint.startswith("the sandbox goes on")
+    assert sandbox.run_code("1").text == "1"
+    sandbox.files.make_dir("fleeting")
+    assert sandbox.restart_code_context(context) == context
+    assert sandbox.run_code("2", context=context).text == "2"
 
 
 def test_wrong_arguments_are_refused(sandbox):
@@ -96,6 +137,24 @@ def test_wrong_arguments_are_refused(sandbox):
 
     with pytest.raises(InvalidArgumentError):
         sandbox.create_code_context(cwd="")
+
+
+@pytest.mark.parametrize("context", ["", 7, b"default", ["default"]], ids=repr)
+def test_what_is_no_context_is_refused(sandbox, context):
+    """By every verb that takes one, and not as if none had been named."""
+    verbs = [
+        sandbox.interrupt,
+        sandbox.get_record,
+        sandbox.restart_code_context,
+        sandbox.remove_code_context,
+        lambda context: sandbox.run_code("1", context=context),
+        lambda context: sandbox.checkpoint(context=context),
+        lambda context: sandbox.to_notebook(context=context),
+    ]
+
+    for verb in verbs:
+        with pytest.raises(InvalidArgumentError, match="context takes text"):
+            verb(context)
 
 
 def test_one_context_runs_one_execution_at_a_time_in_order(sync_face):

@@ -277,6 +277,17 @@ def test_a_fork_takes_its_parents_place(sandbox, fork):
     assert run(other, "x").text == "'before'"
 
 
+def test_who_has_taken_a_place_is_called_by_its_name(sandbox, fork):
+    """In what it has reached, before and since: the name that it had is nobody's any more."""
+    reach = "import urllib.request\nurllib.request.urlopen('http://example.com/')"
+    (child,) = fork(sandbox)
+    assert child.run_code(reach).error is not None
+    assert [record.sandbox_id for record in child.egress_log()] == [child.id]
+    sandbox.adopt(child)
+    assert sandbox.run_code(reach).error is not None
+    assert [record.sandbox_id for record in sandbox.egress_log()] == [sandbox.id] * 2
+
+
 @pytest.mark.parametrize("face", ["async", "http"], indirect=True)
 def test_what_is_no_fork_of_it_takes_no_place(face, sandbox, fork):
     """A stranger, a sibling, itself: refused by name, and everything is as it was."""
@@ -437,7 +448,7 @@ def test_exploring_leaves_the_sandbox_as_it_was(async_face):
         assert not await branches[0].sandbox.is_running()
         assert (await sandbox.run_code("x")).text == "2"
 
-        for codes in ([], "x", ["x"] * 65, [1]):
+        for codes in ([], "x", ["x"] * 65, [1], None):
             with pytest.raises(InvalidArgumentError):
                 await aexplore(sandbox, codes)
 

@@ -8,28 +8,32 @@ import signal
 import threading
 
 import pytest
-from tests.waiting import within
+from tests.waiting import at_some_pace, within
 
-from fumehood import Limits
+from fumehood import CommandExitError, Limits
 
 
 def test_the_time_limit_interrupts_and_keeps_the_state(face):
     """At the limit the code gets a KeyboardInterrupt; its variables stay, and nothing claims otherwise."""
-    sandbox = face.open(limits=Limits(wall_seconds=0.5))
-    execution = sandbox.run_code("x = 3\nwhile True: pass")
 
-    assert execution.error.kind == "time_limit"
-    assert execution.error.name == "TimeLimitExceeded"
-    assert execution.state_lost is False
-    assert 0.4 < execution.usage.wall_seconds < 10
-    assert sandbox.run_code("x").text == "3"
+    def scene(seconds):
+        sandbox = face.open(limits=Limits(wall_seconds=seconds))
+        execution = sandbox.run_code("x = 3\nwhile True: pass")
+
+        assert execution.error.kind == "time_limit"
+        assert execution.error.name == "TimeLimitExceeded"
+        assert execution.state_lost is False
+        assert seconds - 0.1 < execution.usage.wall_seconds < seconds + 10
+        assert sandbox.run_code("x").text == "3"
+
+    at_some_pace(scene, 0.5, 5)
 
 
 def test_the_timeout_of_one_call_replaces_the_limit(sandbox):
     """`timeout` is the time limit of one execution."""
     execution = sandbox.run_code("import time; time.sleep(60)", timeout=0.3)
     assert execution.error.kind == "time_limit"
-    assert execution.usage.wall_seconds < 5
+    assert execution.usage.wall_seconds < 30
 
 
 def test_code_that_does_not_stop_is_killed_and_says_so(face):
@@ -42,7 +46,7 @@ def test_code_that_does_not_stop_is_killed_and_says_so(face):
 
     assert execution.error.kind == "time_limit"
     assert execution.state_lost is True
-    assert sandbox.run_code("'x' in globals()").text == "False"
+    assert sandbox.run_code("'x' in globals()", timeout=30).text == "False"
 
 
 def test_code_that_swallows_the_interrupt_and_ends_is_still_told(face):
@@ -54,14 +58,18 @@ def test_code_that_swallows_the_interrupt_and_ends_is_still_told(face):
 
     assert execution.error.kind == "time_limit"
     assert execution.state_lost is False
-    assert sandbox.run_code("y").text == "2"
+    assert sandbox.run_code("y", timeout=30).text == "2"
 
 
 def test_output_before_the_limit_is_kept(face):
     """What was printed before the end is not lost with it."""
-    sandbox = face.open(limits=Limits(wall_seconds=0.5))
-    execution = sandbox.run_code("print('before')\nwhile True: pass")
-    assert "".join(execution.logs.stdout) == "before\n"
+
+    def scene(seconds):
+        sandbox = face.open(limits=Limits(wall_seconds=seconds))
+        execution = sandbox.run_code("print('before')\nwhile True: pass")
+        assert "".join(execution.logs.stdout) == "before\n"
+
+    at_some_pace(scene, 0.5, 5)
 
 
 def test_processor_time_is_limited(face):
@@ -70,7 +78,7 @@ def test_processor_time_is_limited(face):
     execution = sandbox.run_code("while True: pass")
 
     assert execution.error.kind == "cpu_limit"
-    assert execution.usage.wall_seconds < 20
+    assert execution.usage.wall_seconds < 50
 
 
 def test_sleeping_costs_no_processor_time(face):
@@ -188,6 +196,19 @@ def test_output_before_a_death_is_kept(sandbox):
     """What was printed before the context died is in the logs."""
     execution = sandbox.run_code("print('last words', flush=True)\nimport os\nos._exit(1)")
     assert "".join(execution.logs.stdout) == "last words\n"
+
+
+def test_a_context_that_ends_by_itself_was_not_killed_for_memory(face):
+    """A command in the same sandbox was, before."""
+    sandbox = face.open(limits=Limits(memory_bytes=256 * 1024 * 1024))
+    sandbox.run_code("1")
+    grow = "held = []\nwhile True:\n    held.append(bytes(b'x' * (16 << 20)))"
+
+    with pytest.raises(CommandExitError):
+        sandbox.commands.run(["python3", "-c", grow])
+
+    execution = sandbox.run_code("import os; os._exit(3)")
+    assert (execution.error.kind, execution.state_lost) == ("context_died", True)
 
 
 def test_running_out_of_memory_is_told(face):

@@ -234,7 +234,7 @@ def test_a_sandbox_ends_when_its_time_is_over(face):
 
 def test_set_timeout_counts_from_now(face):
     """A new time replaces the old one, None takes it away."""
-    sandbox = face.open(timeout=5)
+    sandbox = face.open(timeout=60)
     sandbox.set_timeout(1000)
     assert sandbox.get_info().ends_at > datetime.now(UTC) + timedelta(seconds=900)
 
@@ -254,15 +254,35 @@ def test_an_idle_sandbox_ends(face):
     assert caught.value.reason == "idle"
 
 
-def test_a_running_cell_is_not_idle(face):
+@pytest.mark.parametrize("what", ["cell", "command", "judge", "follower"])
+def test_what_is_under_way_is_not_idle(face, what):
     """Work is no idleness, however long it is silent."""
 
     def scene(seconds):
         sandbox = face.open(idle_timeout=seconds)
-        code = f"import time; time.sleep({seconds + 0.7}); 'awake'"
-        assert sandbox.run_code(code).text == "'awake'"
+        work = f"import time; time.sleep({seconds + 0.7}); print('awake')"
+
+        if what == "cell":
+            assert sandbox.run_code(work).logs.stdout == ["awake\n"]
+        elif what == "judge":
+            (result,) = sandbox.judge(work, [("", "awake")])
+            assert result.verdict == "accepted"
+        else:
+            command = sandbox.commands.run(["python3", "-c", work], background=True)
+            handle = command if what == "command" else sandbox.commands.connect(command.pid)
+            assert handle.wait().stdout == "awake\n"
+
+        # And its time begins when that is over.
+        assert sandbox.is_running()
 
     at_some_pace(scene, 0.5, 5)
+
+
+def test_a_command_that_nobody_follows_is_idle(face):
+    """It would keep its sandbox for ever."""
+    sandbox = face.open(idle_timeout=0.3)
+    sandbox.commands.run("sleep 600", background=True)
+    until(lambda: sandbox.id not in [info.id for info in face.list()], "it has ended")
 
 
 def test_envs_reach_cells_and_commands(face):

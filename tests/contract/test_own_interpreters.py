@@ -9,7 +9,7 @@ import pytest
 
 from fumehood import InvalidArgumentError, Limits, Sandbox, Template
 from fumehood.assemble import Settings, make_backend, read_settings
-from fumehood.portal import Portal
+from fumehood.facade.portal import Portal
 
 # Without packages it is there sooner.
 OWN = Template(name="own", preload=(), own_interpreter=True)
@@ -71,6 +71,21 @@ def test_contexts_and_forks_of_one_sandbox_share_its_interpreter(pair):
     for fork in sandbox.fork(2):
         with fork:
             assert marks(fork) == mine
+
+
+def test_it_is_told_of_a_sandbox_and_of_its_forks(pair, open_one, start_server):
+    """Also of one whose template does not ask for it, by who is told over HTTP."""
+    sandbox, _ = pair
+
+    with sandbox.fork()[0] as fork, open_one(SHARED) as shared:
+        told = [one.get_info().own_interpreter for one in (sandbox, fork, shared)]
+
+    assert told == [True, True, False]
+    server = start_server(pool_size=0, own_interpreters=True)
+
+    with Sandbox(url=server.url, api_key=server.token) as distant:
+        assert distant.get_info().own_interpreter is True
+        assert [info.own_interpreter for info in Sandbox.list(url=server.url, api_key=server.token)] == [True]
 
 
 def test_everything_works_as_usual(pair):

@@ -15,7 +15,7 @@ import pytest
 from fumehood import InvalidArgumentError, PortClosedError, SandboxClosedError, SandboxNotFoundError
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import ExecuteRequest, SandboxSpec
-from fumehood.lease import default_backend
+from fumehood.facade.lease import default_backend
 from fumehood.service_errors import NoHostNameError, OverloadedError
 
 MIB = 1 << 20

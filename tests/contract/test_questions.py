@@ -23,7 +23,7 @@ from fumehood.backends.questions import (
 )
 from fumehood.backends.requests import CreateContext, ExecuteRequest, InputAnswer, RemoveContext, SandboxSpec
 from fumehood.events import CommEvent, ExecutionFinished, ExecutionStarted, StdoutEvent
-from fumehood.lease import default_backend
+from fumehood.facade.lease import default_backend
 from fumehood.limits import Limits
 
 ENDLESS = "class Endless:\n    def __dir__(self):\n        while True: pass\nit = Endless()\nkept = 1"

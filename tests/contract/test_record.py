@@ -61,6 +61,36 @@ def test_a_restart_shows(sandbox):
     assert record.cells[3].execution.state_lost
 
 
+def test_a_restart_shows_after_going_back_and_in_a_fork(sandbox):
+    """Who goes back to a fresh state has none, however many cells there were; who then restarts has none either."""
+    sandbox.run_code("x = 1")
+    full = sandbox.checkpoint()
+    sandbox.restart_code_context("default")
+    empty = sandbox.checkpoint()
+    (fork,) = sandbox.fork()
+
+    with fork:
+        assert fork.run_code("'x' in globals()").text == "False"
+        assert [cell.is_fresh for cell in fork.get_record().cells] == [True, True]
+
+    sandbox.run_code("y = 1")
+    sandbox.rollback(empty)
+    sandbox.run_code("a = 1")
+    sandbox.rollback(full)
+    sandbox.run_code("x = 2")
+    sandbox.rollback(full)
+    sandbox.restart_code_context("default")
+    sandbox.run_code("z = 1")
+    told = [(cell.code, cell.is_fresh, cell.is_undone) for cell in sandbox.get_record().cells]
+    assert told == [
+        ("x = 1", True, False),
+        ("y = 1", True, True),
+        ("a = 1", True, True),
+        ("x = 2", False, True),
+        ("z = 1", True, False),
+    ]
+
+
 def test_what_exceeds_a_limit_is_in_it(face):
     sandbox = face.open(limits=Limits(wall_seconds=0.5))
     sandbox.run_code("while True: pass")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import at_some_pace
 
 from fumehood import (
     ContextNotFoundError,
@@ -144,23 +145,19 @@ def test_callbacks_hear_everything_as_it_comes(sandbox):
 
 def test_output_reaches_the_callback_while_the_cell_runs(sandbox):
     """Streaming is no replay: a cell that waits for a file is heard before the file is there."""
-    first = threading.Event()
-    done: list[bool] = []
-    box = sandbox
 
-    def on_stdout(text: str) -> None:
-        done.append("ready" in text)
-        first.set()
+    def scene(seconds):
+        heard: list[str] = []
+        execution = sandbox.run_code(
+            f"import time\nprint('ready', flush=True)\ntime.sleep({seconds})\nprint('later')",
+            on_stdout=heard.append,
+        )
 
-    execution = box.run_code(
-        "import time\nprint('ready', flush=True)\ntime.sleep(0.5)\nprint('later')",
-        on_stdout=on_stdout,
-    )
+        assert "ready" in heard[0]
+        entries = execution.logs.entries
+        assert entries[-1].at_seconds - entries[0].at_seconds > 0.3
 
-    assert first.is_set()
-    assert done[0] is True
-    entries = execution.logs.entries
-    assert entries[-1].at_seconds - entries[0].at_seconds > 0.3
+    at_some_pace(scene, 0.5, 5)
 
 
 def test_coroutine_functions_can_be_callbacks(async_face):
@@ -261,7 +258,7 @@ def test_events_come_in_order_from_start_to_finish(sandbox):
 
 
 def test_leaving_a_stream_interrupts_the_code(sandbox):
-    """Who stops listening stops the code; the context is free and keeps its state."""
+    """Whoever stops listening stops the code; the context is free and keeps its state."""
     for event in sandbox.stream_code("x = 5\nprint('go')\nimport time\ntime.sleep(60)"):
         if isinstance(event, StdoutEvent):
             break

@@ -9,7 +9,7 @@ import stat
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -25,7 +25,8 @@ from fumehood import (
     read_saved,
     read_saved_record,
 )
-from fumehood.host import live_moment
+from fumehood.backends.local import LocalBackend
+from fumehood.host.time_travel import live_moment
 from fumehood.saved.manifest import VERSION
 
 CELL = """
@@ -143,6 +144,45 @@ def test_what_lasts_is_there_again(face, load, tmp_path):
 
     with pytest.raises(ContextNotFoundError):
         read_saved_record(place, "nobody")
+
+
+WRAPPED = """
+import functools
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Place:
+    x: int = 1
+    def scaled(self): return Place(self.x * factor)
+
+def doubled(function):
+    @functools.wraps(function)
+    def call(*args): return 2 * function(*args)
+    return call
+
+@contextmanager
+def opened(): yield factor
+
+@doubled
+def one(): return 1
+
+place, factor = Place(), 10
+"""
+
+
+def test_what_libraries_have_wrapped_is_whole_again(sync_face, tmp_path):
+    """A library's function around one of a cell has what it holds, and the cell's function its namespace."""
+    sandbox = sync_face.open()
+    run(sandbox, WRAPPED)
+    assert sandbox.save(tmp_path / "state").left_out == ()
+    loaded = sync_face._class("load")(tmp_path / "state")
+
+    with loaded:
+        run(loaded, "factor = 100\nwith opened() as found: pass")
+        text = "(place, place.scaled(), place == Place(), hash(place) == hash(Place()), one(), found)"
+        expected = "(Place(x=1), Place(x=100), True, True, 2, 100)"
+        assert run(loaded, f"print({text})").logs.stdout == [f"{expected}\n"]
 
 
 def test_as_many_contexts_as_there_can_be(sync_face, tmp_path):
@@ -517,35 +557,52 @@ def test_a_guest_that_lies_spoils_its_own_state_alone(sync_face, tmp_path):
     assert run(sandbox, "os.listdir('/tmp')").text == "['link', 'fifo']"
 
 
-def test_who_gives_up_leaves_nothing(tmp_path):
+def test_who_gives_up_leaves_nothing(tmp_path, monkeypatch):
     """Neither a file, nor a sandbox, nor a folder in the sandbox that was saved."""
+    written, save = LocalBackend.write, LocalBackend.save
+    writes = iter(range(20))
 
-    async def give_up(task, condition):
-        while not await condition():
-            await asyncio.sleep(0.001)
-
+    async def give_up(work, begun):
+        task = asyncio.create_task(work)
+        await begun.wait()
         task.cancel()
 
         with pytest.raises(asyncio.CancelledError):
             await task
 
     async def scene():
+        begun = asyncio.Event()
+
+        async def hold():
+            begun.set()
+            await asyncio.get_running_loop().create_future()
+
+        async def save_a_part(backend, sandbox_id):
+            async with aclosing(save(backend, sandbox_id)) as pieces:
+                async for piece in pieces:
+                    yield piece
+                    await hold()
+
+        async def write_a_part(backend, *arguments):
+            return await (written(backend, *arguments) if next(writes, None) is not None else hold())
+
         async with AsyncSandbox() as sandbox:
             await sandbox.run_code("for n in range(300): open(f'{n}.txt', 'w').write('x' * 10_000)")
             before = [info.id for info in await AsyncSandbox.list()]
 
-            async def is_saving():
-                return bool(os.listdir(tmp_path))
+            with monkeypatch.context() as patch:
+                patch.setattr(LocalBackend, "save", save_a_part)
+                await give_up(sandbox.save(tmp_path / "state"), begun)
 
-            await give_up(asyncio.create_task(sandbox.save(tmp_path / "state")), is_saving)
             assert os.listdir(tmp_path) == []
             assert await sandbox.files.list("/tmp") == []
             await sandbox.save(tmp_path / "state")
+            begun.clear()
 
-            async def is_loading():
-                return len(await AsyncSandbox.list()) > len(before)
+            with monkeypatch.context() as patch:
+                patch.setattr(LocalBackend, "write", write_a_part)
+                await give_up(AsyncSandbox.load(tmp_path / "state"), begun)
 
-            await give_up(asyncio.create_task(AsyncSandbox.load(tmp_path / "state")), is_loading)
             assert [info.id for info in await AsyncSandbox.list()] == before
 
     asyncio.run(scene())

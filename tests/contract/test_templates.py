@@ -108,7 +108,7 @@ def test_files_that_no_guest_may_read_are_told_at_the_start(face, folder, closed
     (folder / "sub" / "a.txt").write_text("a")
     (folder.parent / closed).chmod(0o700)
     template = Template(name=f"closed-{face.kind}-{closed}", preload=(), files=str(folder))
-    with pytest.raises(TemplateError, match=f"{closed}' may not be read") as caught:
+    with pytest.raises(TemplateError, match=f"{closed}' is not readable") as caught:
         face.open(template)
 
     assert "chmod -R a+rX" in caught.value.hint

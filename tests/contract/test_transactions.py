@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import until
 
 from fumehood import CommitRequestEvent, ExecutionFinished, InvalidArgumentError, Limits
-from fumehood.portal import call
+from fumehood.facade.portal import call
 
 STATE = "import os; (x, open('f').read(), sorted(os.listdir()))"
 BEFORE = "([1], 'one', ['.local', 'f'])"
@@ -70,6 +70,28 @@ def test_memory_that_runs_out_is_undone(face):
     assert execution.transaction.outcome == "rolled_back"
     assert execution.transaction.reason in ("out_of_memory", "error")
     assert sandbox.run_code(STATE).text == BEFORE
+
+
+def test_a_disk_that_is_full_is_undone(face):
+    """What was written to in place gets its content back without any room beside it."""
+    sandbox = face.open(limits=Limits(disk_bytes=20 << 20))
+    sandbox.run_code(
+        "import os\nx = [1]; _ = open('f', 'w').write('one'); _ = open('a', 'wb').write(b'a' * (8 << 20))\n"
+        "os.link('a', 'b'); os.chmod('f', 0o400)"
+    )
+    execution = sandbox.run_code(
+        "x.append(2); os.chmod('f', 0o600); _ = open('f', 'w').write('two')\n"
+        "_ = open('a', 'wb').write(b'b' * (8 << 20)); file = open('c', 'wb'); file.write(b'c' * (30 << 20))",
+        transactional=True,
+    )
+    assert (execution.transaction.outcome, execution.transaction.reason) == ("rolled_back", "error")
+    assert "No space left" in execution.error.value
+    look = "len(x), open('f').read(), oct(os.stat('f').st_mode), set(open('a', 'rb').read()), os.stat('b').st_nlink"
+    assert sandbox.run_code(look).text == "(1, 'one', '0o100400', {97}, 2)"
+    assert (
+        sandbox.run_code("os.path.samefile('a', 'b'), os.listdir()").text
+        == "(True, ['b', 'a', 'f', '.local'])"
+    )
 
 
 def test_the_caller_decides(kept):
@@ -153,6 +175,50 @@ def test_what_an_execution_changed_is_told(kept):
     assert kept.run_code("1").changes is None
 
 
+@pytest.mark.parametrize(
+    ("before", "cell"),
+    [
+        ("v = [[1]]", "v[0].append(2)"),
+        ("v = {'a': {'b': 1}}", "v['a']['b'] = 2"),
+        ("v = [-1]", "v[0] = -2"),
+        ("v = [1]", "v[0] = True"),
+        ("from collections import Counter; v = Counter('a')", "v['a'] += 1"),
+        ("from collections import deque; v = deque([1])", "v.append(2)"),
+        ("class L(list):\n    __iter__ = __len__ = None\nv = L([1])", "list.append(v, 2)"),
+        ("class C: pass\nv = C(); v.a = [1]", "v.a.append(2)"),
+        ("class C: __slots__ = ('a',)\nv = C(); v.a = 1", "v.a = 2"),
+        ("class v: pass", "v.a = 1"),
+        ("v = pd.DataFrame({'n': [1, 2], 's': ['x', 'y']})", "v.loc[0, 's'] = 'z'"),
+        ("v = pd.DataFrame({'n': [1, 2], 's': ['x', 'y']})", "v.loc[0, 'n'] = 3"),
+        ("v = pd.DataFrame({'n': [1, 2], 's': ['x', 'y']})", "v['m'] = 1"),
+        ("v = pd.DataFrame({'n': [1, 2], 's': ['x', 'y']})", "v.columns = ['n', 't']"),
+        ("v = pd.DataFrame({'c': pd.Categorical(['x', 'y'])})", "v.loc[0, 'c'] = 'y'"),
+        ("v = pd.Series([1, None], dtype='Int64')", "v[0] = 2"),
+        ("v = {'table': np.zeros(9)}", "v['table'][3] = 1"),
+        ("v = np.zeros((400, 400))[::2, ::3]", "v[:, :] = 1"),
+        ("v = 0.0", "v = -v"),
+        # Whatever comes where something was let go of has its address, and often its size.
+        ("v = np.float64(1.5)", "v = v + 1; v = v * 2"),
+        ("v = 'a' * 100_000", "v = v.upper(); v = v.replace('A', 'b')"),
+        ("v = b'a' * 1_000_000", "v = v.upper(); v = v.replace(b'A', b'b')"),
+        ("v = 3 ** 4000", "v = v ^ 1; v = v ^ 2"),
+        ("from decimal import Decimal; v = Decimal(1) / 3", "v = v + v; v = v * v"),
+        ("day = pd.Timedelta(days=1); v = pd.Timestamp('2020-01-01')", "v = v + day; v = v + day"),
+        ("import pathlib; v = pathlib.Path('a')", "v = v / 'b'; v = v / 'c'"),
+    ],
+)
+def test_what_changed_inside_is_told(sync_face, before, cell):
+    """Not only that another object has a name: what it holds, and what that holds; nothing else is named."""
+    sandbox = sync_face.open()
+    assert sandbox.run_code(f"import pandas as pd, numpy as np\n{before}").error is None
+    told = [sandbox.run_code(code, changes=True) for code in ("v; repr(1)", cell)]
+    assert [[(one.kind, one.name) for one in each.changes.variables] for each in told] == [
+        [],
+        [("changed", "v")],
+    ]
+    assert [each.error for each in told] == [None, None]
+
+
 def test_looking_for_changes_runs_no_code_of_the_users(kept):
     """Hostile methods are not called, and a great many variables take a bounded time."""
     kept.run_code(
@@ -173,20 +239,48 @@ class ndarray:
     __module__ = 'numpy'
     def reshape(self, *shape): raise SystemExit(7)
     shape = property(reshape)
-import numpy
-liar = ndarray()
+class Name(str):
+    def __str__(self): raise SystemExit(8)
+    __hash__ = __eq__ = __str__
+class Elsewhere:
+    __module__ = Trap()
+    @property
+    def __dict__(self): raise SystemExit(9)
+Elsewhere.__name__ = Name('Elsewhere')
+class Full(dict):
+    def items(self): raise SystemExit(10)
+    __iter__ = __len__ = __getitem__ = items
+import numpy, pandas
+class Title:
+    def __repr__(self): raise SystemExit(11)
+liar, elsewhere, full = ndarray(), Elsewhere(), Full(a=1)
+titled = numpy.zeros(2, dtype=[((Title(), 'a'), int)])
 for i in range(20_000): globals()[f'v{i}'] = object()
 big = 1 << 1_000_000
 """
     )
     execution = kept.run_code(
-        "traps.append(Trap()); other = Odd(); more = 1 << 2_000_000; liar = ndarray()", changes=True
+        "traps.append(Trap()); other = Odd(); more = 1 << 2_000_000; liar = ndarray(); elsewhere = Elsewhere()\n"
+        "dict.update(full, b=2); nameless = eval('type(str(), (), {})()', {})\n"
+        "hollow = pandas.Series(); hollow._mgr = 0; titled['a'] = 1",
+        changes=True,
     )
     assert execution.error is None
     found = {one.name: one for one in execution.changes.variables}
-    assert {"other", "more", "liar"} <= set(found)
+    assert {"other", "more", "liar", "elsewhere", "full", "nameless", "hollow", "titled"} <= set(found)
     assert found["more"].summary == "an integer of 2,000,001 bits"
     assert found["other"].type == "Odd"
+
+
+def test_who_puts_a_class_of_their_own_in_the_place_of_a_library_s_is_not_waited_for(kept):
+    """What it does when it is looked at, it does to its own report alone."""
+    kept.run_code(
+        "import numpy, sys\nclass ndarray:\n    __module__ = 'numpy'\n    dtype = property(lambda self: sys.exit())\n"
+        "numpy.ndarray = ndarray; odd = ndarray()"
+    )
+    execution = kept.run_code("y = 1", changes=True, timeout=20)
+    assert execution.error is None
+    assert kept.run_code("y").text == "1"
 
 
 def test_modules_are_not_looked_into(kept):

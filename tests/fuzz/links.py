@@ -14,11 +14,11 @@ from typing import Any
 from tests.unit.wire.conftest import EXECUTION, VALUES
 
 from fumehood.backends.questions import CheckComplete, CompleteCode, InspectCode, Question
-from fumehood.host.checkpoint_line import CheckpointLine
-from fumehood.host.context_link import ContextLink
+from fumehood.host.contexts.link import ContextLink
+from fumehood.host.contexts.live_contexts import DEFAULT_CONTEXT
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
-from fumehood.host.live_contexts import DEFAULT_CONTEXT
 from fumehood.host.sockets import open_pair
+from fumehood.host.time_travel.checkpoint_line import CheckpointLine
 from fumehood.limits import MIB, Limits
 from fumehood.runtimes.base import ContextBirth, GuestContext
 from fumehood.runtimes.linux_guest import LinuxGuest
@@ -96,7 +96,7 @@ async def feed_init(data: bytes, _kind: str) -> str:
 async def feed_checkpoint(data: bytes, _kind: str) -> str:
     """A checkpoint tells of itself and of what it has made."""
     broken: list[ProtocolError] = []
-    line = CheckpointLine(broken.append, _kill, _Origin())
+    line = CheckpointLine(broken.append, _kill, _send_signal, _Origin())
     guest = line._guest_end.dup()
     link = ContextLink(_NAME, broken.append, MIB)
     line.close_guest_end()
@@ -148,7 +148,7 @@ class Packets:
         birth = ContextBirth(fds=(0, 1, 2), info=DEFAULT_CONTEXT, envs={})
 
         for _ in range(2):
-            spawner.start_context(birth, Limits(), [], [])
+            spawner.start_context(birth, Limits(), 0, [], [])
 
         says = spawner._founder_says if kind == "founder" else spawner._zygote_says
         outcome = "taken"
@@ -186,6 +186,10 @@ def _say(sock: Any, data: bytes) -> None:
 
 def _heard(_event: object) -> None:
     return
+
+
+async def _send_signal(_pid: int, _number: int) -> None:
+    """Nothing is there to hear of it."""
 
 
 async def _kill(_pid: int) -> None:

@@ -140,7 +140,7 @@ _PACKETS = [
     for speaker, packet in (
         ("founder", {"type": "exited", "sandbox": 1, "status": 0}),
         ("founder", {"type": "failed", "sandbox": 1, "errno": 12, "detail": "Cannot allocate memory"}),
-        ("zygote", {"type": "ready", "python": "3.11.7", "missing": ["pandas"], "threads": 1}),
+        ("zygote", {"type": "ready", "python": "3.11.7", "threads": 1}),
         ("zygote", {"type": "context_exited", "number": 1, "status": -9}),
         ("zygote", {"type": "context_failed", "number": 2, "errno": 11, "detail": "Try again"}),
     )

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 DEADLINE_SECONDS = 30.0
 
@@ -90,11 +94,11 @@ def _command_line(pid: int) -> bytes:
         return b""
 
 
-def excess(count: Callable[[], dict[str, int]], expected: dict[str, int]) -> dict[str, tuple[int, int]]:
+def excess(count: Callable[[], dict[str, int]], expected: dict[str, int]) -> dict[str, Any]:
     """Counts again whenever the kernel has let others run, until there is no more than expected.
 
     Returns:
-        What there is too much of, by name, as count and expected count.
+        What there is too much of, by name, as count and expected count, and what is open then.
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
 
@@ -102,10 +106,25 @@ def excess(count: Callable[[], dict[str, int]], expected: dict[str, int]) -> dic
         counted = count()
         found = {name: (counted[name], most) for name, most in expected.items() if counted[name] > most}
 
-        if not found or time.monotonic() > deadline:
+        if not found:
             return found
 
+        if time.monotonic() > deadline:
+            return {**found, "open": _kinds_of_descriptors()}
+
         os.sched_yield()
+
+
+def _kinds_of_descriptors() -> dict[str, int]:
+    """Counts the descriptors of this process by what they lead to."""
+    kinds: Counter[str] = Counter()
+
+    for name in os.listdir("/proc/self/fd"):
+        # The one of this look has been closed.
+        with suppress(FileNotFoundError):
+            kinds[re.sub(r"[0-9]+|[0-9a-z]{20,}", "N", os.readlink(f"/proc/self/fd/{name}"))] += 1
+
+    return dict(kinds)
 
 
 def wait_for_ends(pidfds: list[int], seconds: float) -> list[int]:

@@ -22,10 +22,12 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 CHECKOUT = FOLDER.parents[1]
+# Each process of the tests has a user of its own: scenes that run side by side would take each other's ids.
+_NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 # Nobody's, on any machine; the range for sandboxes is not used by fumehood as root either.
-USER_ID = 12345
+USER_ID = 12345 + _NUMBER
 USER_NAME = "fumehood-test"
-SUBORDINATE_IDS = (1_300_000_000, 8192)
+SUBORDINATE_IDS = (1_300_000_000 + 8192 * _NUMBER, 8192)
 
 _CALL = """
 import json, sys

@@ -9,22 +9,29 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import census
 
-from fumehood import FumehoodError, Sandbox, Template
+from fumehood import FumehoodError, Sandbox, Template, failpoints
 from fumehood.assemble import Settings, make_backend
+from fumehood.facade.portal import Portal, shared_portal
 from fumehood.host.live_sandbox import Birth
 from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
-from fumehood.portal import Portal, shared_portal
+from fumehood.readiness import until_readable
+from fumehood.runtimes import kept_spawner
+from fumehood.runtimes.landlock import LandlockRuntime
 from fumehood.runtimes.linux import LinuxRuntime
 from fumehood.runtimes.own_interpreters import start_template
 
 os.environ["FUMEHOOD_POOL_SIZE"] = "0"
 OWN = Template(name="own", preload=(), own_interpreter=True)
+_RUNTIMES = {"namespaces": LinuxRuntime, "landlock-only": LandlockRuntime}
+# More than a start that is given up has until it is given up once more.
+_LATE_TURNS = 50
 _MARKS = "hash('fumehood'), id(None)"
 
 
@@ -54,7 +61,7 @@ def _killed(before: dict[str, int]) -> list[Any]:
     sandbox = Sandbox(OWN)
     lived = len(_parts("keeper"))
     sandbox.kill()
-    # Not a moment later: who has waited for the end finds nothing.
+    # Not a moment later: whoever has waited for the end finds nothing.
     return [lived, len(_parts("keeper")), census.excess(_holdings, before)]
 
 
@@ -186,6 +193,87 @@ def given_up() -> int:
         return len(os.listdir("/proc/self/fd")) - before
 
     return asyncio.run(main())
+
+
+def given_up_at_the_last_moment() -> list[Any]:
+    """Gives up a start when its zygote has just said that it is ready; returns what came of it, and what is left."""
+
+    async def main() -> list[Any]:
+        before = len(os.listdir("/proc/self/fd"))
+
+        def watch(spawner: Any) -> None:
+            spawner._ready.add_done_callback(lambda _: starting.cancel())
+
+        with failpoints.arm("template.begin", watch):
+            starting = asyncio.create_task(LinuxRuntime().start(OWN))
+            (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+
+        left = len(census.descendants_of(os.getpid()))
+        return [type(outcome).__name__, left, len(os.listdir("/proc/self/fd")) - before]
+
+    return asyncio.run(main())
+
+
+def given_up_again_and_again(level: IsolationLevel) -> list[Any]:
+    """Gives up a start at each turn of the loop; returns what came of it, whether more than once, and what is left."""
+
+    async def main() -> list[Any]:
+        before = len(os.listdir("/proc/self/fd"))
+        begun = asyncio.Event()
+        _watch_late(begun.set)
+        starting = asyncio.create_task(_RUNTIMES[level]().start(OWN))
+        await begun.wait()
+        times = 0
+
+        while not starting.done():
+            times += starting.cancel()
+            await asyncio.sleep(0)
+
+        left = len(census.descendants_of(os.getpid()))
+        more = len(os.listdir("/proc/self/fd")) - before
+        return [starting.cancelled(), times > 1, left, more]
+
+    return asyncio.run(main())
+
+
+def _watch_late(begin: Callable[[], None]) -> None:
+    """Lets whoever waits for a keeper hear of it some turns of the loop later, as on a busy machine.
+
+    Args:
+        begin: Called when somebody waits: first for what a new keeper says of its launch.
+    """
+
+    async def watch_late(fd: int) -> None:
+        begin()
+
+        for _ in range(_LATE_TURNS):
+            await asyncio.sleep(0)
+
+        await until_readable(fd)
+
+    kept_spawner.until_readable = watch_late
+
+
+def closed_while_filling() -> dict[str, int]:
+    """Ends the engine while an interpreter for the pool is being started; returns what is left."""
+    # Whose loop has descriptors of its own.
+    shared_portal()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    portal = Portal()
+    backend = make_backend(Settings(pool_size=1), portal)
+
+    with Sandbox(OWN, backend=backend):
+        asyncio.run_coroutine_threadsafe(backend.wait_warm("own"), portal.loop).result()
+        begun = threading.Event()
+        _watch_late(begun.set)
+
+        with Sandbox(OWN, backend=backend):
+            begun.wait()
+            asyncio.run_coroutine_threadsafe(backend.aclose(), portal.loop).result()
+
+    left = len(census.descendants_of(os.getpid()))
+    portal.close()
+    return {"left": left, "descriptors": len(os.listdir("/proc/self/fd")) - descriptors}
 
 
 def other_level(level: IsolationLevel) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import in_time
 
 from fumehood import failpoints
 
@@ -64,11 +65,16 @@ def steps() -> list[tuple[str, str]]:
 def walked(chosen: list[tuple[str, str]], pool_size: int = 0) -> list[Seen]:
     """Walks, and sees to what holds whatever goes wrong."""
     told: list[Seen] = run_scene("failpoint_scenes.walk", chosen, pool_size, timeout=_MOST_SECONDS)
+    assert [(seen["kind"], seen["point"]) for seen in told] == chosen
+    slow = [step for step, seen in zip(chosen, told, strict=True) if seen["seconds"] >= ANSWER_SECONDS]
+
+    for step in slow:
+        # By itself, since the machine may have been the reason.
+        in_time(lambda step=step: _alone(step, pool_size), lambda seen: [seen["seconds"]], ANSWER_SECONDS)
 
     for seen in told:
         assert seen["hits"] >= 1, seen
         assert not seen["outcome"].startswith("untyped"), seen
-        assert seen["seconds"] < ANSWER_SECONDS, seen
         assert seen["after"][0] in WHOLE | ENDED, seen
         assert seen["lives"] is False, seen
         assert seen["fresh"] == "42", seen
@@ -77,7 +83,12 @@ def walked(chosen: list[tuple[str, str]], pool_size: int = 0) -> list[Seen]:
         # Where nobody is left to be told, the loop tells.
         assert not seen["complaints"] or seen["point"] in SYNCHRONOUS, seen
 
-    assert [(seen["kind"], seen["point"]) for seen in told] == chosen
+    return told
+
+
+def _alone(step: tuple[str, str], pool_size: int) -> Seen:
+    (seen,) = run_scene("failpoint_scenes.walk", [step], pool_size)
+    told: Seen = seen
     return told
 
 

@@ -15,15 +15,16 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.waiting import in_time
 
 from . import census
 from .launching import end, run_scene, start_scene
 
 ENDED = {"SandboxClosedError", "SandboxStartError"}
 # Whatever the fault, a caller waits no longer than this for an answer.
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 5.0
 # Whatever the end of the host, its processes have ended after this time.
-SURVIVAL_SECONDS = 3.0
+SURVIVAL_SECONDS = 5.0
 
 
 # -- parts of a living host
@@ -38,12 +39,15 @@ def test_a_part_is_killed_at_a_random_moment(victim: str, seed: int) -> None:
     """Each verb is answered in time, the next sandbox works, and the host holds no more than before."""
     rounds = 3 if victim in ("context", "init") else 1
 
-    told = run_scene("fault_scenes.killed_parts", victim, seed, rounds)
+    told = in_time(
+        lambda: run_scene("fault_scenes.killed_parts", victim, seed, rounds),
+        lambda told: [seen["seconds"] for seen in told["faults"]],
+        ANSWER_SECONDS,
+    )
     assert told["excess"] == {}
 
     for seen in told["faults"]:
         outcome = seen["outcome"]
-        assert seen["seconds"] < ANSWER_SECONDS, seen
         assert seen["fresh"] == "42", seen
 
         if victim == "context":
@@ -63,9 +67,14 @@ def test_a_part_is_killed_at_a_random_moment(victim: str, seed: int) -> None:
 @pytest.mark.parametrize("victim", ["init", "founder"])
 def test_every_call_that_waits_is_told(victim: str) -> None:
     """A call that waits when its sandbox dies hears that it died, at once, whatever it waits for."""
-    for name, (outcome, seconds) in run_scene("fault_scenes.waiting_calls", victim).items():
+    told = in_time(
+        lambda: run_scene("fault_scenes.waiting_calls", victim),
+        lambda told: [seconds for _, seconds in told.values()],
+        ANSWER_SECONDS,
+    )
+
+    for name, (outcome, _) in told.items():
         assert outcome == "SandboxClosedError: died", name
-        assert seconds < ANSWER_SECONDS, name
 
 
 # -- the host itself
@@ -143,7 +152,7 @@ def test_a_program_that_breaks_off_leaves_no_process(start_host: type[Host], how
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of somebody else that looks like one of ours to who goes by names."""
+    """A process of somebody else that looks like one of ours to whoever goes by names."""
     words = ["fumehood_jail.keeper", "fumehood_guest.founder", "fumehood"]
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *words])
     yield process
@@ -157,7 +166,7 @@ def test_a_host_is_killed_at_a_random_moment(
 ) -> None:
     """SIGKILL of a busy host ends every sandbox with its detached processes; the next start clears away the rest.
 
-    And nothing else: who is not of it lives on, whatever it is called.
+    And nothing else: whoever is not of it lives on, whatever it is called.
     """
     host = start_host("fault_scenes.busy_host")
     pidfd = os.pidfd_open(host.pid)

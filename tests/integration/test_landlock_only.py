@@ -49,7 +49,7 @@ def test_what_works_elsewhere_works_there(seen: Any) -> None:
     """State, errors, files, commands, contexts, interrupts, pauses; and it says what it is."""
     worked = dict(seen["every_promise"])
     layers = worked.pop("layers")
-    # Modes and times are refused to who may own files of the host.
+    # Modes and times are refused to whoever may own files of the host.
     assert worked.pop("metadata") == ("ok" if seen["is_root"] else "PermissionError")
 
     assert worked == {

@@ -89,7 +89,7 @@ CLIENTS = (
 
 
 def test_https_goes_through_as_it_is(certificates, serve):
-    """The client's own TLS, to the server's own certificate: who does not trust it is told so by nobody in between."""
+    """The client's own TLS, to the server's own certificate: nobody in between decides whether to trust it."""
     web = serve(certificates.server_context(NAME))
 
     with Sandbox(network=listed(web)) as sandbox:

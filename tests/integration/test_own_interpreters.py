@@ -44,6 +44,34 @@ def test_x14_a_start_that_is_given_up_leaves_no_descriptor() -> None:
     assert run_scene("own_interpreter_scenes.given_up") == 0
 
 
+def test_x14_a_start_may_be_given_up_at_the_last_moment() -> None:
+    """Whoever gave it up has not got it either, and nobody would end its processes."""
+    assert run_scene("own_interpreter_scenes.given_up_at_the_last_moment") == ["CancelledError", 0, 0]
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        "namespaces",
+        pytest.param(
+            "landlock-only",
+            marks=[
+                needs_root,
+                pytest.mark.skipif(why_impossible() is not None, reason="needs Landlock ABI 6"),
+            ],
+        ),
+    ],
+)
+def test_x14_a_start_may_be_given_up_again_and_again(level: str) -> None:
+    """What is tidied up at the first time is not left half done at the next."""
+    assert run_scene("own_interpreter_scenes.given_up_again_and_again", level) == [True, True, 0, 0]
+
+
+def test_an_engine_is_closed_while_its_pool_is_filled() -> None:
+    """What was being started for nobody yet is gone when the engine is."""
+    assert run_scene("own_interpreter_scenes.closed_while_filling") == {"left": 0, "descriptors": 0}
+
+
 @needs_root
 @pytest.mark.skipif(why_impossible() is not None, reason="needs Landlock ABI 6")
 def test_the_weaker_way_has_them_too() -> None:

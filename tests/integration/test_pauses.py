@@ -5,10 +5,15 @@ What the host processes do is in `pause_scenes.py`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
 import pytest
+from tests.waiting import until
+
+from fumehood import Metrics, Sandbox, failpoints
+from fumehood.host.live_sandbox import LiveSandbox
 
 from . import census
 from .launching import end, run_scene, start_scene
@@ -49,3 +54,21 @@ def test_paused_sandboxes_die_with_their_host() -> None:
 
     assert run_scene("fault_scenes.one_call") == "42"
     assert census.cgroups_of(host) == []
+
+
+def test_what_is_used_is_told_also_on_the_way_to_a_pause() -> None:
+    """Init stands still like all others: who waited for it would wait until the sandbox is resumed."""
+    asked: list[asyncio.Task[Metrics]] = []
+
+    async def ask(sandbox: LiveSandbox) -> None:
+        asked.append(asyncio.ensure_future(sandbox.metrics()))
+        await asyncio.sleep(0)
+
+    for point in ("pause.settled", "pause.frozen"):
+        with Sandbox() as sandbox:
+            with failpoints.arm(point, ask):
+                sandbox.pause()
+
+            until(asked[-1].done)
+            assert asked[-1].result().processes > 0
+            assert sandbox.get_metrics().processes > 0

@@ -27,7 +27,7 @@ from fumehood import (
     list_templates,
 )
 from fumehood.assemble import Settings, make_backend
-from fumehood.portal import Portal
+from fumehood.facade.portal import Portal
 from fumehood.templates import requirements
 from fumehood.templates.pythons import Interpreter, find_uv, installed_pythons
 from fumehood.templates.verbs import _try_out

@@ -15,14 +15,23 @@ from typing import Any
 import pytest
 from tests.waiting import until
 
-from fumehood import FumehoodError, Limits, Sandbox, SandboxClosedError, failpoints
+from fumehood import (
+    FumehoodError,
+    Limits,
+    Network,
+    Sandbox,
+    SandboxClosedError,
+    SandboxStartError,
+    failpoints,
+)
 from fumehood.assemble import local_backend
+from fumehood.facade.portal import call, shared_portal
 from fumehood.fork_errors import ForkError
-from fumehood.host.checkpoint_line import CheckpointLine
-from fumehood.host.live_checkpoints import LiveCheckpoints
 from fumehood.host.live_sandbox import LiveSandbox
-from fumehood.host.live_snapshots import LiveSnapshots
-from fumehood.portal import call, shared_portal
+from fumehood.host.time_travel.checkpoint_line import CheckpointLine
+from fumehood.host.time_travel.live_checkpoints import LiveCheckpoints
+from fumehood.host.time_travel.live_snapshots import LiveSnapshots
+from fumehood.host.watching.audit_records import AuditRecords
 
 from . import census
 
@@ -253,3 +262,68 @@ def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
 
         with child:
             assert child.run_code("x").text == "1"
+
+
+def test_a_fork_that_ends_before_all_are_handed_out_is_told() -> None:
+    """Else it would be listed for ever: its end is over before anybody keeps a list."""
+    supervisor = local_backend()._supervisor
+    ended: list[LiveSandbox] = []
+
+    async def end_first(fork: LiveSandbox) -> None:
+        # The other one waits here until nothing of the first is left.
+        if not ended:
+            ended.append(fork)
+            fork.end("died")
+
+        await asyncio.shield(ended[0].guest.ended)
+
+    with Sandbox() as parent:
+        before = supervisor.capacity().sandboxes
+
+        with failpoints.arm("fork.ready", end_first), pytest.raises(ForkError, match="has ended"):
+            parent.fork(2)
+
+        until(lambda: supervisor.capacity().sandboxes == before)
+        (child,) = parent.fork()
+        child.kill()
+
+
+def test_a_fork_whose_record_cannot_be_begun_takes_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of its audit record cannot be made, say."""
+    supervisor = local_backend()._supervisor
+    begin = AuditRecords.begin
+    begun: list[str] = []
+
+    def refuse_second(
+        records: AuditRecords, sandbox: LiveSandbox, spec: Any, parent_id: str | None = None
+    ) -> None:
+        begun.append(sandbox.id)
+
+        if len(begun) == 2:
+            raise SandboxStartError(step="open its audit file", reason="no space left")
+
+        begin(records, sandbox, spec, parent_id)
+
+    with Sandbox() as parent:
+        before = supervisor.capacity().sandboxes
+
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditRecords, "begin", refuse_second)
+
+            with pytest.raises(ForkError, match="no space left"):
+                parent.fork(3)
+
+        assert len(begun) == 2
+        until(lambda: supervisor.capacity().sandboxes == before)
+        assert {info.id for info in Sandbox.list()} & set(begun) == set()
+
+
+def test_the_record_of_a_fork_names_the_network_that_it_has() -> None:
+    """That of its parent may have been changed since its parent came to be."""
+    with Sandbox() as parent:
+        parent.set_network(Network(allow=["example.com"]))
+        (child,) = parent.fork()
+
+        with child:
+            described = child.audit_log().entries[0].fields["network"]
+            assert described["level"] == child.get_info().network.level != "none"

@@ -129,10 +129,8 @@ def test_a_long_wait_is_told(dialect):
 
 def test_nobody_is_there(dialect):
     """A closed port is a connection error, also to those who know only Python's own."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
 
-    async def scene() -> None:
+    async def scene(port: int) -> None:
         from fumehood.llm import AnthropicMessages, OpenAIChat, OpenAIResponses
 
         kinds = {"openai-chat": OpenAIChat, "openai": OpenAIResponses, "anthropic": AnthropicMessages}
@@ -145,7 +143,10 @@ def test_nobody_is_there(dialect):
         await provider.close()
         assert type(caught.value) is ModelConnectionError
 
-    asyncio.run(scene())
+    # Taken, so that nobody else gets it meanwhile; and closed to all.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        asyncio.run(scene(taken.getsockname()[1]))
 
 
 def test_without_a_key_the_way_out_is_told(dialect, monkeypatch):

@@ -210,7 +210,7 @@ def test_a_provider_without_a_message_is_told():
 
 
 def test_no_sdk_is_loaded_before_a_model_is_asked():
-    """Who only names a model does not pay for it."""
+    """Whoever only names a model does not pay for it."""
     code = (
         "import sys; from fumehood.llm import Agent; Agent('openai:m'); Agent('anthropic:m'); "
         "print({'openai', 'anthropic', 'rich', 'jiter'} & set(sys.modules))"

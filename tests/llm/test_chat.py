@@ -333,7 +333,7 @@ def test_a_script_is_told_that_nobody_answered(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ([], "--model=None is refused"),
+        ([], "--model='' is refused"),
         (["--model", "gpt-x"], "model='gpt-x' is refused"),
         (["--model", "openai:x", "--raw"], "there is no option '--raw'"),
     ],

@@ -1,4 +1,4 @@
-"""`fumehood mcp --http`: the server with nothing but `/mcp` and the native API, for who wants no more."""
+"""`fumehood mcp --http`: the server with nothing but `/mcp` and the native API, for whoever wants no more."""
 
 from __future__ import annotations
 

@@ -145,5 +145,8 @@ def test_odd_starts_are_refused():
     with pytest.raises(InvalidArgumentError, match="clock_start"):
         Determinism(clock_start=datetime(2020, 1, 1))
 
+    with pytest.raises(InvalidArgumentError, match="clock_start"):
+        Determinism(clock_start="2020")  # type: ignore[arg-type]
+
     with pytest.raises(InvalidArgumentError, match="seed"):
         Determinism(seed=-1)

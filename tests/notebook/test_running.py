@@ -14,6 +14,7 @@ import nbformat
 import pytest
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
+from fumehood.notebook.determinism import Determinism
 from fumehood.notebook.reading import read_notebook, read_value, set_parameters
 from fumehood.notebook.running import NotebookOptions, NotebookStep, run_notebook
 
@@ -109,6 +110,22 @@ def test_a_deterministic_run_gives_the_same_twice(tmp_path):
 
     assert said[0] == said[1]
     assert "2000-01-01 00:00:00.0" in said[0][0].text
+
+
+def test_a_run_stays_deterministic_when_the_state_is_lost():
+    """What was fixed is fixed again in the context that takes the place of the one that died."""
+
+    async def run():
+        options = NotebookOptions(determinism=Determinism())
+
+        async with AsyncSandbox() as sandbox:
+            dying = "import os; os._exit(1)"
+            look = "import random, time; (random.random(), time.time())"
+            return await run_notebook(sandbox, notebook_with(code(look), code(dying), code(look)), options)
+
+    cells = asyncio.run(run()).notebook["cells"]
+    before, _, after = ([output.get("data") for output in cell["outputs"]] for cell in cells)
+    assert before == after != []
 
 
 def test_a_sandbox_from_a_notebook_goes_on_where_it_ends(tmp_path):

@@ -136,6 +136,15 @@ def test_a_script_keeps_python_and_comments_the_rest():
     codes = ["x = 1\nif x:\n    print(x)", "%timeit x\n!ls\ny = !ls\nz = x % 2", "%%bash\necho 1", "x?"]
     script = script_of(record_of(*(RecordedCell(code=code, execution=executed()) for code in codes[:3])))
     ast.parse(script)
+    refused = executed(error=ExecutionError(kind="exception", name="SyntaxError", value="no", traceback=""))
+    whole = script_of(
+        record_of(
+            RecordedCell(code="def f(:\n    1", execution=refused),
+            RecordedCell(code="y = 'a\0b'\nlist.sort??\n# why?", execution=executed()),
+        )
+    )
+    assert [ast.unparse(node) for node in ast.parse(whole).body] == [r"y = 'a\x00b'"]
+    assert "# def f(:\n#     1\n" in whole
     assert "    print(x)" in script
     assert "\n# %timeit x\n# !ls\n# y = !ls\nz = x % 2\n" in script
     assert "\n# %%bash\n# echo 1\n" in script

@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from fumehood import (
+from fumehood.facade import (
     aio,
     command_handle,
     commands,

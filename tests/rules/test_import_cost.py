@@ -32,10 +32,10 @@ def test_importing_the_facade_loads_nothing_of_ours(root):
 
 
 def test_values_and_errors_need_no_engine(root):
-    """Who only names limits and errors does not pay for asyncio."""
+    """Whoever only names limits and errors does not pay for asyncio."""
     loaded = loaded_by("from fumehood import Limits, FumehoodError, Execution", root)
 
-    assert not {"asyncio", "subprocess", "fumehood.portal", "fumehood.assemble"} & loaded
+    assert not {"asyncio", "subprocess", "fumehood.facade.portal", "fumehood.assemble"} & loaded
 
 
 def test_importing_the_sandbox_loads_no_engine(root):

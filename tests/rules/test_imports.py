@@ -18,6 +18,7 @@ FLOOR = (
     "fork_errors",
     "save_errors",
     "saved_state",
+    "refusals",
     "text",
     "limits",
     "network",
@@ -35,6 +36,7 @@ FLOOR = (
 )
 PORT = (
     "backends.base",
+    "backends.checks",
     "backends.requests",
     "backends.checkpoint_requests",
     "backends.fork_requests",
@@ -83,7 +85,7 @@ FACADE = (
 
 _FLOOR = {f"fumehood.{name}" for name in FLOOR}
 _PORT = {f"fumehood.{name}" for name in PORT}
-_FACADE = {f"fumehood.{name}" for name in FACADE}
+_FACADE = {f"fumehood.facade.{name}" for name in FACADE}
 
 # Part -> parts of ours that it may import. A part may always import itself.
 CONTRACT: dict[str, set[str]] = {
@@ -97,6 +99,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.fork_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.save_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.saved_state": set(),
+    "fumehood.refusals": {"fumehood.errors"},
     "fumehood.changes": set(),
     "fumehood.limits": {"fumehood.errors"},
     # What a policy may say is read by those who will decide by it: the pure parts of the way out.
@@ -151,48 +154,61 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.serialise": _FLOOR,
     "fumehood.backends": set(),
     "fumehood.backends.tool_requests": _FLOOR,
-    "fumehood.backends.requests": _FLOOR | {"fumehood.backends.tool_requests"},
-    "fumehood.backends.checkpoint_requests": {"fumehood.backends.requests"},
-    "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.requests"},
-    "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.backends.checks": {"fumehood.errors", "fumehood.models"},
+    "fumehood.backends.requests": _FLOOR | {"fumehood.backends.checks", "fumehood.backends.tool_requests"},
+    "fumehood.backends.checkpoint_requests": {"fumehood.backends.checks"},
+    "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.checks"},
+    "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.checks", "fumehood.backends.requests"},
     "fumehood.backends.saving": {"fumehood.backends.save_requests"},
     "fumehood.saved": _FLOOR | _PORT | {"fumehood.deserialise", "fumehood.serialise", "fumehood.storage"},
-    "fumehood.judging": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.judging": _FLOOR | {"fumehood.backends.checks"},
     "fumehood.backends.streams": set(),
     "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
     "fumehood.backends.http": _FLOOR
     | _PORT
     | {"fumehood.backends.loop_bound", "fumehood.deserialise", "fumehood.serialise"},
     "fumehood.deserialise": _FLOOR,
-    "fumehood.backends.questions": _FLOOR | {"fumehood.backends.requests"},
+    "fumehood.backends.questions": _FLOOR | {"fumehood.backends.checks"},
     # The life of a stateless run is told over the port, which has it as a verb: the type alone.
-    "fumehood.backends.stateless": _FLOOR | {"fumehood.backends.base", "fumehood.backends.requests"},
+    "fumehood.backends.stateless": _FLOOR
+    | {"fumehood.backends.base", "fumehood.backends.checks", "fumehood.backends.requests"},
     "fumehood.backends.base": _FLOOR | _PORT - {"fumehood.backends.base"},
-    # What a template is, and how it is isolated, knows nothing of who keeps it.
+    # What a template is, and how it is isolated, knows nothing of whoever keeps it.
     "fumehood.templates": _FLOOR,
     # The verbs try what they have built with a sandbox of their own.
     "fumehood.templates.verbs": _FLOOR
-    | {"fumehood.assemble", "fumehood.portal", "fumehood.sandbox", "fumehood.templates"},
+    | {
+        "fumehood.assemble",
+        "fumehood.facade.callbacks",
+        "fumehood.facade.portal",
+        "fumehood.facade.sandbox",
+        "fumehood.templates",
+    },
     "fumehood.runtimes": _FLOOR | {"fumehood.templates"},
     "fumehood.runtimes.base": _FLOOR | {"fumehood.templates"},
     # Over any runtime.
     "fumehood.runtimes.own_interpreters": _FLOOR | {"fumehood.runtimes.base", "fumehood.templates"},
     # What the runtimes of Linux have in common.
     "fumehood.runtimes.kept_spawner": {
+        "fumehood.descriptors",
         "fumehood.readiness",
         "fumehood.runtimes.base",
         "fumehood.runtimes.linux",
     },
-    # The only part of the host that knows the jail. Its spawner hears the zygote through the wire, its plan
-    # says where the package of the guest lies.
+    # Reads what a step of the jail has failed with.
+    "fumehood.runtimes.launch_faults": _FLOOR | {"fumehood_jail"},
+    # The runtimes are the only parts of the host that know the jail. This spawner hears the zygote
+    # through the wire, its plan says where the package of the guest lies.
     "fumehood.runtimes.linux": _FLOOR
     | {
         "fumehood.failpoints",
+        "fumehood.descriptors",
         "fumehood.readiness",
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
         "fumehood.runtimes.kept_spawner",
+        "fumehood.runtimes.launch_faults",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",
@@ -200,11 +216,13 @@ CONTRACT: dict[str, set[str]] = {
     # The second runtime knows the jail as well.
     "fumehood.runtimes.landlock": _FLOOR
     | {
+        "fumehood.descriptors",
         "fumehood.readiness",
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
         "fumehood.runtimes.kept_spawner",
+        "fumehood.runtimes.launch_faults",
         "fumehood.runtimes.linux",
         "fumehood_guest",
         "fumehood_jail",
@@ -217,6 +235,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.egress",
         "fumehood.failpoints",
         "fumehood.failure_hints",
+        "fumehood.descriptors",
         "fumehood.readiness",
         "fumehood.runtimes.base",
         "fumehood.runtimes.own_interpreters",
@@ -236,43 +255,81 @@ CONTRACT: dict[str, set[str]] = {
     # Advice about code and outputs: values and text alone.
     "fumehood.advice": {"fumehood.errors", "fumehood.text"},
     # It refuses what cannot be called before anything runs.
-    "fumehood.portal": {"fumehood.callbacks"},
+    "fumehood.facade.portal": {"fumehood.facade.callbacks"},
     # What host and runtimes pass on their way; nobody else knows it, and nobody of ours arms one.
     "fumehood.failpoints": set(),
+    "fumehood.descriptors": set(),
     "fumehood.readiness": set(),
-    "fumehood.callbacks": {"fumehood.errors"},
+    "fumehood.facade.callbacks": {"fumehood.errors"},
     # A tool is written down, its schema made and held, its calls run: each knows the one before.
-    "fumehood.tool_schemas": _FLOOR,
-    "fumehood.tools": _FLOOR | {"fumehood.backends.tool_requests", "fumehood.tool_schemas"},
-    "fumehood.tool_running": _FLOOR
-    | {"fumehood.backends.tool_requests", "fumehood.callbacks", "fumehood.portal", "fumehood.tools"},
-    "fumehood.lease": _FLOOR | _PORT | {"fumehood.assemble"},
-    "fumehood.command_handle": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
-    "fumehood.commands": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
-    "fumehood.filesystem": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
-    "fumehood.auditing": _FLOOR | _PORT | {"fumehood.callbacks", "fumehood.lease", "fumehood.portal"},
-    "fumehood.time_travel": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
-    "fumehood.forking": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal"},
-    "fumehood.saving": _FLOOR | _PORT | {"fumehood.lease", "fumehood.portal", "fumehood.saved"},
-    "fumehood.pty": _FLOOR | _PORT | {"fumehood.command_handle", "fumehood.lease", "fumehood.portal"},
-    "fumehood.aio": _FLOOR
+    "fumehood.facade.tool_schemas": _FLOOR,
+    "fumehood.facade.tools": _FLOOR | {"fumehood.backends.tool_requests", "fumehood.facade.tool_schemas"},
+    "fumehood.facade.tool_running": _FLOOR
+    | {
+        "fumehood.backends.tool_requests",
+        "fumehood.facade.callbacks",
+        "fumehood.facade.portal",
+        "fumehood.facade.tools",
+    },
+    "fumehood.facade.lease": _FLOOR | _PORT | {"fumehood.assemble"},
+    "fumehood.facade.command_handle": _FLOOR
     | _PORT
-    | _FACADE - {"fumehood.sandbox", "fumehood.portal"}
+    | {
+        "fumehood.facade.callbacks",
+        "fumehood.facade.lease",
+        "fumehood.facade.portal",
+    },
+    "fumehood.facade.commands": _FLOOR
+    | _PORT
+    | {
+        "fumehood.facade.callbacks",
+        "fumehood.facade.command_handle",
+        "fumehood.facade.lease",
+        "fumehood.facade.portal",
+    },
+    "fumehood.facade.filesystem": _FLOOR | _PORT | {"fumehood.facade.lease", "fumehood.facade.portal"},
+    "fumehood.facade.auditing": _FLOOR
+    | _PORT
+    | {
+        "fumehood.facade.callbacks",
+        "fumehood.facade.lease",
+        "fumehood.facade.portal",
+    },
+    "fumehood.facade.time_travel": _FLOOR | _PORT | {"fumehood.facade.lease", "fumehood.facade.portal"},
+    "fumehood.facade.forking": _FLOOR | _PORT | {"fumehood.facade.lease", "fumehood.facade.portal"},
+    "fumehood.facade.saving": _FLOOR
+    | _PORT
+    | {
+        "fumehood.facade.lease",
+        "fumehood.facade.portal",
+        "fumehood.saved",
+    },
+    "fumehood.facade.pty": _FLOOR
+    | _PORT
+    | {
+        "fumehood.facade.command_handle",
+        "fumehood.facade.lease",
+        "fumehood.facade.portal",
+    },
+    "fumehood.facade.aio": _FLOOR
+    | _PORT
+    | _FACADE - {"fumehood.facade.sandbox", "fumehood.facade.portal"}
     | {"fumehood.notebook"},
-    "fumehood.sandbox": _FLOOR | {"fumehood.backends.base", "fumehood.notebook"} | _FACADE,
+    "fumehood.facade.sandbox": _FLOOR | {"fumehood.backends.base", "fumehood.notebook"} | _FACADE,
     # Records as files, notebooks as code: over the public sandbox. One silent piece of code goes through the port.
     "fumehood.notebook": _FLOOR
     | {
-        "fumehood.aio",
+        "fumehood.facade.aio",
         "fumehood.backends.base",
+        "fumehood.backends.checks",
         "fumehood.backends.requests",
-        "fumehood.portal",
-        "fumehood.sandbox",
+        "fumehood.facade.portal",
+        "fumehood.facade.sandbox",
         "fumehood.serialise",
     },
-    "fumehood.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
-    "fumehood.exploring": _FLOOR | _PORT | _FACADE,
-    "fumehood.artifacts": _FLOOR | {"fumehood.filesystem"},
+    "fumehood.facade.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
+    "fumehood.facade.exploring": _FLOOR | _PORT | _FACADE,
+    "fumehood.facade.artifacts": _FLOOR | {"fumehood.facade.filesystem"},
     "fumehood.assemble": _FLOOR
     | {
         "fumehood.audit",
@@ -280,7 +337,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.backends.http",
         "fumehood.backends.local",
         "fumehood.host",
-        "fumehood.portal",
+        "fumehood.facade.portal",
         "fumehood.runtimes",
         "fumehood.runtimes.landlock",
         "fumehood.runtimes.linux",
@@ -289,9 +346,9 @@ CONTRACT: dict[str, set[str]] = {
     # The command line stands on what every user has; `doctor` alone asks the runtime.
     "fumehood.cli": _FLOOR
     | {
-        "fumehood.aio",
+        "fumehood.facade.aio",
         "fumehood.advice",
-        "fumehood.artifacts",
+        "fumehood.facade.artifacts",
         "fumehood.audit",
         "fumehood.cli.chat",
         "fumehood.cli.demo",
@@ -302,29 +359,43 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.cli.serve",
         "fumehood.cli.template",
         "fumehood.notebook",
-        "fumehood.oneshot",
-        "fumehood.sandbox",
+        "fumehood.facade.oneshot",
+        "fumehood.facade.sandbox",
         "fumehood.serialise",
+        "fumehood.server.setting_fields",
     },
     "fumehood.cli.saved": _FLOOR
     | _PORT
     | {
         "fumehood.cli",
         "fumehood.assemble",
-        "fumehood.portal",
-        "fumehood.sandbox",
+        "fumehood.facade.portal",
+        "fumehood.facade.sandbox",
         "fumehood.saved",
-        "fumehood.saving",
+        "fumehood.facade.saving",
         "fumehood.serialise",
     },
-    "fumehood.cli.chat": {"fumehood.cli", "fumehood.errors", "fumehood.llm", "fumehood.llm.terminal"},
+    "fumehood.cli.chat": {
+        "fumehood.cli",
+        "fumehood.errors",
+        "fumehood.llm",
+        "fumehood.llm.terminal",
+        "fumehood.refusals",
+    },
     "fumehood.cli.serve": {
         "fumehood.cli",
         "fumehood.server",
         "fumehood.server.setting_fields",
         "fumehood.server.settings",
     },
-    "fumehood.cli.mcp": {"fumehood.cli", "fumehood.mcp", "fumehood.server", "fumehood.server.settings"},
+    "fumehood.cli.mcp": {
+        "fumehood.cli",
+        "fumehood.errors",
+        "fumehood.mcp",
+        "fumehood.refusals",
+        "fumehood.server",
+        "fumehood.server.settings",
+    },
     "fumehood.cli.host": {
         "fumehood.cli",
         "fumehood.daemon",
@@ -333,12 +404,18 @@ CONTRACT: dict[str, set[str]] = {
     },
     "fumehood.cli.template": {
         "fumehood.cli",
+        "fumehood.refusals",
         "fumehood.serialise",
         "fumehood.text",
         "fumehood.templates.verbs",
     },
     "fumehood.cli.demo": {"fumehood.cli", "fumehood.demos"},
-    "fumehood.demos": {"fumehood.errors", "fumehood.exploring", "fumehood.sandbox", "fumehood.text"},
+    "fumehood.demos": {
+        "fumehood.errors",
+        "fumehood.facade.exploring",
+        "fumehood.facade.sandbox",
+        "fumehood.text",
+    },
     "fumehood.cli.doctor": {
         "fumehood.cli",
         "fumehood.cli.attacks",
@@ -347,7 +424,7 @@ CONTRACT: dict[str, set[str]] = {
     },
     "fumehood.cli.attacks": {"fumehood.cli", "fumehood.scorecard", "fumehood.text"},
     # What attacks the walls must know them: it is judged by their policy, and takes one of them away.
-    "fumehood.scorecard": _FLOOR | {"fumehood.assemble", "fumehood.sandbox", "fumehood_jail"},
+    "fumehood.scorecard": _FLOOR | {"fumehood.assemble", "fumehood.facade.sandbox", "fumehood_jail"},
     # The attacker's program runs in guests and is copied there: it knows nobody.
     "fumehood.scorecard.attack": set(),
     # What a server remembers stands on values alone: it knows neither the server nor a sandbox that lives.
@@ -360,12 +437,12 @@ CONTRACT: dict[str, set[str]] = {
     },
     # Files out: over the public sandbox, for library and server alike.
     "fumehood.storage.artifact_files": {"fumehood.text"},
-    "fumehood.storage.artifact_finding": _FLOOR | {"fumehood.aio", "fumehood.storage.artifact_files"},
+    "fumehood.storage.artifact_finding": _FLOOR | {"fumehood.facade.aio", "fumehood.storage.artifact_files"},
     "fumehood.storage.signed_files": _FLOOR
     | _FACADE
     | {
+        "fumehood.backends.checks",
         "fumehood.backends.http",
-        "fumehood.backends.requests",
         "fumehood.storage.artifact_files",
         "fumehood.storage.artifact_finding",
     },
@@ -379,7 +456,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.storage.artifact_places",
     },
     # The command line reads settings before it knows whether a server can be had at all.
-    "fumehood.server.setting_fields": {"fumehood.errors"},
+    "fumehood.server.setting_fields": {"fumehood.errors", "fumehood.refusals"},
     "fumehood.server.settings": {
         "fumehood.errors",
         "fumehood.isolation_levels",
@@ -458,12 +535,12 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.llm": {
         "fumehood",
         "fumehood.notebook",
-        "fumehood.portal",
+        "fumehood.facade.portal",
         "fumehood.text",
-        "fumehood.tool_running",
+        "fumehood.facade.tool_running",
     },
     # A chat in the terminal brings files back, as the command line does.
-    "fumehood.llm.terminal": {"fumehood", "fumehood.artifacts", "fumehood.llm", "fumehood.text"},
+    "fumehood.llm.terminal": {"fumehood", "fumehood.facade.artifacts", "fumehood.llm", "fumehood.text"},
     # The tools over the Model Context Protocol: what every user has, and the words in which models are told of it.
     "fumehood.mcp": {"fumehood", "fumehood.llm", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.
@@ -472,9 +549,9 @@ CONTRACT: dict[str, set[str]] = {
     | _FACADE
     | {
         "fumehood.advice",
-        "fumehood.exploring",
+        "fumehood.facade.exploring",
         "fumehood.notebook",
-        "fumehood.oneshot",
+        "fumehood.facade.oneshot",
         "fumehood.storage.artifact_files",
         "fumehood.storage.artifacts",
         "fumehood.storage.signed_files",
@@ -502,7 +579,7 @@ FOREIGN = {
     # Work that goes on in a guest and, as a control, outside; and modules of its own, by names beside it.
     "fumehood.scorecard.attack": {"calls", "matplotlib", "numpy", "pip", "report"},
     # The extra `tools`, for schemas that say more than our own check understands.
-    "fumehood.tool_schemas": {"jsonschema", "referencing"},
+    "fumehood.facade.tool_schemas": {"jsonschema", "referencing"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
     "fumehood.server": {
@@ -580,7 +657,7 @@ def test_there_are_no_cycles(modules):
     """Modules can be loaded in an order; the one late import, of `assemble` by the facade, is named here."""
     known = {module.name for module in modules}
     graph = {module.name: module.of_ours(known, types=False) for module in modules}
-    graph["fumehood.lease"].discard("fumehood.assemble")
+    graph["fumehood.facade.lease"].discard("fumehood.assemble")
 
     assert list(graphlib.TopologicalSorter(graph).static_order())
 

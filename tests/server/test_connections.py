@@ -191,6 +191,28 @@ def test_w08_thousands_that_wait_keep_nobody_out() -> None:
     assert asyncio.run(flood()) == 250
 
 
+@pytest.mark.parametrize(("count", "answered"), [(1, 1), (60, 60), (5000, 0)])
+def test_w08_requests_behind_one_another_are_few(count: int, answered: int) -> None:
+    """What is sent before the first answer waits as a request each, which costs a hundred times its bytes."""
+
+    async def send() -> int:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write((HEAD + b"\r\n") * count)
+            answers = 0
+
+            try:
+                while answers < count and (line := await asyncio.wait_for(reader.readline(), 20)):
+                    answers += line.startswith(b"HTTP/1.1 200")
+            except OSError:
+                pass
+
+            writer.close()
+            return answers
+
+    assert asyncio.run(send()) == answered
+
+
 def test_w08_a_message_has_an_end() -> None:
     """Fragments without content cost a client nothing; their number is bounded."""
 

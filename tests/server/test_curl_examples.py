@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.
 def test_every_example_works(server, tmp_path):
     """One shell runs them all, since later ones use what earlier ones have made."""
     marked = [f"echo '=== {number}'\n{block}" for number, block in enumerate(BLOCKS)]
-    envs = {**os.environ, "FUMEHOOD_URL": server.url, "FUMEHOOD_TOKEN": server.token}
+    envs = {**os.environ, "FUMEHOOD_URL": server.url, "FUMEHOOD_API_KEY": server.token}
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", "\n".join(marked)],
         cwd=tmp_path,

@@ -281,6 +281,33 @@ def test_x11_a_client_that_is_gone_ends_what_it_followed(start_server: Start) ->
         settles(api, before)
 
 
+def test_x10_a_download_ends_with_its_client(start_server: Start) -> None:
+    """Row X10: a file without an end is not read for somebody who has gone."""
+    server = start_server()
+
+    with client_of(server) as api:
+        sandbox_id = new_sandbox(api)
+        run(
+            api,
+            sandbox_id,
+            "import os\nwith open('endless', 'w') as file: os.truncate(file.fileno(), 1 << 40)",
+        )
+        path = f"/v1/sandboxes/{sandbox_id}/files/content"
+
+        def begin_to_read() -> None:
+            with api.stream("GET", path, params={"path": "endless"}) as answer:
+                assert next(answer.iter_raw())
+
+        begin_to_read()
+        before = gauges(api)
+
+        # More than the slack.
+        for _ in range(3 * SLACK):
+            begin_to_read()
+
+        settles(api, before)
+
+
 def test_x11_the_same_request_id_names_two_requests(start_server: Start) -> None:
     """Row X11: it is for logs; what must happen once has an idempotency key."""
     server = start_server()

@@ -9,6 +9,7 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
+from tests.waiting import until
 
 NDJSON = {"Accept": "application/x-ndjson"}
 EVENTS = {"Accept": "text/event-stream"}
@@ -251,6 +252,32 @@ def test_an_idempotent_execution_runs_once(api, place, run):
     assert run("count")["text"] == "1"
     streamed = api.post(f"{place}/executions", json=body, headers={**headers, **NDJSON})
     assert streamed.status_code == 422
+
+
+def test_a_key_whose_client_left_has_an_unknown_end(server, api, place):
+    """What was cut off in the middle is neither an answer for the key nor done again."""
+    code = "open('/tmp/begun', 'w').close()\nwhile True: pass"
+    body = json.dumps({"code": code}).encode()
+    key = f"left {place}"
+    where = urlsplit(server.url)
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+    sent = {**server.headers, **headers, "Host": "localhost", "Content-Length": len(body)}
+    lines = [f"POST {place}/executions HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+
+    with socket.create_connection((where.hostname, where.port), 30) as leaving:
+        leaving.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        until(
+            lambda: api.get(f"{place}/files/content", params={"path": "/tmp/begun"}).status_code == 200,
+            "the code runs",
+        )
+
+    def again():
+        return api.post(f"{place}/executions", content=body, headers=headers)
+
+    until(lambda: "still under way" not in again().text, "the server hears that the client left")
+    answered = again()
+    assert (answered.status_code, answered.json()["code"]) == (409, "idempotency_conflict")
+    assert answered.json()["outcome_unknown"] is True
 
 
 def test_streams_do_not_wait_for_one_another(api, place):

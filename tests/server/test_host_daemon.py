@@ -310,7 +310,7 @@ def test_the_socket_is_closed_to_others_and_goes_with_the_daemon(start_host: Sta
 
 
 def test_another_user_is_not_heard(start_host: Start) -> None:
-    """Who gets past the modes of folder and socket is still told from their credentials."""
+    """Whoever gets past the modes of folder and socket is still told from their credentials."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
 
@@ -399,8 +399,8 @@ def test_x06_of_twenty_that_race_one_lives(tmp_path: Path) -> None:
     ("spoil", "words"),
     [
         (lambda path: path.parent.chmod(0o755), "nobody else can enter"),
-        (lambda path: path.write_text("mine"), "nothing else lies"),
-        (lambda path: path.symlink_to("/dev/null"), "nothing else lies"),
+        (lambda path: path.write_text("mine"), "nothing else is"),
+        (lambda path: path.symlink_to("/dev/null"), "nothing else is"),
     ],
     ids=["an open folder", "a file", "a link"],
 )

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 _EVERY = bool(os.environ.get("EVERY_CASE"))
-_PHASES, _CASES = ("coverage,fuzzing", 3) if _EVERY else ("fuzzing", 8)
+_PHASES, _CASES = ("coverage,fuzzing", 3) if _EVERY else ("fuzzing", 5)
 _MOST_SECONDS = 600 if _EVERY else 200
 _CONFIG = """
 [parameters]

@@ -113,7 +113,8 @@ def _without_prompts(code: str) -> str:
 def _dedented(code: str) -> str:
     """A cell that is indented as a whole loses that, as IPython does it."""
     first = re.match(r"(?:[ \t]*\n)*([ \t]+)(?=\S)", code)
-    return re.sub(rf"^{re.escape(first[1])}", "", code, flags=re.MULTILINE) if first else code
+    # No pattern made of it: what is compiled is kept, and hostile code would choose how large that is.
+    return "\n".join(line.removeprefix(first[1]) for line in code.split("\n")) if first else code
 
 
 def _cell_magic(cell: Cell, code: str, line: int) -> str | None:

@@ -11,7 +11,7 @@ import re
 
 from fumehood.advice.folding import unpacked
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]{200,}={0,2}\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]{200,}+={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){100,}")
 _CODE = re.compile(
     rb"\b(?:import\s+\w|from\s+[\w.]+\s+import|exec\s*\(|eval\s*\(|__import__|os\.system|subprocess|socket\.|/bin/(?:ba)?sh)"
@@ -36,12 +36,14 @@ def code_in_blob(text: str) -> tuple[str, str] | None:
 
 
 def _decoded(text: str) -> bytes | None:
+    stripped = text.strip()
+
     try:
         if _HEX.fullmatch(text):
             return bytes.fromhex(text)
 
         # Prose has spaces between its words, an encoding at most line ends.
-        if " " in text.strip() or not _BASE64.fullmatch(text):
+        if " " in stripped or not _BASE64.fullmatch(stripped):
             return None
 
         whole = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")

@@ -1,4 +1,4 @@
-"""Characters that are there and are not seen: which they are, and how they are written out.
+"""Characters that are there but cannot be seen: which they are, and how they are spelled out.
 
 Runs in the host process; pure functions. `fumehood.text` spells out controls and text direction; this adds what has no
 shape at all: zero-width characters, variation selectors and the tags in which whole sentences can be hidden.

@@ -1,8 +1,8 @@
 """The audit record of one sandbox while it grows: the newest entries in memory, all of them in a file if there is one.
 
-Runs in the host process, on the engine's loop. To add an entry is one small JSON text and one hash, some microseconds.
-The oldest entries leave the memory when a bound is passed; the chain goes on from them, and the log says how many they
-are. What an entry says is bounded where it is made.
+Runs in the host process, on the engine's loop. Adding an entry takes one small JSON text and one hash, some
+microseconds. The oldest entries leave the memory when a bound is passed; the chain goes on from them, and the log says
+how many they are. What an entry says is bounded where it is made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_ENTRIES = 4096
 MAX_BYTES = 2 * MIB
 # What the objects take around the text.
 _ENTRY_BYTES = 1 * KIB
-# So many wait for a quiet moment.
+# How many may wait for a quiet moment.
 _MAX_COMING = 8
 
 

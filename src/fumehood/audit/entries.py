@@ -215,7 +215,7 @@ def truncated_line(dropped: int, previous: str) -> str:
 
 
 def first_fault(entries: Iterable[AuditEntry], dropped: int = 0) -> ChainFault | None:
-    """Return where a chain of entries is broken; None when it is whole. So many are known to be missing before it."""
+    """Return where a chain of entries is broken; None when it is whole. `dropped` entries are missing before it."""
     expected: str | None = None if dropped else GENESIS
     sequence = dropped
 

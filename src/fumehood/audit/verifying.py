@@ -1,8 +1,8 @@
 """Verifying an audit record that lies in a file: every line is read strictly, and the chain computed anew.
 
 Runs wherever somebody doubts a record. The file is anybody's: sizes are bounded, and what is not exactly a line of ours
-is a fault. A chain proves that nothing was changed within it; that it is the true one, only a head proves that was kept
-elsewhere.
+is a fault. A chain proves that nothing was changed within it; only a head that was kept elsewhere
+proves that it is the true one.
 """
 
 from __future__ import annotations

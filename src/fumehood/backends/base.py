@@ -221,7 +221,7 @@ class Backend(StateVerbs, ABC):
         Raises:
             ContextNotFoundError: The call names a context that does not live.
             CheckpointNotFoundError: No checkpoint has this id or name.
-            CheckpointLostError: It has ended, by code in the sandbox or for want of memory; the sandbox is as it was.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
             CheckpointError: It cannot be made or gone back to; the sandbox is as it was.
         """
 

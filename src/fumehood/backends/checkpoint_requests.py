@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fumehood.backends.requests import check_bool, check_text
+from fumehood.backends.checks import check_bool, check_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

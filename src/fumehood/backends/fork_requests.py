@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from fumehood.backends.requests import check_bool, check_integer, check_strings, check_text
+from fumehood.backends.checks import check_bool, check_integer, check_strings, check_text
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import check_seconds
 from fumehood.models import SandboxInfo

@@ -101,7 +101,7 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
     Args:
         address: Where it is.
         loop: The loop that the connections live on; it runs, or will.
-        on_behalf: In the name of whom sandboxes are made: only a host, whose socket is its owner's alone, hears it.
+        on_behalf: In whose name sandboxes are made: only a host, whose socket is its owner's alone, listens to it.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         if not isinstance(spec.template, str):
             raise TemplateError(
                 template=spec.template.name,
-                reason="a server knows templates by their names",
+                reason="a server knows templates only by name",
                 hint="build it there with `fumehood template build`, and give its name",
             )
 

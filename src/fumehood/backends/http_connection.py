@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,9 +35,12 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 ]
-# RFC 6455, 7.4.1: with it the server ends a tunnel whose sandbox has ended.
+# RFC 6455, 7.4.1: the first ends a tunnel whose other end has ended, the second one whose sandbox has.
+_NORMAL = 1000
 _REFUSED = 1008
 _TUNNEL_BYTES = 64 * 1024
+# A server sends no more than such a piece at a time either.
+_MAX_MESSAGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +158,10 @@ class HttpConnection:
         options: dict[str, Any] = {
             "additional_headers": self.address.headers,
             "compression": None,
-            "max_size": None,
+            "max_size": _MAX_MESSAGE_BYTES,
             "open_timeout": _CONNECT_SECONDS,
+            # Behind data that nobody takes yet a pong is not read: a pause would look like a death.
+            "ping_interval": None,
         }
 
         try:
@@ -164,12 +169,13 @@ class HttpConnection:
                 connection = await unix_connect(self.address.socket_path, url, **options)
             else:
                 connection = await connect(url, proxy=None, **options)
+                _keep_alive(connection)
         except InvalidStatus as refused:
             raise self._refusal(refused.response.status_code, bytes(refused.response.body or b"")) from None
         except (OSError, InvalidHandshake) as error:
             raise self._unreachable(error, outcome_unknown=False) from None
 
-        return _Tunnel(connection, sandbox_id)
+        return _Tunnel(connection, sandbox_id, self._unreachable)
 
     async def _text_lines(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
         async for text in response.aiter_lines():
@@ -214,20 +220,33 @@ class HttpConnection:
 class _Tunnel(ByteStream):
     """A connection to a port of a sandbox, through the server; an empty message ends one direction."""
 
-    def __init__(self, connection: ClientConnection, sandbox_id: str) -> None:
+    def __init__(
+        self, connection: ClientConnection, sandbox_id: str, unreachable: Callable[..., HostUnavailableError]
+    ) -> None:
         self._connection = connection
         self._sandbox_id = sandbox_id
+        self._unreachable = unreachable
         self._may_write = True
+        self._is_closed = False
 
     async def read(self) -> bytes:
-        """Return what has arrived; see the port."""
+        """Return what has arrived; see the port.
+
+        Raises:
+            HostUnavailableError: The way to the server broke off: what has arrived may not be all.
+        """
         try:
             message = await self._connection.recv()
         except ConnectionClosed as closed:
-            if closed.rcvd is not None and closed.rcvd.code == _REFUSED:
+            code = None if closed.rcvd is None else closed.rcvd.code
+
+            if self._is_closed or code == _NORMAL:
+                return b""
+
+            if code == _REFUSED:
                 raise SandboxClosedError(sandbox_id=self._sandbox_id, reason="died") from None
 
-            return b""
+            raise self._unreachable(closed, outcome_unknown=True) from None
 
         return message if isinstance(message, bytes) else message.encode()
 
@@ -255,7 +274,15 @@ class _Tunnel(ByteStream):
     async def close(self) -> None:
         """Let go of the connection; see the port."""
         self._may_write = False
+        self._is_closed = True
         await self._connection.close()
+
+
+def _keep_alive(connection: ClientConnection) -> None:
+    sock = connection.transport.get_extra_info("socket")
+
+    for option in _KEEPALIVE:
+        sock.setsockopt(*option)
 
 
 def query_of(**values: object) -> Mapping[str, str]:

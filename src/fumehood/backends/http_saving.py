@@ -47,7 +47,7 @@ class HttpStateVerbs:
         if not isinstance(spec.template, str):
             raise TemplateError(
                 template=spec.template.name,
-                reason="a server knows templates by their names",
+                reason="a server knows templates only by name",
                 hint="build it there with `fumehood template build`, and give its name",
             )
 

@@ -34,14 +34,15 @@ from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import FumehoodError
-from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent
+from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes
 from fumehood.execution import Execution
-from fumehood.host import audited_verbs
-from fumehood.host.context_process import keep
 from fumehood.host.exhaustion import naming_faults
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.supervisor import Supervisor
+from fumehood.host.unawaited import keep
+from fumehood.host.watching import audited_verbs
 from fumehood.judging import CaseRun, JudgeRequest
+from fumehood.limits import MIB, Limits
 from fumehood.models import (
     Capacity,
     CheckpointInfo,
@@ -56,11 +57,14 @@ from fumehood.models import (
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 from fumehood.security import SecurityEvent
+from fumehood.service_errors import SlowReaderError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _MAX_MERGED_CHARACTERS = 1 << 16
+# Beside the output, which has limits of its own: more than an execution may keep, so only endless updates reach it.
+_MAX_WAITING_BYTES = 80 * MIB
 
 
 class LocalBackend(LocalStateVerbs, LoopBound, Backend):
@@ -192,7 +196,7 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
         return self._stream(
-            sandbox_id, lambda sandbox: _followed(lambda emit: sandbox.execute(request, emit))
+            sandbox_id, lambda sandbox: _followed(sandbox.limits, lambda emit: sandbox.execute(request, emit))
         )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
@@ -282,7 +286,8 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         """Give a comm message to a context; see the port."""
         request = ExecuteRequest(code="", context_id=context_id, silent=True)
         return self._stream(
-            sandbox_id, lambda sandbox: _followed(lambda emit: sandbox.execute(request, emit, message))
+            sandbox_id,
+            lambda sandbox: _followed(sandbox.limits, lambda emit: sandbox.execute(request, emit, message)),
         )
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
@@ -374,9 +379,15 @@ def _unheard(_event: Event) -> None:
 
 
 async def _followed(
-    execute: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Execution]],
+    limits: Limits, execute: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Execution]]
 ) -> AsyncGenerator[Event, None]:
-    events = _EventQueue()
+    """Gives the events of an execution; a reader who is too far behind endless updates ends it.
+
+    Raises:
+        SlowReaderError: So much waited; what was waiting has come first.
+    """
+    max_bytes = _MAX_WAITING_BYTES + limits.stdout_bytes + limits.stderr_bytes
+    events = _EventQueue(max_bytes, lambda: task.cancel())
     task = asyncio.create_task(execute(events.put))
     task.add_done_callback(lambda _: events.close())
     try:
@@ -385,6 +396,9 @@ async def _followed(
 
             if isinstance(event, ExecutionFinished):
                 break
+
+        if events.is_too_full:
+            raise SlowReaderError(maximum=max_bytes)
 
         # Raises what the execution raised: the sandbox has failed, or has ended.
         await task
@@ -404,26 +418,39 @@ async def _settled(task: asyncio.Task[Execution]) -> None:
 
 
 class _EventQueue:
-    """Events on their way to a reader who may be slow: neighbouring pieces of one stream become one piece."""
+    """Events on their way to a reader who may be slow: neighbouring pieces of one stream become one piece.
 
-    def __init__(self) -> None:
+    Args:
+        max_bytes: How much may wait; what comes when it is more is dropped.
+        on_too_full: Called once, when it is.
+    """
+
+    def __init__(self, max_bytes: int, on_too_full: Callable[[], object]) -> None:
+        self.is_too_full = False
+        self._max_bytes = max_bytes
+        self._on_too_full = on_too_full
         self._events: deque[Event] = deque()
+        self._waiting_bytes = 0
         self._closed = False
         self._news = asyncio.Event()
 
     def put(self, event: Event) -> None:
-        last = self._events[-1] if self._events else None
+        if self.is_too_full:
+            return
 
-        if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
-            self._events[-1] = StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
-        elif (
-            isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text)
-        ):
-            self._events[-1] = StderrEvent(text=last.text + event.text, at_seconds=last.at_seconds)
-        else:
-            self._events.append(event)
+        merged = _merged(self._events[-1], event) if self._events else None
 
+        if merged is not None:
+            self._waiting_bytes -= event_bytes(self._events.pop())
+            event = merged
+
+        self._events.append(event)
+        self._waiting_bytes += event_bytes(event)
         self._news.set()
+
+        if self._waiting_bytes > self._max_bytes and not isinstance(event, ExecutionFinished):
+            self.is_too_full = True
+            self._on_too_full()
 
     def close(self) -> None:
         self._closed = True
@@ -437,7 +464,20 @@ class _EventQueue:
             self._news.clear()
             await self._news.wait()
 
-        return self._events.popleft()
+        event = self._events.popleft()
+        self._waiting_bytes -= event_bytes(event)
+        return event
+
+
+def _merged(last: Event, event: Event) -> Event | None:
+    """One piece of two, if they are of one stream and it is not too long."""
+    if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
+        return StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
+
+    if isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text):
+        return StderrEvent(text=last.text + event.text, at_seconds=last.at_seconds)
+
+    return None
 
 
 def _fits(text: str, more: str) -> bool:

@@ -23,7 +23,7 @@ class LocalStateVerbs:
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Give what of a sandbox lasts; see the port."""
         # Late, as below: who never saves does not load what writes archives.
-        from fumehood.host.live_moment import LiveMoment
+        from fumehood.host.time_travel.live_moment import LiveMoment
         from fumehood.saved.packing import pack
 
         # What this is to a backend is said in its own class.
@@ -52,4 +52,4 @@ async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> No
     contexts = sandbox.contexts
     context = contexts.named(None, "bash") if context_id == BASH_CONTEXT_ID else contexts.named(context_id)
     # What a context of bash held is in no saved state.
-    context.record.begin_with(record, has_state=context.info.language == "python")
+    context.record.begin_with(record, is_loaded=context.info.language == "python")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from fumehood.backends.requests import check_integer, check_text
+from fumehood.backends.checks import check_integer, check_text
 from fumehood.charts import JsonValue
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
@@ -115,7 +115,7 @@ class CommMessage:
         data: What is said.
         metadata: What is said about it.
         buffers: Binary parts that `data` leaves out.
-        target_name: With comm_open, who is to answer.
+        target_name: With comm_open, which target is to answer.
     """
 
     kind: CommKind

@@ -11,6 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from fumehood.backends.checks import (
+    MAX_STRING_BYTES,
+    check_bool,
+    check_envs,
+    check_integer,
+    check_language,
+    check_path,
+    check_pid,
+    check_size,
+    check_strings,
+    check_text,
+)
 from fumehood.backends.tool_requests import DEFAULT_TOOL_CALLS, ToolSpec, check_tools
 from fumehood.errors import InvalidArgumentError
 from fumehood.isolation_levels import IsolationLevel, check_isolation
@@ -20,14 +32,8 @@ from fumehood.network import Network
 from fumehood.security import SecuritySettings
 from fumehood.templates.template import MAX_TEMPLATE_NAME_BYTES, Template
 
-# PATH_MAX of Linux, limits.h.
-_MAX_PATH_BYTES = 4096
 _MAX_CODE_BYTES = 8 * MIB
 _MAX_STDIN_BYTES = 4 * MIB
-# MAX_ARG_STRLEN and ARG_MAX of Linux: 32 pages for one string, 2 MiB for all of them.
-_MAX_STRING_BYTES = 128 * 1024
-_MAX_STRINGS_BYTES = 1 * MIB
-_LANGUAGES = ("python", "bash")
 DEFAULT_CONTEXT_ID = "default"
 BASH_CONTEXT_ID = "bash"
 
@@ -157,7 +163,7 @@ class ExecuteRequest:
 
         check_bool("transactional", self.transactional)
         check_bool("ask_commit", self.ask_commit)
-        check_bool("tell_changes", self.tell_changes)
+        check_bool("changes", self.tell_changes)
 
         if self.transactional and self.language != "python":
             raise InvalidArgumentError(field="transactional", value=self.language, allowed="code in Python")
@@ -341,7 +347,7 @@ class ProcessSpec:
             raise InvalidArgumentError(field="command", value=self.argv, allowed="at least a program's name")
 
         for index, part in enumerate(self.argv):
-            check_text("command", part, max_bytes=_MAX_STRING_BYTES, empty=index > 0)
+            check_text("command", part, max_bytes=MAX_STRING_BYTES, empty=index > 0)
 
         if self.cwd is not None:
             check_path("cwd", self.cwd)
@@ -366,12 +372,18 @@ class SendStdin:
     pid: int
     data: bytes
 
+    def __post_init__(self) -> None:
+        check_pid(self.pid)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseStdin:
     """End a command's standard input; the answer is empty."""
 
     pid: int
+
+    def __post_init__(self) -> None:
+        check_pid(self.pid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,6 +394,7 @@ class SignalProcess:
     signal: int
 
     def __post_init__(self) -> None:
+        check_pid(self.pid)
         check_integer("signal", self.signal, low=1, high=64)
 
 
@@ -393,6 +406,7 @@ class ResizePty:
     size: PtySize
 
     def __post_init__(self) -> None:
+        check_pid(self.pid)
         check_size(self.size)
 
 
@@ -423,75 +437,3 @@ class ProcessExited:
 
 
 ProcessEvent: TypeAlias = ProcessOutput | ProcessExited
-
-
-def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
-    """Raise InvalidArgumentError unless `value` is text that UTF-8 can hold, not too long."""
-    encoding = ""
-
-    if isinstance(value, str) and (value or empty) and (nul or "\0" not in value):
-        try:
-            if len(value.encode()) <= max_bytes:
-                return
-        except UnicodeEncodeError:
-            encoding = ", encodable as UTF-8"
-
-    allowed = f"text of {'0' if empty else '1'} to {max_bytes:,} bytes{'' if nul else ' without NUL'}"
-    raise InvalidArgumentError(field=field, value=value, allowed=f"{allowed}{encoding}")
-
-
-def check_path(field: str, value: object) -> None:
-    """Raise InvalidArgumentError unless `value` can be a path; relative ones start at /home/user."""
-    check_text(field, value, max_bytes=_MAX_PATH_BYTES)
-
-
-def check_strings(field: str, value: object) -> None:
-    """Raise InvalidArgumentError unless `value` maps text to text, of bounded size."""
-    if not isinstance(value, Mapping):
-        raise InvalidArgumentError(field=field, value=value, allowed="a mapping of text to text")
-
-    total = 0
-
-    for name, text in value.items():
-        check_text(f"{field} name", name, max_bytes=_MAX_STRING_BYTES)
-        check_text(f"{field}[{name!r}]", text, max_bytes=_MAX_STRING_BYTES, empty=True)
-        total += len(name) + len(text)
-
-    if total > _MAX_STRINGS_BYTES:
-        raise InvalidArgumentError(
-            field=field, value=f"{total} bytes", allowed=f"at most {_MAX_STRINGS_BYTES} bytes"
-        )
-
-
-def check_envs(value: object) -> None:
-    """Raise InvalidArgumentError unless `value` can be an environment."""
-    check_strings("envs", value)
-
-    if isinstance(value, Mapping):
-        for name in value:
-            if "=" in name:
-                raise InvalidArgumentError(field="envs name", value=name, allowed="a name without '='")
-
-
-def check_language(value: object) -> None:
-    """Raise InvalidArgumentError unless `value` is a language that runs here."""
-    if value not in _LANGUAGES:
-        raise InvalidArgumentError(field="language", value=value, allowed=" or ".join(map(repr, _LANGUAGES)))
-
-
-def check_integer(field: str, value: object, *, low: int, high: int) -> None:
-    """Raise InvalidArgumentError unless `value` is a whole number in the range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidArgumentError(field=field, value=value, allowed=f"a whole number from {low} to {high}")
-
-
-def check_bool(field: str, value: object) -> None:
-    """Raise InvalidArgumentError unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(field=field, value=value, allowed="True or False")
-
-
-def check_size(size: PtySize) -> None:
-    """Raise InvalidArgumentError unless a terminal can have this size."""
-    check_integer("cols", size.cols, low=1, high=10_000)
-    check_integer("rows", size.rows, low=1, high=10_000)

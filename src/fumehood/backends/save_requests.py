@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fumehood.backends.requests import SandboxSpec, check_bool
+from fumehood.backends.checks import check_bool
+from fumehood.backends.requests import SandboxSpec
 from fumehood.models import SandboxInfo
 from fumehood.saved_state import LoadReport
 

@@ -13,15 +13,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from fumehood.backends.requests import (
-    ExecuteRequest,
-    ListFiles,
-    ReadFile,
-    SandboxSpec,
-    StatFile,
-    check_integer,
-    check_path,
-)
+from fumehood.backends.checks import check_integer, check_path
+from fumehood.backends.requests import ExecuteRequest, ListFiles, ReadFile, SandboxSpec, StatFile
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError, SandboxClosedError
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution

@@ -23,6 +23,7 @@ class ByteStream(ABC):
 
         Raises:
             SandboxClosedError: The sandbox ended before the other side did.
+            HostUnavailableError: The way to the sandbox's server broke off.
         """
 
     @abstractmethod

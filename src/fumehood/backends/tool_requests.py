@@ -60,7 +60,7 @@ class ToolSpec:
             raise InvalidArgumentError(
                 field="tool name",
                 value=self.name,
-                allowed="a name of Python of at most 64 letters, digits and underscores, not a keyword, not ToolError",
+                allowed="a Python name of at most 64 letters, digits and underscores, no keyword and not ToolError",
             )
 
         where = f"tools[{self.name!r}]"

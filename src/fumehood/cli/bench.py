@@ -1,15 +1,15 @@
 """`fumehood bench`: how fast this machine is at what fumehood does, beside the references in the same run.
 
-Runs in the user's terminal, and only hands over to the benchmarks, which are a package and a process of their
-own: what they measure must not have been warmed up by this one.
+Runs in the user's terminal, and only hands over to the benchmarks, which are a package and a program of their own, and
+take the place of this process: what they measure must not have been warmed up by it, and Ctrl-C is theirs.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -36,8 +36,9 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(command=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Measure, print, and return the exit code."""
+def run(options: argparse.Namespace) -> NoReturn:
+    """Measure, print, and end with the exit code: this does not return."""
     given = [f"--{name}" for name in ("quick", "json", "markdown") if getattr(options, name)]
     groups = [word for group in options.only for word in ("--only", group)]
-    return subprocess.run([sys.executable, "-m", "fumehood_bench", *given, *groups], check=False).returncode
+    words = [sys.executable, "-m", "fumehood_bench", *given, *groups]
+    os.execv(sys.executable, words)  # noqa: S606 - a shell has no business here

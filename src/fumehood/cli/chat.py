@@ -16,6 +16,7 @@ from fumehood.cli.options import add_sandbox_options, check_file, check_folder, 
 from fumehood.cli.repl import enable_line_editing
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
+from fumehood.refusals import told_as
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -44,7 +45,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--output", metavar="DIR", default=".", help="where pictures and files are brought to (default: here)"
     )
-    add_sandbox_options(parser, with_raw=False)
+    add_sandbox_options(parser, with_raw=False, files_go_to="/mnt/data")
     parser.set_defaults(command=run)
 
 
@@ -60,11 +61,13 @@ def run(options: argparse.Namespace) -> int:
 
     if not model:
         raise InvalidArgumentError(
-            field="--model", value=model, allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too"
+            field="--model", value=model or "", allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too"
         )
 
     # Refused, if it has to be, before a sandbox is started.
-    choose_provider(model, base_url=options.base_url)
+    with told_as({"model": "--model", "base_url": "--base-url"}):
+        choose_provider(model, base_url=options.base_url)
+
     check_folder(options.output, "--output")
 
     if options.save:

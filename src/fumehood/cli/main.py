@@ -7,6 +7,7 @@ ours is never shown for an error that is in the tree, because its message and hi
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import platform
 import sys
@@ -32,6 +33,8 @@ from fumehood.cli import (
 from fumehood.cli.parser import EXIT_USAGE, CommandParser
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.service_errors import StorageError
+from fumehood.text import visible_line
 
 # EX_SOFTWARE and EX_IOERR of sysexits.h, so that they are not taken for codes of the user's code.
 EXIT_SANDBOX_FAILED = 70
@@ -43,7 +46,7 @@ _COMMANDS = (run, repl, chat, notebook, scan, audit, saved, template, serve, hos
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    _replace_closed_streams()
+    _prepare_streams()
     parser = _parser()
     options = parser.parse_args(arguments)
 
@@ -69,11 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def _replace_closed_streams() -> None:
-    """Let what was closed by whoever started us (`<&-`, a service) lead nowhere; no socket gets its number either."""
+def _prepare_streams() -> None:
+    """Let what was closed by whoever started us (`<&-`, a service) lead nowhere; no socket gets its number either.
+
+    What is typed or piped in and is no text comes through, to be refused where it is used.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="fumehood",
         description="Run code that nobody has read yet, in a live, isolated sandbox.",
         epilog="`fumehood COMMAND --help` lists the options of a command. To begin: `fumehood doctor`, then "
-        "`fumehood repl`.",
+        "`fumehood repl`. Sandboxes live in the command's own process, or at the server that FUMEHOOD_URL names, with "
+        "the token in FUMEHOOD_API_KEY.",
     )
     parser.add_argument("--version", action=_Version, help="print the version, and end")
     parser.set_defaults(command=None)
@@ -114,5 +124,7 @@ def _about_file(error: OSError) -> str:
 
 
 def _complain(error: FumehoodError, exit_code: int) -> int:
-    note(str(error))
+    # Nobody but us has a log that would say why.
+    reason = getattr(error, "reason", "") if isinstance(error, StorageError) else ""
+    note(f"{error.message}: {visible_line(reason)}" if reason else str(error))
     return exit_code

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
 from fumehood.cli.terminal import note
+from fumehood.errors import InvalidArgumentError
+from fumehood.refusals import told_as
 from fumehood.server.settings import load_settings
 
 if TYPE_CHECKING:
@@ -58,13 +60,17 @@ def run(options: argparse.Namespace) -> int:
         from fumehood.mcp.hosts import Launch, config_for
 
         launch = Launch(argv=(sys.executable, "-m", "fumehood", "mcp"), url=options.url)
-        print(config_for(options.print_config, launch))
+
+        with told_as({"host": "--print-config"}):
+            print(config_for(options.print_config, launch))
+
         return 0
 
     require_extra("mcp", "mcp", command="mcp")
     most = options.max_network or os.environ.get("FUMEHOOD_MAX_NETWORK") or _MAX_NETWORK
 
     if not options.http:
+        _check_unheard(options)
         # Late: only this way needs the SDK.
         from fumehood.mcp.stdio import serve_stdio
 
@@ -74,7 +80,8 @@ def run(options: argparse.Namespace) -> int:
                 "`fumehood mcp --print-config HOST` prints; Ctrl-C ends it"
             )
 
-        return serve_stdio(most)
+        with told_as({"max_network": "--max-network" if options.max_network else "FUMEHOOD_MAX_NETWORK"}):
+            return serve_stdio(most)
 
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="mcp --http")
     from fumehood.server.run import serve
@@ -87,3 +94,10 @@ def run(options: argparse.Namespace) -> int:
     }
     settings, _ = load_settings(flags, environ=os.environ)
     return serve(settings)
+
+
+def _check_unheard(options: argparse.Namespace) -> None:
+    """Refuse what says where to listen when nobody will."""
+    for name in ("host", "port"):
+        if (value := getattr(options, name)) is not None:
+            raise InvalidArgumentError(field=f"--{name}", value=value, allowed="a value beside --http alone")

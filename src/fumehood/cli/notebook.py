@@ -16,6 +16,7 @@ from fumehood.notebook.ipynb import notebook_text
 from fumehood.notebook.reading import read_notebook, read_value, set_parameters
 from fumehood.notebook.running import NotebookOptions, NotebookRun, NotebookStep, run_in_sandbox
 from fumehood.notebook.writing import write_whole
+from fumehood.refusals import told_as
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -76,8 +77,10 @@ def run(options: argparse.Namespace) -> int:
     parameters: dict[str, Any] = {name: read_value(value) for name, value in options.parameter}
     parameters |= dict(options.raw_parameter)
     # What is wrong with it is told before a sandbox starts.
-    notebook = read_notebook(options.path)
-    set_parameters(notebook, parameters)
+    with told_as({"notebook": "IN.ipynb", "parameters": "--parameter"}):
+        notebook = read_notebook(options.path)
+        set_parameters(notebook, parameters)
+
     check_file(options.output, "--output")
 
     with patience("starting a sandbox"):

@@ -11,25 +11,41 @@ import os
 import re
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.facade.sandbox import Sandbox
 from fumehood.isolation_levels import DEFAULT_FLOOR, ISOLATION_LEVELS
 from fumehood.limits import GIB, KIB, MIB, TIB, Limits
 from fumehood.network import Network
-from fumehood.sandbox import Sandbox
+from fumehood.refusals import told_as
 
 # Whoever runs a file wants its output; the default of the library is meant for the context of a model.
 _STDOUT_BYTES = 64 * MIB
+
+# What an option is checked as: whoever typed one knows it by no other name.
+_OPTIONS = {
+    "template": "--template",
+    "limits.wall_seconds": "--timeout",
+    "limits.memory_bytes": "--memory",
+    "limits.disk_bytes": "--disk",
+    "envs name": "--env",
+    "isolation": "--isolation",
+    "network.allow": "--network",
+}
 
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
-def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = True) -> None:
+def add_sandbox_options(
+    parser: argparse.ArgumentParser, *, with_raw: bool = True, files_go_to: str = "the home directory"
+) -> None:
     """Add the options that say what the sandbox should be."""
     group = parser.add_argument_group("sandbox")
     group.add_argument(
         "--template", default="default", help="what it starts from; see `fumehood template list`"
     )
-    group.add_argument("--timeout", type=float, metavar="SECONDS", help="time of one execution (default: 30)")
+    group.add_argument(
+        "--timeout", type=read_seconds, metavar="SECONDS", help="time of one execution (default: 30)"
+    )
     group.add_argument(
         "--memory", type=_size, metavar="SIZE", help="memory, such as 512M or 2G (default: 1G)"
     )
@@ -48,7 +64,7 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, with_raw: bool = Tru
         action="append",
         default=[],
         metavar="PATH[:DEST]",
-        help="upload a file first, to DEST or its own name in the home directory; may be repeated",
+        help=f"upload a file first, to DEST or its own name in {files_go_to}; may be repeated",
     )
     group.add_argument(
         "--strict", action="store_true", help="refuse to start when a layer of isolation is missing"
@@ -113,14 +129,16 @@ def check_file(path: str, option: str) -> None:
 def open_sandbox(options: argparse.Namespace) -> Sandbox:
     """Start the sandbox that the options describe and upload the files that they name."""
     uploads = [_upload(given) for given in options.file]
-    sandbox = Sandbox(
-        options.template,
-        limits=_limits(options),
-        envs=read_envs(options.env),
-        strict=options.strict,
-        isolation=options.isolation,
-        network=_network(options.network),
-    )
+
+    with told_as(_OPTIONS):
+        sandbox = Sandbox(
+            options.template,
+            limits=_limits(options),
+            envs=read_envs(options.env),
+            strict=options.strict,
+            isolation=options.isolation,
+            network=_network(options.network),
+        )
 
     try:
         for path, destination in uploads:
@@ -137,6 +155,13 @@ def _upload(given: str) -> tuple[str, str]:
     """Return a file of this machine and its name inside. That it can be read is seen before a sandbox starts."""
     path, _, destination = given.partition(":")
 
+    if not path:
+        raise InvalidArgumentError(
+            field="--file",
+            value=given,
+            allowed="PATH or PATH:DEST: a file of this machine, and its path inside",
+        )
+
     with open(path, "rb"):
         return path, destination or os.path.basename(path)
 
@@ -152,23 +177,13 @@ def _network(given: list[str]) -> Network:
 
 def _limits(options: argparse.Namespace) -> Limits:
     default = Limits()
-
-    try:
-        return Limits(
-            wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
-            memory_bytes=default.memory_bytes if options.memory is None else options.memory,
-            disk_bytes=default.disk_bytes if options.disk is None else options.disk,
-            stdout_bytes=_STDOUT_BYTES,
-            stderr_bytes=_STDOUT_BYTES,
-        )
-    except InvalidArgumentError as error:
-        # Whoever typed an option knows it by no other name.
-        option, value = {
-            "limits.wall_seconds": ("--timeout", options.timeout),
-            "limits.memory_bytes": ("--memory", options.memory),
-            "limits.disk_bytes": ("--disk", options.disk),
-        }[error.field]
-        raise InvalidArgumentError(field=option, value=value, allowed=error.allowed) from None
+    return Limits(
+        wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
+        memory_bytes=default.memory_bytes if options.memory is None else options.memory,
+        disk_bytes=default.disk_bytes if options.disk is None else options.disk,
+        stdout_bytes=_STDOUT_BYTES,
+        stderr_bytes=_STDOUT_BYTES,
+    )
 
 
 def read_envs(given: list[str]) -> dict[str, str]:
@@ -178,12 +193,20 @@ def read_envs(given: list[str]) -> dict[str, str]:
     for pair in given:
         name, equals, value = pair.partition("=")
 
-        if not equals:
+        if not equals or not name:
             raise InvalidArgumentError(field="--env", value=pair, allowed="NAME=VALUE")
 
         envs[name] = value
 
     return envs
+
+
+def read_seconds(text: str) -> float:
+    """Read a number of seconds; whether so many are allowed is decided where they are used."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, such as 90 or 2.5") from None
 
 
 def _size(text: str) -> int:

@@ -13,12 +13,13 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from fumehood.artifacts import save_pictures
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
+from fumehood.errors import InvalidArgumentError
 from fumehood.execution import ExecutionError
-from fumehood.sandbox import Sandbox
+from fumehood.facade.artifacts import save_pictures
+from fumehood.facade.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -118,6 +119,10 @@ def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exec
         )
     except KeyboardInterrupt:
         note("interrupted")
+        return None
+    except InvalidArgumentError as error:
+        # No code, such as bytes that are no text: nothing has run, and what was there before still is.
+        note(str(error))
         return None
 
     for item in save_pictures(execution.results, into=options.output, stem="figure"):

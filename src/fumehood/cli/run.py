@@ -14,16 +14,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fumehood.aio import Language
-from fumehood.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.events import InputRequestEvent
 from fumehood.execution import Execution, ExecutionError
+from fumehood.facade.aio import Language
+from fumehood.facade.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
+from fumehood.facade.sandbox import Sandbox
+from fumehood.limits import MIB
 from fumehood.models import FileInfo
 from fumehood.results import Result
-from fumehood.sandbox import Sandbox
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _HOME = "/home/user"
 _ARTIFACTS = "/mnt/data"
+# What the library takes. More is not read: there are files without an end.
+_MAX_CODE_BYTES = 8 * MIB
 
 # As timeout(1), and as a shell reports SIGINT and SIGKILL.
 _EXIT_CODES = {
@@ -73,9 +76,10 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it and return the exit code."""
-    code = sys.stdin.read() if options.path == "-" else _read(options.path)
+    code = _read(options.path)
 
-    if options.output:
+    # An empty name is none: the variable that should have held one may have been misspelled.
+    if options.output is not None:
         check_folder(options.output, "--output")
 
     with patience("starting a sandbox"):
@@ -91,13 +95,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> str:
-    with open(path, "rb") as file:
-        content = file.read()
+    if not path:
+        raise InvalidArgumentError(field="FILE", value=path, allowed="the name of a file, or - for stdin")
+
+    if path == "-":
+        content = sys.stdin.buffer.read(_MAX_CODE_BYTES + 1)
+    else:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_CODE_BYTES + 1)
 
     try:
-        return content.decode()
+        if len(content) <= _MAX_CODE_BYTES:
+            return content.decode()
     except UnicodeDecodeError:
-        raise InvalidArgumentError(field="FILE", value=path, allowed="a file of text in UTF-8") from None
+        pass
+
+    raise InvalidArgumentError(
+        field="FILE", value=path, allowed=f"text in UTF-8 of at most {_MAX_CODE_BYTES:,} bytes"
+    )
 
 
 def _execute(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:

@@ -13,17 +13,27 @@ from typing import TYPE_CHECKING
 from fumehood.assemble import remote_backend
 from fumehood.backends.requests import SandboxSpec
 from fumehood.backends.save_requests import LoadRequest
+from fumehood.cli.options import read_seconds
 from fumehood.cli.terminal import counted, note
-from fumehood.portal import call
-from fumehood.sandbox import Sandbox
+from fumehood.facade.portal import call
+from fumehood.facade.sandbox import Sandbox
+from fumehood.facade.saving import read_saved
+from fumehood.refusals import told_as
 from fumehood.saved.verbs import load_from
 from fumehood.saved_state import LeftOut, SaveReport
-from fumehood.saving import read_saved
 from fumehood.serialise import as_data
 from fumehood.text import visible_line
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+_OPTIONS = {
+    "sandbox_id": "SANDBOX",
+    "place": "PLACE",
+    "url": "--url",
+    "api_key": "--api-key",
+    "timeout": "--timeout",
+}
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,7 +60,12 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         parser.add_argument("--api-key", help="what opens it (default: FUMEHOOD_API_KEY)")
         parser.add_argument("--json", action="store_true", help="print an object")
 
-    load.add_argument("--timeout", type=float, metavar="SECONDS", help="how long it lives")
+    load.add_argument(
+        "--timeout",
+        type=read_seconds,
+        metavar="SECONDS",
+        help="how long the sandbox lives (default: what the server gives)",
+    )
     load.add_argument(
         "--show",
         action="store_true",
@@ -60,24 +75,31 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def at_server(options: argparse.Namespace) -> Sandbox:
     """Take hold of the sandbox that the options name. This process has none: without a server, that is what is told."""
-    return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
+    with told_as(_OPTIONS):
+        return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
 
 
 def _save(options: argparse.Namespace) -> int:
-    _tell(at_server(options).save(options.place), as_json=options.json)
+    sandbox = at_server(options)
+
+    with told_as(_OPTIONS):
+        report = sandbox.save(options.place)
+
+    _tell(report, as_json=options.json)
     return 0
 
 
 def _load(options: argparse.Namespace) -> int:
-    if options.show:
-        _tell(read_saved(options.place), as_json=options.json)
-        return 0
+    with told_as(_OPTIONS):
+        if options.show:
+            _tell(read_saved(options.place), as_json=options.json)
+            return 0
 
-    # Here it would end at once: without a server this is an error that says so.
-    backend = remote_backend(options.url, options.api_key)
-    # Not by `Sandbox`, which would say that nobody ends it: it is to live on.
-    request = LoadRequest(spec=SandboxSpec(timeout_seconds=options.timeout))
-    loaded = call(load_from, backend, request, options.place)
+        # Here it would end at once: without a server this is an error that says so.
+        backend = remote_backend(options.url, options.api_key)
+        # Not by `Sandbox`, which would say that nobody ends it: it is to live on.
+        request = LoadRequest(spec=SandboxSpec(timeout_seconds=options.timeout))
+        loaded = call(load_from, backend, request, options.place)
 
     if options.json:
         print(json.dumps({"id": loaded.sandbox.id, "report": as_data(loaded.report)}, indent=2))

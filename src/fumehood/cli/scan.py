@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from fumehood.cli.terminal import Screen, counted, note
+from fumehood.refusals import told_as
 from fumehood.serialise import as_data
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     """Scan the files and return the exit code."""
     from fumehood.advice.files import scan_files
 
-    scanned = list(scan_files(options.paths, block=options.block, allow=options.allow))
+    with told_as({"allow": "--allow"}):
+        scanned = list(scan_files(options.paths, block=options.block, allow=options.allow))
+
     screen = Screen()
 
     if options.json:

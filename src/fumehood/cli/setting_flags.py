@@ -9,6 +9,8 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
+from fumehood.server.setting_fields import flag_of
+
 # The last words of names that say what the value is.
 _TELLING = ("seconds", "bytes", "folder", "url", "socket", "port", "host", "level", "domain", "token")
 
@@ -26,17 +28,16 @@ def add_setting_flags(parser: argparse.ArgumentParser, kind: Any) -> None:
         # Values stay text until the settings give them their types, whichever way they came.
         # argparse fills in what follows a percent sign.
         help_text = f"{item.metadata['help']}{shown}".replace("%", "%%")
-        parser.add_argument(flag_of(item.name), metavar=_metavar(item.name, item.default), help=help_text)
+        # A flag that says yes or no says yes by itself.
+        alone: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(item.default, bool) else {}
+        parser.add_argument(
+            flag_of(item.name), metavar=_metavar(item.name, item.default), help=help_text, **alone
+        )
 
 
 def given_flags(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
     """Return what was given on the command line, by setting; None: it was not."""
     return {item.name: getattr(options, item.name) for item in fields(kind)}
-
-
-def flag_of(name: str) -> str:
-    """Return the flag of a setting."""
-    return "--" + name.replace("_", "-")
 
 
 def _metavar(name: str, default: object) -> str:

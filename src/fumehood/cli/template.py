@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING
 
 from fumehood.cli.options import read_envs
 from fumehood.cli.terminal import note
+from fumehood.refusals import told_as
 from fumehood.serialise import as_data
 from fumehood.text import visible_line
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+_OPTIONS = {
+    "template name": "NAME",
+    "requirements": "--requirements",
+    "python": "--python",
+    "preload": "--preload",
+    "files": "--files",
+    "envs": "--env",
+}
 _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
 
@@ -85,17 +94,20 @@ def run_build(options: argparse.Namespace) -> int:
     # As Ctrl-C: the builder cleans up, and ends the programs that it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
-    build_template(
-        options.name,
-        requirements=() if options.requirements is None else options.requirements,
-        python=options.python,
-        preload=[name.strip() for name in options.preload.split(",") if name.strip()],
-        files=options.files,
-        envs=read_envs(options.env),
-        own_interpreter=options.own_interpreter,
-        force=options.force,
-        on_progress=lambda step: note(f"{time.monotonic() - started:5.1f} s  {step}"),
-    )
+
+    with told_as(_OPTIONS):
+        build_template(
+            options.name,
+            requirements=() if options.requirements is None else options.requirements,
+            python=options.python,
+            preload=[name.strip() for name in options.preload.split(",") if name.strip()],
+            files=options.files,
+            envs=read_envs(options.env),
+            own_interpreter=options.own_interpreter,
+            force=options.force,
+            on_progress=lambda step: note(f"{time.monotonic() - started:5.1f} s  {step}"),
+        )
+
     return 0
 
 

@@ -24,7 +24,7 @@ class PeerProtocol(HttpToolsProtocol):
     _is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Looks at who has come."""
+        """Checks who has connected."""
         self._is_refused = not is_trusted(transport.get_extra_info("socket"))
 
         if self._is_refused:
@@ -49,7 +49,7 @@ class PeerProtocol(HttpToolsProtocol):
 
 
 class PeerAuthenticator(Authenticator):
-    """Takes everybody for the owner: who is not was not let in."""
+    """Takes everybody for the owner: nobody else was let in."""
 
     async def authenticate(self, token: str | None) -> Principal:
         """Returns the owner; see `Authenticator`."""

@@ -64,9 +64,7 @@ def _remove_stale(path: Path, taken: InvalidArgumentError) -> None:
         return
 
     if not stat.S_ISSOCK(found.st_mode):
-        raise InvalidArgumentError(
-            field="socket", value=str(path), allowed="a path at which nothing else lies"
-        )
+        raise InvalidArgumentError(field="socket", value=str(path), allowed="a path where nothing else is")
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TypeVar
 
 from fumehood.errors import SandboxError
-from fumehood.exploring import explore
-from fumehood.sandbox import Sandbox
+from fumehood.facade.exploring import explore
+from fumehood.facade.sandbox import Sandbox
 from fumehood.text import visible_line
 
 _T = TypeVar("_T")

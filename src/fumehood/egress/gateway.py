@@ -32,8 +32,8 @@ class Route:
         network: As its owner wrote it.
         more_rules: Rules that its presets stand for.
         secrets: Headers by the place that they go to.
-        authority: Who vouches inside the sandbox for places that secrets go to over TLS.
-        trust: Whom the proxy trusts there in its turn.
+        authority: What vouches inside the sandbox for places that secrets go to over TLS.
+        trust: What the proxy itself trusts at those places.
         envs: What programs inside need to know of it.
         bundle: The certificates that they are to trust; None: those of the system.
     """

@@ -17,7 +17,8 @@ HEAD_END = b"\r\n\r\n"
 _MAX_HEADERS = 200
 _TOKEN = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])" % _TOKEN)
-_HEADER_LINE = re.compile(rb"(%s):[ \t]*([\x20-\x7e\x80-\xff\t]*)" % _TOKEN)
+# Possessive: a line that fails at its end would else be read anew from each of its spaces.
+_HEADER_LINE = re.compile(rb"(%s):[ \t]*+([\x20-\x7e\x80-\xff\t]*+)" % _TOKEN)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 # They would show the guest a secret that was added.
 _ECHOING = (b"TRACE", b"TRACK")
@@ -166,7 +167,7 @@ def write_request_head(
 
     Args:
         head: What the guest sent.
-        target: Whom it is for.
+        target: Where it is to go.
         path: What is asked for there.
         default_port: The port that Host need not name.
         injected: Headers that the policy adds.

@@ -63,7 +63,12 @@ class Journal:
     def records(self) -> tuple[EgressRecord, ...]:
         """What is kept, the oldest first."""
         entries = merge(self._allowed, self._denied, key=lambda entry: entry.at)
-        return tuple(entry.record for entry in entries)
+        # Of the sandbox as it is called now, whatever it was called then.
+        return tuple(replace(entry.record, sandbox_id=self._sandbox_id) for entry in entries)
+
+    def rename(self, sandbox_id: str) -> None:
+        """The sandbox is called something else from now on."""
+        self._sandbox_id = sandbox_id
 
     def note_allowed(self, kind: Kind, target: Target, rule: str) -> Entry:
         """A connection may be made."""

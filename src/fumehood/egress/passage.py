@@ -166,7 +166,7 @@ class Passage:
         return head
 
     async def _read_target(self, head: RequestHead | None) -> Target | None:
-        """Whom a tunnel is to lead to; None where none is asked for."""
+        """Where a tunnel is to lead; None where none is asked for."""
         if head is None:
             await self._client.send(await socks.read_greeting(self._incoming))
             return await socks.read_request(self._incoming)

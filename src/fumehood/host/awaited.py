@@ -1,7 +1,7 @@
-"""Something that comes once, and comes also when whoever waits for it gives up.
+"""Something that comes once, even if whoever waits for it gives up.
 
-Runs in the host process, on the engine's loop. A future that is awaited is cancelled with the task that waits for it;
-to shield it costs every wait a turn of the loop.
+Runs in the host process, on the engine's loop. An awaited future is cancelled with the task that waits for it;
+shielding it would cost every wait a turn of the loop.
 """
 
 from __future__ import annotations
@@ -20,11 +20,6 @@ class Awaited(Generic[_T]):
     def __init__(self) -> None:
         self._values: tuple[_T, ...] = ()
         self._waiting: list[asyncio.Future[_T]] = []
-
-    @property
-    def has_come(self) -> bool:
-        """Whether it is there."""
-        return bool(self._values)
 
     def come(self, value: _T) -> None:
         """It is there; what comes a second time is dropped."""

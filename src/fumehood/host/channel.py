@@ -8,16 +8,16 @@ pass is never received, because nothing here asks the kernel for any.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fumehood.descriptors import close_all, copies
 from fumehood_wire.frames import MAX_PAYLOAD_BYTES, Decoder, ProtocolError, encode
 
 _RECEIVE_BYTES = 1 << 18
-# So much may be received in one turn of the loop before others get theirs.
+# How much may be received in one turn of the loop before others get theirs.
 _MAX_TURN_BYTES = 1 << 22
 
 OnFrame = Callable[[dict[str, Any], bytes], None]
@@ -30,8 +30,7 @@ class Channel:
     Args:
         sock: A connected, non-blocking stream socket, owned from now on.
         on_frame: Called with each header and payload; a `ProtocolError` that it raises closes the channel.
-        on_close: Called once, with the breach that ended it, or None when the other side closed or `close`
-        was called.
+        on_close: Called once, with the breach that ended the channel, or None when it was closed by either side.
         max_payload_bytes: What a payload may hold.
     """
 
@@ -43,7 +42,6 @@ class Channel:
         *,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     ) -> None:
-        self.bytes_received = 0
         self._sock = sock
         # By number: asyncio describes a socket object in words each time it looks for one that is not watched.
         self._fd = sock.fileno()
@@ -69,22 +67,28 @@ class Channel:
             header: The message.
             payload: What follows it.
             fds: Descriptors that travel with the first byte; the caller may close them when this has returned.
+
+        Raises:
+            OSError: The descriptors cannot be passed, or kept until the socket takes them; nothing was sent.
         """
         if self._closed:
             return
 
         left = memoryview(encode(header, payload))
 
-        if not self._unsent and not fds:
+        if not self._unsent:
             # Most often the socket takes all of it, and nothing is to be kept.
-            left = left[self._send_some(left) :]
+            sent = self._send_some(left, fds)
+            left = left[sent:]
 
             if not left or self._closed:
                 return
 
+            fds = () if sent else fds
+
         # Copies, since it may be a while until the socket takes them: a number that was closed meanwhile and given
         # out again would be somebody else's file, in the hands of a guest.
-        self._unsent.append((left, tuple(map(os.dup, fds))))
+        self._unsent.append((left, copies(fds)))
 
         if len(self._unsent) == 1:
             self._flush()
@@ -106,7 +110,6 @@ class Channel:
                 return
 
             taken += len(data)
-            self.bytes_received += len(data)
             try:
                 for header, payload in self._decoder.feed(data):
                     self._on_frame(header, payload)
@@ -133,13 +136,17 @@ class Channel:
         """Closes the channel; closing twice is no error."""
         self._end(None)
 
-    def _send_some(self, data: memoryview) -> int:
+    def _send_some(self, data: memoryview, fds: Sequence[int]) -> int:
         """Returns how much of it the socket has taken; where nobody is on the other side the channel ends."""
         try:
-            return self._sock.send(data)
+            return socket.send_fds(self._sock, [data], list(fds)) if fds else self._sock.send(data)
         except BlockingIOError:
             return 0
-        except OSError:
+        except OSError as error:
+            # What cannot be passed now was not sent, and the other side is still there.
+            if fds and not isinstance(error, ConnectionError):
+                raise
+
             self._end(None)
             return 0
 
@@ -155,7 +162,7 @@ class Channel:
                 self._end(None)
                 return
 
-            _close_all(fds)
+            close_all(fds)
 
             if sent < len(data):
                 self._unsent[0] = (data[sent:], ())
@@ -171,15 +178,10 @@ class Channel:
         self._closed = True
 
         for _, fds in self._unsent:
-            _close_all(fds)
+            close_all(fds)
 
         self._unsent.clear()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._sock.close()
         self._on_close(error)
-
-
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)

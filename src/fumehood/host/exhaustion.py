@@ -1,7 +1,7 @@
-"""What the host itself fails with, as errors of the tree: no file may be opened any more, a device does not answer.
+"""Failures of the host itself, as errors of the tree: no more files may be opened, a device does not answer.
 
 Runs in the host process. It names a fault of the operating system once, at the border to the caller, and says whether
-what was asked for may have been begun. It never hides a fault of our own: what is no `OSError` stays what it is.
+what was asked for may have been begun. It never hides a fault of our own: anything but an `OSError` stays what it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The floor: no sandbox is handed out whose isolation is weaker than its caller wants.
+"""The floor: no sandbox is handed out whose isolation is weaker than its caller asks for.
 
 Runs in the host process, on the engine's loop. It has a nursery for each way to isolate, the strongest first, and goes
 on to a weaker one only where the caller has named that level. What a sandbox has reached is taken from the sandbox,
@@ -122,7 +122,7 @@ class Floors:
         return IsolationUnavailableError(
             layer=error.layer,
             reason=error.reason,
-            how_to_get_it=f"{error.hint}\nor take a weaker wall by its name: isolation={weaker[0]!r}; "
+            how_to_get_it=f"{error.hint}\nor ask for a weaker wall by name: isolation={weaker[0]!r}; "
             "the guide on isolation says what it does not protect against",
         )
 

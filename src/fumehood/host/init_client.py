@@ -75,13 +75,21 @@ class InitClient:
         self._waiting[number] = (verb, reply)
         try:
             header = {"type": "request", "id": number, "verb": verb, **arguments}
-            self._channel.send(header, payload, fds)
+            self._send(header, payload, fds)
             # Shielded: a caller that gives up must not cancel what is expected. Its entry stays, because the
             # reply still comes.
             return await asyncio.shield(reply)
         finally:
             if reply.done():
                 self._waiting.pop(number, None)
+
+    def _send(self, header: dict[str, Any], payload: bytes, fds: Sequence[int]) -> None:
+        try:
+            self._channel.send(header, payload, fds)
+        except OSError:
+            # No descriptor is left to keep them with: init does not hear of it, and will not reply.
+            del self._waiting[header["id"]]
+            raise
 
     def catch_up(self) -> None:
         """Takes in what init has said up to now."""

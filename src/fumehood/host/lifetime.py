@@ -1,7 +1,7 @@
 """The time of one sandbox: when it is over, and what happens then.
 
 Runs in the host process, on the engine's loop. It counts by the sandbox's own clock, which a pause stops; the
-times of day that it tells are for people.
+times of day that it reports are for people.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from fumehood.backends.requests import SandboxSpec
-from fumehood.errors import SandboxError
 from fumehood.host.clock import Timer
-from fumehood.host.context_process import keep
 from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.host.pausing import pause_or_end
+from fumehood.host.unawaited import keep
 from fumehood.models import SandboxInfo, SandboxState
 
 
@@ -69,6 +70,7 @@ class Lifetime:
             pause=sandbox.pausing.report,
             parent_id=self.parent_id,
             generation=sandbox.guest.generation,
+            own_interpreter=sandbox.own_interpreter,
         )
 
     def set_timeout(self, timeout_seconds: float | None) -> None:
@@ -106,13 +108,7 @@ class Lifetime:
 
         # When it is resumed, it has its time once more.
         self.set_timeout(self.spec.timeout_seconds)
-        keep(self._pause_or_end())
-
-    async def _pause_or_end(self) -> None:
-        try:
-            await self._pause()
-        except SandboxError:
-            self.sandbox.end("expired")
+        keep(pause_or_end(self._pause, partial(self.sandbox.end, "expired")))
 
     def _watch_idleness(self) -> None:
         """Sets the timer to when it will have been idle for long enough, if nobody uses it until then."""
@@ -122,7 +118,7 @@ class Lifetime:
             return
 
         sandbox = self.sandbox
-        left = allowed if sandbox.busy else allowed - (sandbox.clock.time() - sandbox.last_used)
+        left = allowed - sandbox.idle_seconds
 
         if left <= 0:
             sandbox.end("idle")

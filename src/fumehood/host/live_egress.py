@@ -20,9 +20,8 @@ from fumehood.host.sockets import open_pair
 from fumehood.models import Isolation
 from fumehood.network import EgressRecord, Network
 from fumehood_wire.frames import ProtocolError
+from fumehood_wire.init_messages import MAX_PASSAGES
 
-# Init has the same bound; of those that it has given up the host hears a little later.
-_MAX_PASSAGES = 64
 _MAX_OUTSTANDING = 256
 _PER_SECOND = 100.0
 _AT_ONCE = 200
@@ -59,7 +58,7 @@ class LiveEgress:
         self._gateway = Gateway(sandbox_id)
         self._gateway.journal.on_decision = on_decision
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(_MAX_PASSAGES)
+        self._room = asyncio.Semaphore(MAX_PASSAGES)
         self._loop = asyncio.get_running_loop()
         # When the last of those that may come at once would have come, at the pace that is allowed.
         self._paced_until = 0.0
@@ -82,6 +81,10 @@ class LiveEgress:
     def use(self, route: Route) -> None:
         """Decides by this from now on; connections that it would not allow end."""
         self._gateway.use(route)
+
+    def rename(self, sandbox_id: str) -> None:
+        """The sandbox is called something else from now on."""
+        self._gateway.journal.rename(sandbox_id)
 
     def note_open(self, passage: int) -> None:
         """Init has taken in a connection."""

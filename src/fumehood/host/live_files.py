@@ -25,9 +25,14 @@ from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.host.init_client import InitError
 from fumehood.limits import MIB
 from fumehood.models import FileInfo
+from fumehood_wire.messages import MAX_CHUNK_BYTES
 
-_CHUNK_BYTES = 1 * MIB
 _MAX_ENTRIES = 100_000
+# What their names may take together: code decides how long they are.
+_MAX_LISTED_BYTES = 64 * MIB
+_NO_START = (
+    "name a folder of the sandbox; `files.make_dir()` makes one, and relative paths start at /home/user"
+)
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
@@ -52,7 +57,7 @@ class LiveFiles:
             left = request.length_bytes
 
             while left is None or left > 0:
-                length = _CHUNK_BYTES if left is None else min(_CHUNK_BYTES, left)
+                length = MAX_CHUNK_BYTES if left is None else min(MAX_CHUNK_BYTES, left)
                 _, data = await self._do(
                     "read", request.path, "read", handle=handle, offset=offset, length=length
                 )
@@ -71,8 +76,8 @@ class LiveFiles:
         handle = await self._open(path, "w", "write")
         try:
             async for chunk in chunks:
-                for start in range(0, len(chunk), _CHUNK_BYTES):
-                    part = chunk[start : start + _CHUNK_BYTES]
+                for start in range(0, len(chunk), MAX_CHUNK_BYTES):
+                    part = chunk[start : start + MAX_CHUNK_BYTES]
                     self._on_uploaded(len(part))
                     await self._do("write", path, "write", part, handle=handle)
         except BaseException:
@@ -101,26 +106,43 @@ class LiveFiles:
 
         return (file_info(value),)
 
+    async def start_folder(self, path: str) -> str:
+        """Returns the absolute path of a folder that a context is to start in."""
+        try:
+            value, _ = await self._ask("stat", path=path)
+            number = 0 if value["type"] == "dir" else errno.ENOTDIR
+        except InitError as error:
+            number = error.errno_value or errno.EINVAL
+
+        if number:
+            raise FileError.from_errno(
+                path=path, operation="start a context in", errno_value=number, hint=_NO_START
+            )
+
+        return str(value["path"])
+
     async def _list(self, call: ListFiles) -> tuple[FileInfo, ...]:
         found: list[FileInfo] = []
-        offset = 0
+        size_bytes = offset = 0
 
         while True:
             value, _ = await self._do(
                 "list", call.path, "list", path=call.path, depth=call.depth, offset=offset
             )
             found.extend(file_info(entry) for entry in value["entries"])
+            size_bytes += sum(map(_size, value["entries"]))
 
             if value["next"] is None:
                 return tuple(sorted(found, key=lambda info: info.path))
 
             offset = value["next"]
 
-            if len(found) >= _MAX_ENTRIES:
+            if len(found) >= _MAX_ENTRIES or size_bytes > _MAX_LISTED_BYTES:
                 raise InvalidArgumentError(
                     field="path",
                     value=call.path,
-                    allowed=f"a directory of at most {_MAX_ENTRIES:,} entries; list a part of it",
+                    allowed=f"a directory of at most {_MAX_ENTRIES:,} entries, with names and paths of at most "
+                    f"{_MAX_LISTED_BYTES:,} bytes together; list a part of it",
                 )
 
     async def _open(self, path: str, mode: str, operation: str) -> int:
@@ -151,6 +173,10 @@ def file_info(entry: dict[str, Any]) -> FileInfo:
         modified_at=_moment(entry["modified_at"]),
         symlink_target=entry.get("symlink_target"),
     )
+
+
+def _size(entry: dict[str, Any]) -> int:
+    return sum(len(entry[name]) for name in ("name", "path", "symlink_target") if name in entry)
 
 
 def _moment(seconds: float) -> datetime | None:

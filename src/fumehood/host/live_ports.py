@@ -14,20 +14,17 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fumehood.backends.requests import check_integer
+from fumehood.backends.checks import check_integer
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, PortClosedError
 from fumehood.host.init_client import InitError
 from fumehood.host.port_forward import PortForward
 from fumehood.host.sockets import open_pair
 from fumehood.service_errors import OverloadedError
+from fumehood_wire.init_messages import CONNECTED, MAX_STREAMS
 
 _READ_BYTES = 1 << 16
-# What init says when the connection is made; an end of the stream says that there is none.
-_CONNECTED = b"+"
 _CONNECT_SECONDS = 5.0
-# Init has the same bound, which holds as well when the host has forgotten one.
-_MAX_STREAMS = 128
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
@@ -50,23 +47,32 @@ class LivePorts:
         self._touch = touch
         self._check_alive = check_alive
         self._streams: set[_PortStream] = set()
-        self._forwards: dict[int, tuple[PortForward, str]] = {}
+        self._forwards: dict[int, PortForward] = {}
 
     async def forward(self, port: int) -> str:
         """Makes a port of the guest's loopback reachable on the host's, and returns where: host and port."""
         check_integer("port", port, low=1, high=65_535)
 
-        if port not in self._forwards:
-            forward = PortForward(lambda: self.open(port))
-            self._forwards[port] = forward, await forward.listen()
+        # An end closes those that are on the list, and later ones would stay.
+        self._check_alive()
 
-        return self._forwards[port][1]
+        if port not in self._forwards:
+            self._forwards[port] = PortForward(lambda: self.open(port))
+
+        address = await self._forwards[port].listen()
+        # It may have ended meanwhile, and the server with it.
+        self._check_alive()
+        return address
+
+    def rename(self, sandbox_id: str) -> None:
+        """The sandbox is called something else from now on."""
+        self._sandbox_id = sandbox_id
 
     async def open(self, port: int) -> ByteStream:
         """Connects to a port of the guest's loopback; see the port of sandboxes."""
         check_integer("port", port, low=1, high=65_535)
 
-        if len(self._streams) >= _MAX_STREAMS:
+        if len(self._streams) >= MAX_STREAMS:
             raise self._full()
 
         near, far = open_pair()
@@ -85,7 +91,7 @@ class LivePorts:
         for stream in list(self._streams):
             stream.note_ended(epitaph)
 
-        for forward, _ in self._forwards.values():
+        for forward in self._forwards.values():
             forward.close()
 
     async def _connect(self, stream: _PortStream, far: socket.socket, port: int) -> None:
@@ -100,11 +106,13 @@ class LivePorts:
             far.close()
 
         try:
-            said = await asyncio.wait_for(stream.receive(len(_CONNECTED)), _CONNECT_SECONDS)
+            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                said = await stream.receive(len(CONNECTED))
         except TimeoutError:
             said = b""
 
-        if said != _CONNECTED:
+        if said != CONNECTED:
             self._check_alive()
             raise PortClosedError(sandbox_id=self._sandbox_id, port=port)
 

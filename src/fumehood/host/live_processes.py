@@ -12,7 +12,9 @@ import errno
 import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Literal
+from contextlib import aclosing
+from sys import getsizeof
+from typing import Any
 
 from fumehood.backends.requests import (
     CloseStdin,
@@ -20,7 +22,6 @@ from fumehood.backends.requests import (
     ProcessCall,
     ProcessEvent,
     ProcessExited,
-    ProcessOutput,
     ProcessSpec,
     ResizePty,
     SendStdin,
@@ -28,24 +29,23 @@ from fumehood.backends.requests import (
 )
 from fumehood.errors import CommandStartError, FumehoodError, ProcessNotFoundError
 from fumehood.host.clock import SandboxClock, Timer
+from fumehood.host.command_output import CommandOutput, StreamName, TerminalOutput
+from fumehood.host.idleness import Idleness
 from fumehood.host.init_client import InitError
 from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
-from fumehood.models import ProcessInfo, Truncation
+from fumehood.models import ProcessInfo
 from fumehood_wire.messages import MAX_ARGUMENTS_BYTES
 
 _READ_BYTES = 1 << 16
-_MAX_UNREAD_PTY_BYTES = 1 * MIB
 _MAX_DRAIN_BYTES = 1 * MIB
 _KEPT_SECONDS = 30.0
+# What the commands that have ended may hold together, at least.
+_ENDED_BYTES = 64 * MIB
 _SIGKILL = 9
 _DEFAULT_CWD = "/home/user"
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
-StreamName = Literal["stdout", "stderr", "pty"]
-
-# Stands for what a terminal wrote and somebody has seen.
-_PAST = ProcessOutput(stream="pty", data=b"")
 
 
 class LiveProcesses:
@@ -56,16 +56,21 @@ class LiveProcesses:
         limits: What is kept of each command's output.
         envs: Environment of every command.
         clock: The sandbox's.
+        idleness: The sandbox's; a command that somebody follows is use.
     """
 
-    def __init__(self, ask: Ask, limits: Limits, envs: dict[str, str], clock: SandboxClock) -> None:
+    def __init__(
+        self, ask: Ask, limits: Limits, envs: dict[str, str], clock: SandboxClock, idleness: Idleness
+    ) -> None:
         self._ask = ask
         self._clock = clock
+        self._idleness = idleness
         self._limits = limits
         self._envs = dict(envs)
         self._all: dict[int, _Process] = {}
         # When those that have ended are forgotten.
         self._forgetting: dict[int, asyncio.TimerHandle] = {}
+        self._ended_bytes = 0
         # Ends that were reported before the reply to their start was looked at.
         self._early_exits: dict[int, int] = {}
         self._starting = 0
@@ -80,7 +85,15 @@ class LiveProcesses:
         self._envs.update(envs)
 
     async def start(self, spec: ProcessSpec) -> ProcessInfo:
-        """Starts a command."""
+        """Starts a command; one whose caller gives up is killed as soon as it is there."""
+        starting = asyncio.ensure_future(self._start(spec))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._end_unwanted)
+            raise
+
+    async def _start(self, spec: ProcessSpec) -> ProcessInfo:
         argv = "\0".join(spec.argv).encode()
 
         if len(argv) > MAX_ARGUMENTS_BYTES:
@@ -109,6 +122,11 @@ class LiveProcesses:
 
         pid = int(value["pid"])
         process.begin(pid)
+        former = self._all.get(pid)
+
+        if former is not None and not former.running:
+            self._forget(pid, former)
+
         self._all[pid] = process
         early = self._early_exits.pop(pid, None)
 
@@ -126,7 +144,7 @@ class LiveProcesses:
 
     def output(self, pid: int) -> AsyncGenerator[ProcessEvent, None]:
         """Follows a command from its beginning."""
-        return self._find(pid).follow()
+        return self._follow(self._find(pid))
 
     async def call(self, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         """Lists, feeds, signals or resizes."""
@@ -158,6 +176,13 @@ class LiveProcesses:
         process.end(exit_code)
         loop = asyncio.get_running_loop()
         self._forgetting[pid] = loop.call_later(_KEPT_SECONDS, self._forget, pid, process)
+        self._ended_bytes += process.kept_bytes
+        # No more than those that run may hold at the same time.
+        most = self._limits.processes * (self._limits.stdout_bytes + self._limits.stderr_bytes)
+
+        while self._ended_bytes > max(most, _ENDED_BYTES) and len(self._forgetting) > 1:
+            oldest = next(iter(self._forgetting))
+            self._forget(oldest, self._all[oldest])
 
     def close(self, why: Callable[[], FumehoodError]) -> None:
         """The sandbox has ended, and all its commands with it: who waits for one hears why."""
@@ -173,11 +198,26 @@ class LiveProcesses:
 
         self._forgetting.clear()
 
+    async def _follow(self, process: _Process) -> AsyncGenerator[ProcessEvent, None]:
+        with self._idleness.during_call():
+            async with aclosing(process.follow()) as events:
+                async for event in events:
+                    yield event
+
     async def _signal(self, process: _Process, number: int) -> None:
         value, _ = await self._ask("signal_process", pid=process.info.pid, signal=number)
 
         if not value["found"]:
             raise ProcessNotFoundError(pid=process.info.pid)
+
+    def _end_unwanted(self, starting: asyncio.Future[ProcessInfo]) -> None:
+        if starting.cancelled() or starting.exception() is not None:
+            return
+
+        process = self._all.get(starting.result().pid)
+
+        if process is not None and process.running:
+            process.kill_task = asyncio.create_task(self._kill(process))
 
     def _time_over(self, process: _Process) -> None:
         if process.running:
@@ -193,7 +233,8 @@ class LiveProcesses:
     def _forget(self, pid: int, process: _Process) -> None:
         if self._all.get(pid) is process:
             del self._all[pid]
-            self._forgetting.pop(pid, None)
+            self._forgetting.pop(pid).cancel()
+            self._ended_bytes -= process.kept_bytes
 
     def _find(self, pid: int) -> _Process:
         process = self._all.get(pid)
@@ -217,15 +258,16 @@ class _Process:
 
     def __init__(self, spec: ProcessSpec, limits: Limits) -> None:
         self.timed_out = False
+        # What it holds when it has ended.
+        self.kept_bytes = 0
         self.timer: Timer | None = None
         self.kill_task: asyncio.Task[None] | None = None
         self.info = ProcessInfo(
             pid=0, argv=spec.argv, cwd=spec.cwd or _DEFAULT_CWD, envs=spec.envs, is_pty=spec.pty is not None
         )
         self._loop = asyncio.get_running_loop()
-        self._room = {"stdout": limits.stdout_bytes, "stderr": limits.stderr_bytes}
-        self._dropped = {"stdout": 0, "stderr": 0}
-        self._events: list[ProcessEvent] = []
+        self._output: CommandOutput | TerminalOutput
+        self._output = CommandOutput(limits) if spec.pty is None else TerminalOutput()
         self._news = asyncio.Event()
         self._read_ends: dict[int, StreamName] = {}
         self._exited: ProcessExited | None = None
@@ -233,8 +275,18 @@ class _Process:
         self._stdin_fd: int | None = None
         self._terminal: socket.socket | None = None
         self._blocked: asyncio.Future[None] | None = None
-        self._unread_bytes = 0
-        self.guest_fds = self._make_terminal() if spec.pty is not None else self._make_pipes(spec.stdin)
+        # Whether a terminal waits until somebody has seen some of what it wrote.
+        self._stands_still = False
+        self.guest_fds: tuple[int, ...] = ()
+        try:
+            if spec.pty is not None:
+                self._make_terminal()
+            else:
+                self._make_pipes(spec.stdin)
+        except OSError:
+            self.close()
+            self.close_guest_fds()
+            raise
 
     @property
     def running(self) -> bool:
@@ -252,9 +304,10 @@ class _Process:
     def end(self, exit_code: int) -> None:
         """It has ended; what it wrote before still comes first."""
         self._drain()
-        truncation = Truncation(stdout_bytes=self._dropped["stdout"], stderr_bytes=self._dropped["stderr"])
-        self._exited = ProcessExited(exit_code=exit_code, timed_out=self.timed_out, truncated=truncation)
-        self._events.append(self._exited)
+        self._exited = ProcessExited(
+            exit_code=exit_code, timed_out=self.timed_out, truncated=self._output.truncated
+        )
+        self.kept_bytes = self._output.size_bytes + sum(map(getsizeof, self.info.argv))
         self._news.set()
         self.close()
 
@@ -277,18 +330,20 @@ class _Process:
 
     async def follow(self) -> AsyncGenerator[ProcessEvent, None]:
         """Yields everything from the beginning, as it comes, up to the exit."""
-        position = 0
+        pieces = self._output.pieces()
 
         while True:
-            while position < len(self._events):
-                event = self._events[position]
-                position += 1
-                yield event
+            for piece in pieces:
+                self._go_on()
 
-                if isinstance(event, ProcessExited):
-                    return
+                if piece is None:
+                    break
 
-                self._taken(position - 1, event)
+                yield piece
+
+            if self._exited is not None:
+                yield self._exited
+                return
 
             if self._lost is not None:
                 raise self._lost()
@@ -361,29 +416,26 @@ class _Process:
             self._terminal.close()
             self._terminal = None
 
-    def _make_pipes(self, has_stdin: bool) -> tuple[int, ...]:
+    def _make_pipes(self, has_stdin: bool) -> None:
         stdin_read, stdin_write = open_pipe()
         os.set_blocking(stdin_write, False)
         self._stdin_fd = stdin_write
+        self.guest_fds += (stdin_read,)
 
         if not has_stdin:
             self.close_stdin()
-
-        fds = [stdin_read]
 
         for stream in ("stdout", "stderr"):
             read_end, write_end = open_pipe()
             os.set_blocking(read_end, False)
             self._read_ends[read_end] = stream
-            fds.append(write_end)
+            self.guest_fds += (write_end,)
 
-        return tuple(fds)
-
-    def _make_terminal(self) -> tuple[int, ...]:
+    def _make_terminal(self) -> None:
         self._terminal, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._terminal.setblocking(False)
         self._read_ends[self._terminal.fileno()] = "pty"
-        return (guest_end.detach(),)
+        self.guest_fds = (guest_end.detach(),)
 
     def _readable(self, fd: int) -> bool:
         """Reads once; false when there is nothing to read now, or ever."""
@@ -402,32 +454,17 @@ class _Process:
         return True
 
     def _keep(self, stream: StreamName, data: bytes) -> None:
-        if stream == "pty":
-            self._unread_bytes += len(data)
-
-            if self._unread_bytes >= _MAX_UNREAD_PTY_BYTES and self._terminal is not None:
-                self._loop.remove_reader(self._terminal)
-        else:
-            kept = data[: self._room[stream]]
-            self._room[stream] -= len(kept)
-            self._dropped[stream] += len(data) - len(kept)
-            data = kept
-
-        if data:
-            self._events.append(ProcessOutput(stream=stream, data=data))
+        if self._output.add(stream, data):
             self._news.set()
 
-    def _taken(self, position: int, event: ProcessEvent) -> None:
-        """Somebody has seen a piece: a terminal that waited may go on."""
-        if self._terminal is None or not isinstance(event, ProcessOutput):
-            return
+        if self._output.is_full and self._terminal is not None:
+            self._stands_still = True
+            self._loop.remove_reader(self._terminal)
 
-        waited = self._unread_bytes >= _MAX_UNREAD_PTY_BYTES
-        self._unread_bytes = max(0, self._unread_bytes - len(event.data))
-        # A terminal's past is not kept: it has no bound.
-        self._events[position] = _PAST
-
-        if waited and self._unread_bytes < _MAX_UNREAD_PTY_BYTES and self.running:
+    def _go_on(self) -> None:
+        """Somebody has seen a piece: a terminal that stood still may write again."""
+        if self._stands_still and not self._output.is_full and self._terminal is not None and self.running:
+            self._stands_still = False
             self._loop.add_reader(self._terminal, self._readable, self._terminal.fileno())
 
     def _end_of(self, fd: int) -> None:

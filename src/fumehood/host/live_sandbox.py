@@ -7,8 +7,6 @@ why; every verb on an ended one raises `SandboxClosedError`. A guest that breaks
 from __future__ import annotations
 
 import asyncio
-import errno
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -17,19 +15,13 @@ from typing import Any, TypeVar
 from fumehood import failpoints
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.questions import Answer, CommMessage, Question
-from fumehood.backends.requests import (
-    ContextCall,
-    ExecuteRequest,
-    InputAnswer,
-    StatFile,
-)
+from fumehood.backends.requests import ContextCall, ExecuteRequest, InputAnswer
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.checkpoint_errors import CheckpointError
 from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
 from fumehood.errors import (
     EndReason,
-    FileError,
     FumehoodError,
     ProtocolViolationError,
     SandboxClosedError,
@@ -37,25 +29,28 @@ from fumehood.errors import (
 )
 from fumehood.events import Event, ExecutionFinished
 from fumehood.execution import Execution
-from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
-from fumehood.host.context_link import ContextLink
-from fumehood.host.context_process import ContextStartError, keep, new_link
-from fumehood.host.hollowing import hollow_out
+from fumehood.host.contexts.link import ContextLink
+from fumehood.host.contexts.live_contexts import DEFAULT_CONTEXT, LiveContexts
+from fumehood.host.contexts.process import ContextStartError, new_link
+from fumehood.host.idleness import Idleness
 from fumehood.host.init_client import InitClient, InitError, InitGoneError
-from fumehood.host.judge import Judge
-from fumehood.host.live_checkpoints import LiveCheckpoints
-from fumehood.host.live_contexts import DEFAULT_CONTEXT, HOME, LiveContexts
 from fumehood.host.live_egress import LiveEgress
 from fumehood.host.live_files import LiveFiles, one_piece
+from fumehood.host.live_metrics import LiveMetrics
 from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.live_watches import LiveWatches
 from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
-from fumehood.host.security_desk import SecurityDesk
-from fumehood.host.transactions import Transactions
+from fumehood.host.time_travel.hollowing import hollow_out
+from fumehood.host.time_travel.judge import Judge
+from fumehood.host.time_travel.live_checkpoints import LiveCheckpoints
+from fumehood.host.time_travel.transactions import Transactions
+from fumehood.host.unawaited import keep
+from fumehood.host.watching.auditing import AuditTrail
+from fumehood.host.watching.security_desk import SecurityDesk
 from fumehood.judging import CaseRun, JudgeRequest
 from fumehood.limits import Limits
 from fumehood.models import CheckpointInfo, ContextInfo, FileChange, Metrics
@@ -66,6 +61,7 @@ from fumehood_wire.frames import ProtocolError
 
 _T = TypeVar("_T")
 
+_NO_CONTEXT = "the sandbox goes on: mend what is named, or remove this context and make another"
 _REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
 
 
@@ -76,10 +72,14 @@ class Birth:
         sandbox_id: Its name.
         limits: What it may use.
         envs: Environment of everything in it.
+        own_interpreter: Whether it shares its interpreter with nobody but its forks.
     """
 
-    def __init__(self, sandbox_id: str, limits: Limits, envs: dict[str, str]) -> None:
+    def __init__(
+        self, sandbox_id: str, limits: Limits, envs: dict[str, str], *, own_interpreter: bool = False
+    ) -> None:
         self.sandbox_id = sandbox_id
+        self.own_interpreter = own_interpreter
         self.limits = limits
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
@@ -114,8 +114,8 @@ class LiveSandbox:
         self.limits = limits
         self.guest = guest
         self.isolation_level = guest.isolation.level
+        self.own_interpreter = birth.own_interpreter
         self.end_reason: EndReason | None = None
-        self.started = time.monotonic()
         self.envs = envs
         self.given_envs: Mapping[str, str] = {}
         self._on_end = on_end
@@ -123,15 +123,14 @@ class LiveSandbox:
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
         self.clock = SandboxClock()
-        self.last_used = self.clock.time()
+        self._idleness = Idleness(self.clock)
         self.init = InitClient(guest.socket, self._event, self._init_closed)
         self.pausing = Pausing(self, self.init.ask)
-        self._last_figures: dict[str, Any] = {}
         self._hollowing: asyncio.Task[None] | None = None
         self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
         self._watches = LiveWatches(self.ask, self._check_alive)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
-        self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.checkpoints = LiveCheckpoints(self)
         self.transactions = Transactions(self.checkpoints)
@@ -139,9 +138,10 @@ class LiveSandbox:
         self.recorder = Recorder()
         self.audit = AuditTrail()
         self.security = SecurityDesk(self, self.audit, self.pausing.pause, self.init.ask)
+        self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
         guest.on_refused = self.security.note_refused_call
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
-        self.contexts = LiveContexts(self, self._directory)
+        self.contexts = LiveContexts(self, self.files.start_folder)
         self.contexts.default.adopt(birth.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
 
@@ -151,20 +151,20 @@ class LiveSandbox:
         return self.end_reason is None
 
     @property
-    def busy(self) -> bool:
-        """True while code runs in a context."""
-        return self.contexts.busy
+    def idle_seconds(self) -> float:
+        """How long nobody has used it; none while code runs in a context, or another call is under way."""
+        return 0.0 if self.contexts.busy else self._idleness.seconds
 
     def touch(self) -> None:
         """Somebody uses it."""
-        self.last_used = self.clock.time()
+        self._idleness.touch()
 
     async def settle(self) -> None:
         """Waits until no context is about to start, and takes note of what nobody can ask while it is paused."""
         for context in self.contexts:
             await context.settled()
 
-        self._last_figures = await self._figures()
+        await self._metrics.remember()
 
     async def prepare(self) -> None:
         """Waits until the default context is ready, so that the first call need not wait for it."""
@@ -182,13 +182,19 @@ class LiveSandbox:
         """Hands a prepared sandbox to its user, with limits and environment of their own."""
         self.limits = limits
         self.guest.apply(limits)
-        self.processes = LiveProcesses(self.ask, limits, envs, self.clock)
-        self.started = time.monotonic()
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness)
+        self._metrics.begin()
         self.touch()
 
         if envs != self.envs:
             self.envs = envs
             await self._guarded(self.contexts.default.replace())
+
+    def rename(self, sandbox_id: str) -> None:
+        """Gives it another name: it has taken the place of the one that it was forked from."""
+        self.id = sandbox_id
+        self.ports.rename(sandbox_id)
+        self.egress.rename(sandbox_id)
 
     async def use_route(self, route: Route) -> None:
         """Gives it another way out."""
@@ -238,7 +244,7 @@ class LiveSandbox:
         except (ContextStartError, InitError, InitGoneError) as error:
             self._check_alive(outcome_unknown=True)
             raise SandboxStartError(
-                step="start a context", reason=str(error) or type(error).__name__
+                step="start a context", reason=str(error) or type(error).__name__, hint=_NO_CONTEXT
             ) from None
         except (CheckpointError, SandboxClosedError):
             # Whoever has noticed it in the middle did not know what was begun before.
@@ -247,9 +253,9 @@ class LiveSandbox:
         finally:
             self.touch()
 
-        if execution.state_lost:
-            # Init reports the end of a context before its own; a breach or the end of the sandbox explains it
-            # better.
+        if execution.state_lost or self.end_reason == "policy":
+            # Init reports the end of a context before its own, which explains it better; and what a rule has ended is
+            # not handed out, even if it came to its own end before the kill did.
             await asyncio.sleep(0)
             self._check_alive(outcome_unknown=True)
 
@@ -322,8 +328,9 @@ class LiveSandbox:
         """Runs a program for many inputs; see the port."""
         self._check_alive()
         self.guest.check_checkpoints()
-        self.touch()
-        return await self._guarded(self._judge.run(request))
+
+        with self._idleness.during_call():
+            return await self._guarded(self._judge.run(request))
 
     async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; see the port."""
@@ -331,33 +338,14 @@ class LiveSandbox:
 
     async def metrics(self) -> Metrics:
         """Tells what it uses now; see the port."""
-        value = self._last_figures if self.pausing.is_paused else await self._figures()
-        cpu = self.guest.cpu_time()
-        memory = self.guest.memory_bytes()
-        peak = self.guest.peak_memory_bytes()
-        return Metrics(
-            cpu_seconds=value["cpu_seconds"] if cpu is None else cpu.user_seconds + cpu.system_seconds,
-            memory_bytes=value["memory_bytes"] if memory is None else memory,
-            peak_memory_bytes=value["memory_bytes"] if peak is None else peak,
-            disk_used_bytes=value["disk_used_bytes"],
-            disk_total_bytes=value["disk_total_bytes"],
-            inodes_used=value["inodes_used"],
-            processes=value["processes"],
-            uptime_seconds=time.monotonic() - self.started,
-            security_events=self.security.counts,
-        )
-
-    async def _figures(self) -> dict[str, Any]:
-        figures, _ = await self.ask("metrics")
-        self.security.note_figures(figures)
-        return dict(figures)
+        return await self._metrics.read()
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
         """Asks init, on behalf of the user."""
         self._check_alive()
-        self.touch()
         try:
-            return await self.init.ask(verb, payload, **arguments)
+            with self._idleness.during_call():
+                return await self.init.ask(verb, payload, **arguments)
         except InitGoneError:
             self._check_alive(outcome_unknown=True)
             raise
@@ -383,7 +371,7 @@ class LiveSandbox:
             return
 
     def was_out_of_memory(self, pid: int | None) -> bool:
-        """Whether the kernel, or the watcher inside, killed for want of memory; see `ContextHost`."""
+        """Whether the kernel, or the watcher inside, killed because memory ran out; see `ContextHost`."""
         self.init.catch_up()
         kills = self.guest.oom_kills()
         happened = kills > self._oom_kills or pid in self._memory_killed
@@ -405,18 +393,6 @@ class LiveSandbox:
 
     # -- inside
 
-    async def _directory(self, path: str | None) -> str:
-        """Where a context is to start: an absolute path that is a directory."""
-        if path is None:
-            return HOME
-
-        (info,) = await self.files.call(StatFile(path=path))
-
-        if info.type != "dir":
-            raise FileError.from_errno(path=path, operation="start a context in", errno_value=errno.ENOTDIR)
-
-        return info.path
-
     async def _guarded(self, work: Awaitable[_T]) -> _T:
         try:
             return await work
@@ -425,7 +401,7 @@ class LiveSandbox:
             raise
         except ContextStartError as error:
             self._check_alive(outcome_unknown=True)
-            raise SandboxStartError(step="start a context", reason=str(error)) from None
+            raise SandboxStartError(step="start a context", reason=str(error), hint=_NO_CONTEXT) from None
 
     def _event(self, header: dict[str, Any], _payload: bytes) -> None:
         match header["event"]:

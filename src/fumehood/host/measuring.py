@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fumehood.backends.requests import ExecuteRequest
 from fumehood.host.clock import SandboxClock
-from fumehood.host.context_link import Running
+from fumehood.host.contexts.link import Running
 from fumehood.limits import Usage
 from fumehood.runtimes.base import CpuTime, Guest
 
@@ -24,6 +24,24 @@ class Reading:
 
     stood_still_seconds: float
     cpu: CpuTime | None
+
+
+class Measure(Protocol):
+    """Measures executions, one at a time."""
+
+    def open(self) -> None:
+        """Makes ready what may be refused; nothing is sent before."""
+
+    def begin(self) -> Reading:
+        """Reads the counters at the start."""
+
+    async def cpu_seconds_since(self, reading: Reading) -> float:
+        """CPU time since the reading, or more."""
+
+    def end(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what was used since the reading."""
 
 
 class Meter:
@@ -121,3 +139,31 @@ class Meter:
             bytes_in=len(request.code.encode("utf-8", "surrogatepass")),
             bytes_out=running.bytes_out,
         )
+
+
+class ProcessMeter:
+    """Measures one process among several that run at once by what it says itself, as the whole sandbox cannot tell.
+
+    Args:
+        meter: The sandbox's.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def open(self) -> None:
+        """Opens nothing."""
+
+    def begin(self) -> Reading:
+        """Reads the clock alone."""
+        return self._meter.begin_alone()
+
+    async def cpu_seconds_since(self, reading: Reading) -> float:
+        """What the sandbox has used: an upper bound."""
+        return await self._meter.cpu_seconds_since(reading)
+
+    def end(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what the process says."""
+        return self._meter.end_alone(reading, running, request, reply)

@@ -233,7 +233,7 @@ class Nursery:
         return started
 
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
-        birth = Birth(self._make_id(), limits, envs)
+        birth = Birth(self._make_id(), limits, envs, own_interpreter=started.template.own_interpreter)
         try:
             guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context)
         except OSError as error:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from fumehood import failpoints
 from fumehood.errors import SandboxError
-from fumehood.host.auditing import AuditTrail
 from fumehood.host.clock import SandboxClock
 from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.watching.auditing import AuditTrail
 from fumehood.models import PauseReport
 from fumehood.runtimes.base import Guest
 from fumehood.text import visible_line
@@ -181,6 +181,14 @@ class Pausing:
             await self._ask_init("continue_all")
         except (InitError, InitGoneError):
             return
+
+
+async def pause_or_end(pause: Callable[[], Awaitable[object]], end: Callable[[], None]) -> None:
+    """Pauses a sandbox that must not run on: one that cannot be paused, for whatever reason, is ended."""
+    try:
+        await pause()
+    except Exception:  # noqa: BLE001 - nobody would hear of it, and the sandbox would run on
+        end()
 
 
 def _why_not(error: BaseException) -> str:

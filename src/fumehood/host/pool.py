@@ -61,7 +61,7 @@ class Pool:
         self._clock = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.fill)
 
     async def wait_full(self) -> None:
-        """Returns when as many are ready as should be."""
+        """Returns when the pool is full or closed, or when filling it has failed."""
         self.fill()
         await self._full.wait()
 
@@ -84,7 +84,14 @@ class Pool:
     async def _fill(self) -> None:
         try:
             while len(self._ready) < self._size and not self._closed:
-                self._ready.append(await self._make())
+                sandbox = await self._make()
+
+                if self._closed:
+                    # It came in the moment in which it was given up.
+                    sandbox.end("host_closed")
+                    return
+
+                self._ready.append(sandbox)
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - the next caller makes its own, and is told why that fails

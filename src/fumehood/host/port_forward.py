@@ -7,6 +7,7 @@ reach what the guest serves; nothing of the host is reached by the guest that wa
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 from fumehood.backends.streams import ByteStream
@@ -27,13 +28,20 @@ class PortForward:
     def __init__(self, open_stream: Callable[[], Awaitable[ByteStream]]) -> None:
         self._open_stream = open_stream
         self._server: asyncio.Server | None = None
+        self._address = ""
         self._carriers: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> str:
-        """Begins to listen, and returns the address: host and port."""
-        self._server = await asyncio.start_server(self._accept, _LOOPBACK, 0)
-        host, port = self._server.sockets[0].getsockname()
-        return f"{host}:{port}"
+        """Begins to listen, at the first call, and returns the address: host and port."""
+        if self._server is None:
+            sock = socket.create_server((_LOOPBACK, 0))
+            host, port = sock.getsockname()
+            self._address = f"{host}:{port}"
+            # Without a wait: whoever gives up leaves a server that `close` knows.
+            self._server = await asyncio.start_server(self._accept, sock=sock, start_serving=False)
+            await self._server.start_serving()
+
+        return self._address
 
     def close(self) -> None:
         """Listens no more, and ends what it carries."""

@@ -7,7 +7,6 @@ silence.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -19,7 +18,7 @@ from fumehood.execution import Execution, Logs
 from fumehood.limits import KIB, MIB
 from fumehood.models import ContextInfo
 from fumehood.record import Record, RecordedCell
-from fumehood.results import CHART_MIME, DATA_MIME, Result
+from fumehood.results import CHART_MIME, DATA_MIME, Result, held_bytes
 
 MAX_RECORD_BYTES = 16 * MIB
 # What the objects take around the text and the bytes: an execution, a log entry, a result.
@@ -126,9 +125,16 @@ class Recorder:
         """Forgets a context that is no more."""
         log = self._logs.pop(context_id, None)
 
-        for kept in () if log is None else log.cells:
+        if log is None:
+            return
+
+        for kept in log.cells:
             self._resize(kept, 0)
             kept.cell = None
+
+        # They take no room that somebody else could need, so they would never be passed by.
+        self._whole = deque(kept for kept in self._whole if kept.log is not log)
+        self._bare = deque(kept for kept in self._bare if kept.log is not log)
 
     def _drop_outputs(self, kept: _Kept) -> None:
         if kept.cell is None:
@@ -161,46 +167,65 @@ class Recorder:
         kept.size_bytes = size_bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where the record of a context stands.
+
+    Attributes:
+        length: How many cells it has had.
+        conversation: The name under which the process of the last one knows its executions; those that are made from
+            checkpoints of it go on under it.
+    """
+
+    length: int
+    conversation: str | None
+
+
 class ContextRecorder:
     """Notes what runs in one context.
 
     Args:
-        recorder: Who keeps it.
+        recorder: What keeps it.
         context_id: The context.
     """
 
     def __init__(self, recorder: Recorder, context_id: str) -> None:
         self._recorder = recorder
         self._context_id = context_id
-        # The process that the last cell ran in: another one has no state of the cells before, but for one that was
-        # revived.
-        self._process: object = None
-        self._is_revived = False
+        # That of the last cell: who has another name has no state of the cells before.
+        self._conversation: str | None = None
+        # The state of the cells before is in the next process, whatever its name.
+        self._is_loaded = False
 
-    def begin_with(self, record: Record, *, has_state: bool) -> None:
-        """Takes what ran before this context came to be; says whether it has the state that this has left."""
+    def begin_with(self, record: Record, conversation: str | None = None, *, is_loaded: bool = False) -> None:
+        """Takes what ran before this context came to be.
+
+        Args:
+            record: That.
+            conversation: Who goes on under this name has the state that it has left.
+            is_loaded: Whether the first process has it, whatever its name.
+        """
         self._recorder.begin_with(self._context_id, record)
-        self._is_revived = has_state
+        self._conversation, self._is_loaded = conversation, is_loaded
 
-    def mark(self) -> int:
+    def mark(self) -> Mark:
         """Returns where the record stands, for `go_back`."""
-        return self._recorder.length(self._context_id)
+        return Mark(length=self._recorder.length(self._context_id), conversation=self._conversation)
 
-    def go_back(self, mark: int) -> None:
+    def go_back(self, mark: Mark) -> None:
         """Takes note that the context is again what it was at a mark."""
-        self._recorder.undo(self._context_id, mark)
-        self._is_revived = mark > 0
-        self._process = None
+        self._recorder.undo(self._context_id, mark.length)
+        self._conversation = mark.conversation
 
-    def note(self, process: object, request: ExecuteRequest, execution: Execution) -> None:
-        """Takes what has just run in a process."""
+    def note(self, conversation: str, request: ExecuteRequest, execution: Execution) -> None:
+        """Takes what has just run, in a process of this name."""
         transaction = execution.transaction
         is_undone = transaction is not None and transaction.outcome == "rolled_back"
-        is_fresh = process is not self._process and not self._is_revived
+        is_fresh = conversation != self._conversation and not self._is_loaded
 
         # A transaction that was undone has gone back already: the next cell goes on from there, not from here.
         if not is_undone:
-            self._process, self._is_revived = process, False
+            self._conversation, self._is_loaded = conversation, False
 
         cell = RecordedCell(
             code=request.code,
@@ -229,8 +254,7 @@ def _changes_size(changes: Changes) -> int:
 
 
 def _result_size(result: Result) -> int:
-    metadata_bytes = 4 * len(json.dumps(result.metadata)) if result.metadata else 0
-    return _RESULT_BYTES + result.size_bytes + metadata_bytes
+    return _RESULT_BYTES + held_bytes(result)
 
 
 def _unread(execution: Execution) -> Execution:

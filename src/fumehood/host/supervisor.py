@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
@@ -23,15 +24,17 @@ from fumehood.errors import (
     SandboxClosedError,
     SandboxNotFoundError,
     SandboxPausedError,
+    SandboxStartError,
 )
+from fumehood.fork_errors import ForkError
 from fumehood.host.admission import Admission, AdmissionRules
-from fumehood.host.audit_records import AuditRecords
 from fumehood.host.floors import Floors
-from fumehood.host.forking import Forking
 from fumehood.host.lifetime import Lifetime
 from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.names import make_name, make_part, parse_name
 from fumehood.host.nursery import Means, Nursery
+from fumehood.host.time_travel.forking import Forking
+from fumehood.host.watching.audit_records import AuditRecords
 from fumehood.models import Capacity, SandboxInfo
 from fumehood.templates.template import Template
 
@@ -188,8 +191,11 @@ class Supervisor:
         finally:
             self._coming -= request.count
 
-        spec = _spec_of_fork(lifetime.spec, request)
-        items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
+        spec = _spec_of_fork(lifetime, request)
+
+        with _all_or_none(forks):
+            items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
+
         lifetime.sandbox.audit.note("forked", {"children": [info.id for info in items]})
         return Forked(items=items, left_behind=forking.left_behind)
 
@@ -213,7 +219,7 @@ class Supervisor:
         del self._lifetimes[child_id]
         self._remember_end(child_id, partial(SandboxClosedError, sandbox_id=child_id, reason="adopted"))
         self._ended.pop(sandbox_id, None)
-        heir.sandbox.id = sandbox_id
+        heir.sandbox.rename(sandbox_id)
         heir.parent_id = place.parent_id
         self._lifetimes[sandbox_id] = heir
         self.records.rename(child_id, sandbox_id)
@@ -287,14 +293,36 @@ def _version() -> str:
     return metadata.version("fumehood")
 
 
-def _spec_of_fork(spec: SandboxSpec, request: ForkRequest) -> SandboxSpec:
+def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
+    spec = lifetime.spec
     return replace(
         spec,
+        # As it is now; it may have been changed since.
+        network=lifetime.sandbox.egress.route.network,
         timeout_seconds=spec.timeout_seconds
         if request.timeout_seconds == "inherit"
         else request.timeout_seconds,
         metadata=spec.metadata if request.metadata is None else request.metadata,
     )
+
+
+@contextmanager
+def _all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
+    """Hands out all of them, or ends all of them."""
+    try:
+        # Of one whose end is over nobody would hear any more.
+        if not all(fork.alive for fork in forks):
+            raise ForkError(step="hand them out", reason="one of them has ended")
+
+        yield
+    except BaseException as error:
+        for fork in forks:
+            fork.end("killed")
+
+        if isinstance(error, SandboxStartError):
+            raise ForkError(step=error.step, reason=error.reason) from None
+
+        raise
 
 
 async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 
 from fumehood.llm.events import AgentEvent
 
-# So many events may wait to be read.
+# How many events may wait to be read.
 _AHEAD = 64
 
 

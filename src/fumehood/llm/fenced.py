@@ -26,7 +26,7 @@ from fumehood.llm.providers.base import (
 )
 
 _PYTHON = ("python", "py", "python3", "ipython")
-_OPENING = re.compile(r"\s*(`{3,})\s*([A-Za-z0-9_+.-]{0,40})[^`]*", re.ASCII)
+_OPENING = re.compile(r"\s*+(`{3,}+)\s*+([A-Za-z0-9_+.-]{0,40}+)[^`]*+", re.ASCII)
 # The first line of a block is short; what is longer is text.
 _MAX_FENCE_CHARS = 200
 _HOW = """\
@@ -207,7 +207,7 @@ class FenceSplitter:
 
 
 def _may_be_fence(line: str) -> bool:
-    return not line.strip() or (line.lstrip().startswith("`") and len(line) <= _MAX_FENCE_CHARS)
+    return len(line) <= _MAX_FENCE_CHARS and (not line.strip() or line.lstrip().startswith("`"))
 
 
 def _closes(line: str, fence: str) -> bool:

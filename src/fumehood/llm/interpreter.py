@@ -23,6 +23,8 @@ from fumehood import (
     Sandbox,
     Template,
 )
+from fumehood.facade.portal import Turn, call
+from fumehood.facade.tool_running import relay_approval, relay_tools
 from fumehood.llm.answering import answer_call
 from fumehood.llm.formats.anthropic import anthropic_tools
 from fumehood.llm.formats.calls import Item, ModelCall
@@ -41,8 +43,6 @@ from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.tenure import Tenure, sync_face
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
-from fumehood.portal import Turn, call
-from fumehood.tool_running import relay_approval, relay_tools
 
 OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
 Items: TypeAlias = list[Item]
@@ -324,9 +324,9 @@ class CodeInterpreter:
         """
         turn = Turn()
         callbacks = {
-            "on_stdout": turn.relay(on_stdout),
-            "on_stderr": turn.relay(on_stderr),
-            "on_result": turn.relay(on_result),
+            "on_stdout": turn.relay(on_stdout, "on_stdout"),
+            "on_stderr": turn.relay(on_stderr, "on_stderr"),
+            "on_result": turn.relay(on_result, "on_result"),
         }
         return turn.call(self._twin._bench.run_python, code, {**callbacks, **self._relayed(turn)})
 

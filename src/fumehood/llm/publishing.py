@@ -19,7 +19,7 @@ _SCHEME = "sandbox:"
 # Where a link may begin: a picture, a link, the end of a link's text, an address by itself.
 _START = re.compile(r"!?\[|\]\(|(?<![A-Za-z0-9_])sandbox:/", re.IGNORECASE | re.ASCII)
 _INTO = re.compile(r"\(\s{0,8}<?\s{0,8}", re.ASCII)
-_TITLE = re.compile(r"\s+(?:\"[^\"\n]*\"|'[^'\n]*')\s*$")
+_TITLE = re.compile(r"(?<!\s)\s++(?:\"[^\"\n]*+\"|'[^'\n]*+')\s*+$")
 # What ends an address that stands by itself, and what a sentence may have put behind it.
 _END = re.compile(r"[\s<>\"'`|()\[\]{}\\]")
 _GOES_ON = re.compile(r"[A-Za-z0-9_]|[./-][A-Za-z0-9_]", re.ASCII)
@@ -31,7 +31,7 @@ _MAX_NAME_CHARACTERS = 200
 
 
 class Publisher(Protocol):
-    """Who gives files of a sandbox out, such as an `AsyncArtifactStore`."""
+    """Whatever publishes files of a sandbox, such as an `AsyncArtifactStore`."""
 
     async def publish(
         self, sandbox: AsyncSandbox, paths: Iterable[str] | None = None
@@ -149,8 +149,10 @@ class _Link:
 
     def _whole(self) -> tuple[str, int] | None:
         opened = self._start + len(self._mark)
-        ends = [self._text.find(mark, opened) for mark in "[]\n"]
-        end = min((place for place in ends if place >= 0), default=len(self._text))
+        # No further than a link's text may go: a row of brackets would else be searched to its end from each of them.
+        limit = min(len(self._text), opened + _MAX_TEXT_CHARACTERS + 1)
+        ends = [self._text.find(mark, opened, limit) for mark in "[]\n"]
+        end = min((place for place in ends if place >= 0), default=limit)
 
         if end - opened > _MAX_TEXT_CHARACTERS:
             return self._plain()

@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a model is told of one execution."""
+    """What a model is told about one execution."""
 
     text: str
     images: tuple[ToolImage, ...]

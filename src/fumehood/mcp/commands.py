@@ -91,7 +91,7 @@ def tell_outcome(outcome: CommandOutcome) -> CallToolResult:
         parts.append(f"[standard error]\n{outcome.stderr.rstrip()}")
 
     if outcome.timed_out:
-        parts.append("[killed: its time was over; give a longer timeout, or do less]")
+        parts.append("[killed: its time ran out; give a longer timeout, or do less]")
     elif outcome.exit_code:
         parts.append(f"[exit code {outcome.exit_code}]")
 

@@ -114,7 +114,8 @@ class _Window:
 
     def __init__(self, first_line: int, max_lines: int, max_bytes: int) -> None:
         self._first_line = first_line
-        self._max_lines = max_lines
+        # Lines that are still wanted: what was kept is not counted again with each piece.
+        self._lines_left = max_lines
         self._max_bytes = max_bytes
         self._skip = first_line - 1
         self._kept = bytearray()
@@ -130,13 +131,15 @@ class _Window:
         if self._skip:
             piece = self._after_skipped(piece)
 
-        self._kept += piece
-        end = _end_of_lines(self._kept, self._max_lines)
+        end = _end_of_lines(piece, self._lines_left)
 
-        if 0 <= end < len(self._kept):
-            del self._kept[end:]
+        if 0 <= end < len(piece):
+            self._kept += piece[:end]
             self._has_more = True
             return True
+
+        self._kept += piece
+        self._lines_left -= piece.count(b"\n")
 
         if len(self._kept) > self._max_bytes:
             self._has_more = True

@@ -1,6 +1,6 @@
 """The server over streamable HTTP, without sessions: every request stands for itself.
 
-Runs in the process of a server that has looked at the request before: its Host, its origin, its size and who sends it.
+Runs in the process of a server that has looked at the request before: its Host, its origin, its size and its sender.
 Each request gets a transport of its own that ends with it, so that nothing of a client outlives what it asked.
 """
 

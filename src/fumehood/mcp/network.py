@@ -1,7 +1,7 @@
 """What a sandbox made by a model may reach: nothing, the package index, or everything public.
 
 Runs in the process of the MCP server; names only. Whether a caller may have it is decided where its sandboxes live,
-and over stdio by who started the server.
+and over stdio by whoever started the server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The MCP server itself: tools, resources, and what a host tells its model about them.
 
 Runs in the process that `fumehood mcp` is, or in that of `fumehood serve`. It knows no transport and holds no state of
-a client; for whom it works, each call tells (`caller.py`).
+a client; each call says whom it works for (`caller.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def make_server(keeper: Caller | None = None) -> Server[Any]:
     Args:
         keeper: For whom it works when requests do not say; what this caller makes ends with the server.
     """
-    # What tools are called with, and what they refuse, is the business of who called.
+    # What tools are called with, and what they refuse, is up to the caller.
     logging.getLogger("mcp").setLevel(logging.WARNING)
     server = SandboxServer(
         NAME,

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fumehood.backends.requests import ExecuteRequest, check_integer
+from fumehood.backends.checks import check_integer
+from fumehood.backends.requests import ExecuteRequest
 from fumehood.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from fumehood.aio import AsyncSandbox
+    from fumehood.facade.aio import AsyncSandbox
 
 NOT_FIXED = (
     "the hash seed, so the order of sets of text: it is one for all sandboxes of an engine, and another in the next",
-    "generators that a library seeds by itself, such as random.Random() and torch.Generator()",
-    "clocks that measure spans: perf_counter, monotonic, process_time; and numpy.datetime64('now')",
+    "generators that a library seeds by itself, such as random.Random(), and so the names of temporary files, and"
+    " torch.Generator(); os.getrandom",
+    "clocks that measure spans: perf_counter, monotonic, process_time; numpy.datetime64('now'), clock_gettime, uuid1,"
+    " and the times of files",
     "addresses and ids of objects, process ids, the order in which threads run",
     "other contexts and commands of the sandbox, bash, and what comes over the network",
 )
@@ -109,8 +112,8 @@ class Determinism:
     Attributes:
         seed: Of `random`, numpy, torch if it is loaded, and of what the system's randomness gives to Python: `secrets`,
             `uuid.uuid4`, `numpy.random.default_rng()`.
-        clock_start: Where the time of day begins; each reading is a millisecond later than the one before, and sleeping
-            takes the time that it says.
+        clock_start: Where the time of day begins; each reading is a millisecond later than the one before, and
+            `time.sleep` takes the time that it says.
     """
 
     seed: int = 0
@@ -119,9 +122,11 @@ class Determinism:
     def __post_init__(self) -> None:
         check_integer("seed", self.seed, low=0, high=2**63 - 1)
 
-        if self.clock_start.tzinfo is None or not 1971 <= self.clock_start.year <= 2200:
+        start = self.clock_start
+
+        if not isinstance(start, datetime) or start.tzinfo is None or not 1971 <= start.year <= 2200:
             raise InvalidArgumentError(
-                field="clock_start", value=self.clock_start, allowed="a time with its zone, from 1971 to 2200"
+                field="clock_start", value=start, allowed="a time with its zone, from 1971 to 2200"
             )
 
     async def apply(self, sandbox: AsyncSandbox) -> None:

@@ -36,6 +36,12 @@ def read_notebook(source: NotebookSource) -> dict[str, Any]:
         InvalidArgumentError: It is no such notebook, or one of another language than Python.
         OSError: The file cannot be read.
     """
+    # A number would be read, and closed, as a file that somebody else has opened.
+    if not isinstance(source, (str, os.PathLike, Mapping)):
+        raise InvalidArgumentError(
+            field="notebook", value=source, allowed="a path, or a notebook as JSON holds it"
+        )
+
     notebook = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _loaded(source)
     shown = "a notebook" if isinstance(source, Mapping) else os.fspath(source)
     _check(notebook, shown)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fumehood.aio import AsyncSandbox, Language
 from fumehood.backends.base import Backend
 from fumehood.errors import InvalidArgumentError
+from fumehood.facade.aio import AsyncSandbox, Language
+from fumehood.facade.portal import call
 from fumehood.notebook.comparing import CellComparison, compare_cell
 from fumehood.notebook.determinism import NOT_FIXED, Determinism
-from fumehood.portal import call
 from fumehood.record import Record
 from fumehood.templates.template import Template
 

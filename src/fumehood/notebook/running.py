@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fumehood.execution import Execution
+from fumehood.facade.portal import Turn
 from fumehood.notebook.determinism import Determinism
 from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
 from fumehood.notebook.reading import NotebookSource, read_notebook, set_parameters, source_of, tags_of
-from fumehood.portal import Turn
 
 if TYPE_CHECKING:
-    from fumehood.aio import AsyncSandbox
-    from fumehood.sandbox import Sandbox
+    from fumehood.facade.aio import AsyncSandbox
+    from fumehood.facade.sandbox import Sandbox
 
 _SKIP_TAG = "skip-execution"
 # Such a cell is expected to fail, and the next one runs.
@@ -113,6 +113,11 @@ async def run_notebook(
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code))
         execution = await sandbox.run_code(code, transactional=options.transactional)
         executed = number
+
+        if execution.state_lost and options.determinism is not None:
+            # With the state what was fixed in it has gone.
+            await options.determinism.apply(sandbox)
+
         await asyncio.to_thread(_write_outputs, cell, execution)
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
 
@@ -134,7 +139,7 @@ def run_in_sandbox(
 ) -> NotebookRun:
     """Do what `run_notebook` does, from a thread; `on_step` is called in it."""
     turn = Turn()
-    return turn.call(run_notebook, sandbox._twin, source, options, on_step=turn.relay(on_step))
+    return turn.call(run_notebook, sandbox._twin, source, options, on_step=turn.relay(on_step, "on_step"))
 
 
 def _is_run(cell: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """A record as a Python file: its cells with `# %%` between them, as editors read cells.
 
-Used in the host process; pure. What is no Python, such as magics and bash, is kept as comments, so that the file can be
-run; nothing of it is run or parsed here.
+Used in the host process; pure. What is no Python, such as magics, bash and cells that could not be parsed, is kept as
+comments, so that the file can be run; nothing of it is run or parsed here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 from fumehood.record import Record, RecordedCell
 
 # Lines that IPython understands and Python does not.
-_MAGIC = re.compile(r"\s*(?:%|!|\?|[\w.]+\s*=\s*[%!])")
+_MAGIC = re.compile(r"\s*(?:%|!|\?|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
+_NO_PYTHON = frozenset({"SyntaxError", "IndentationError", "TabError"})
 
 
 def script_of(record: Record) -> str:
@@ -34,8 +35,12 @@ def _cell(cell: RecordedCell, language: str) -> str:
     error = cell.execution.error
     failed = "" if error is None else f"\n# It ended with {_one_line(error.name)}: {_one_line(error.value)}"
     # Other characters end a line for some readers, and would end the comment that they stand in.
-    lines = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", cell.code)
-    is_foreign = cell.is_undone or language != "python" or cell.code.lstrip().startswith("%%")
+    # None of Python's files may hold a NUL.
+    code = cell.code.replace("\0", r"\x00")
+    lines = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", code)
+    is_foreign = (
+        cell.is_undone or language != "python" or code.lstrip().startswith("%%") or _has_not_begun(cell)
+    )
 
     if language != "python":
         lines = [f"%%{language}", *lines]
@@ -43,6 +48,12 @@ def _cell(cell: RecordedCell, language: str) -> str:
     body = "\n".join(f"# {line}".rstrip() if is_foreign or _MAGIC.match(line) else line for line in lines)
     undone = "\n# What it did was undone." if cell.is_undone else ""
     return f"{head}{failed}{undone}\n{body.rstrip()}\n"
+
+
+def _has_not_begun(cell: RecordedCell) -> bool:
+    execution = cell.execution
+    is_refused = execution.error is not None and execution.error.name in _NO_PYTHON
+    return is_refused and not execution.results and not execution.logs.entries
 
 
 def _one_line(text: str) -> str:

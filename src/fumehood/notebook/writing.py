@@ -24,10 +24,13 @@ _FORMS: Mapping[str, Callable[[Record], str]] = {
 
 def check_form(path: str | os.PathLike[str] | None) -> None:
     """Raise InvalidArgumentError unless a record can be written under this path."""
-    if path is not None and _ending(path) not in _FORMS:
-        raise InvalidArgumentError(
-            field="path", value=os.fspath(path), allowed="a path that ends with .ipynb, .py or .html"
-        )
+    if path is None or (isinstance(path, (str, os.PathLike)) and _ending(path) in _FORMS):
+        return
+
+    shown = os.fspath(path) if isinstance(path, os.PathLike) else path
+    raise InvalidArgumentError(
+        field="path", value=shown, allowed="a path that ends with .ipynb, .py or .html"
+    )
 
 
 def write_record(record: Record, path: str | os.PathLike[str] | None) -> str:

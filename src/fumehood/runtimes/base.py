@@ -35,8 +35,7 @@ class ContextBirth:
     """What a runtime needs to start a context.
 
     Attributes:
-        fds: The guest's ends of its channel, its standard output and its standard error; they stay the
-        caller's.
+        fds: The guest's ends of its channel, its standard output and its standard error; they stay the caller's.
         info: Its name, language and directory.
         envs: Its environment.
     """
@@ -104,8 +103,8 @@ class Guest(ABC):
         isolation: The layers that were really applied.
         ended: Done when nothing of the sandbox lives any more.
         policy_digest: Names the system call filter that it runs under: its SHA-256; empty where there is none of ours.
-        on_refused: To be set by who wants to hear of it: called with the name of each system call that was refused, of
-        those that no program needs, and the number inside of the process; not where nobody tells.
+        on_refused: Set it to hear of each refused system call that no program needs: called with its name, and the
+            number inside of the process. Where the kernel tells nobody, it is never called.
     """
 
     first_context: GuestContext
@@ -231,7 +230,7 @@ class Guest(ABC):
 
     @abstractmethod
     def oom_kills(self) -> int:
-        """How many processes of the sandbox the kernel has killed for want of memory."""
+        """How many processes of the sandbox the kernel has killed because memory ran out."""
 
 
 class Spawner(ABC):
@@ -239,13 +238,11 @@ class Spawner(ABC):
 
     Attributes:
         guest_envs: Environment that everything in a sandbox starts with.
-        missing_modules: Names that should have been preloaded and that the template does not have.
         fixed_limits: Names of the limits that are fixed when a guest is made; `Guest.apply` changes the others.
         ended: Done when no guest can be made any more.
     """
 
     guest_envs: dict[str, str]
-    missing_modules: tuple[str, ...]
     fixed_limits: frozenset[str]
     ended: asyncio.Future[None]
 

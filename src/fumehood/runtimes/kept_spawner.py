@@ -1,4 +1,4 @@
-"""How the processes of a template end: when they are told to, or with the last guest that was made from them.
+"""How the processes of a template end: on request, or with the last guest that was made from them.
 
 Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A keeper ends only after all
 that it keeps, so its end means that nothing of the template is left.
@@ -10,7 +10,7 @@ import asyncio
 import os
 import subprocess
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from fumehood.readiness import until_readable
@@ -30,6 +30,7 @@ class Noting(Neighbour, Protocol):
 
 
 _Guest = TypeVar("_Guest", bound=Noting)
+_T = TypeVar("_T")
 
 
 class KeptSpawner(Spawner, Generic[_Guest]):
@@ -78,12 +79,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
     async def _end_processes(self) -> None:
         self._close_sockets()
-        try:
-            await asyncio.wait_for(wait_for_exit(self._keeper), _CLOSE_SECONDS)
-        except TimeoutError:
-            # Stopped, or hanging. Their keeper is ours to kill, and takes them along.
-            self._keeper.kill()
-            await wait_for_exit(self._keeper)
+        await until_ended(self._keeper)
 
     async def _wait_for_others(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         """Waits for what else is at work on the end."""
@@ -106,7 +102,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 async def read_report(fd: int) -> bytes:
     """Reads what a keeper says of its launch: nothing when it has succeeded.
 
-    Without a thread: whoever gives up then has left nobody behind who reads.
+    Without a thread: a caller that gives up leaves no reader behind.
     """
     report = b""
 
@@ -134,3 +130,34 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
         os.close(pidfd)
 
     process.wait()
+
+
+async def until_ended(keeper: subprocess.Popen[bytes]) -> None:
+    """Waits until a keeper has ended that was left by whoever it serves."""
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await wait_for_exit(keeper)
+    except TimeoutError:
+        # Stopped, or hanging. It is ours to kill, and takes along what it keeps.
+        keeper.kill()
+        await wait_for_exit(keeper)
+
+
+async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Does what must not be left half done, and gives up afterwards if whoever waits was told to, however often.
+
+    An engine that is closed gives a start up more than once; some libraries do so at each turn of the loop.
+    """
+    task = asyncio.ensure_future(work)
+    given_up: asyncio.CancelledError | None = None
+
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            given_up = error
+
+    if given_up is not None:
+        raise given_up
+
+    return task.result()

@@ -1,8 +1,8 @@
 """The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid everything else.
 
 Runs in the host process, on the engine's loop. It is weaker than namespaces in ways that the guide on isolation
-lists, so nobody gets it who has not named its level. As root its guests run as a user of their own, as an ordinary
-user under that user's id.
+lists, so only callers that name its level get it. When the host runs as root, its guests run as a
+user of their own; when it runs as an ordinary user, under that user's id.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import ExitStack
 from importlib import resources
 from typing import Any
 
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
-from fumehood.runtimes.kept_spawner import read_report, wait_for_exit
+from fumehood.runtimes.kept_spawner import read_report, to_its_end, until_ended
 from fumehood.runtimes.landlock_plan import (
     copy_guest_code,
     plain_environment,
@@ -30,6 +32,7 @@ from fumehood.runtimes.landlock_plan import (
     template_python,
 )
 from fumehood.runtimes.landlock_spawner import LandlockSpawner, Place
+from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
 from fumehood.templates.environment import read_environment
@@ -87,11 +90,22 @@ class LandlockRuntime(Runtime):
         await asyncio.to_thread(check_files, template)
         folder = _own_folder()
         ids: users.IdPlan | None = None
+        given_up = threading.Event()
+
+        def make_place() -> Place:
+            try:
+                return self._place(template, folder, ids)
+            finally:
+                # A thread goes on when nobody waits for it any more, and may have put more into what was removed.
+                if given_up.is_set():
+                    shutil.rmtree(folder, ignore_errors=True)
+
         try:
             ids = _own_ids()
-            place = await asyncio.to_thread(self._place, template, folder, ids)
+            place = await asyncio.to_thread(make_place)
             return await self._started(template, folder, place)
         except BaseException:
+            given_up.set()
             shutil.rmtree(folder, ignore_errors=True)
 
             if ids is not None:
@@ -120,26 +134,31 @@ class LandlockRuntime(Runtime):
         )
 
     async def _started(self, template: Template, folder: str, place: Place) -> LandlockSpawner:
-        zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Who owns files of the host may not touch what Landlock does not fence: their modes, times and attributes.
         guests, ours = (
             ("landlock_only", "landlock_init")
             if place.ids is None
             else ("landlock_own_user", "landlock_own_user_init")
         )
-        keeper = _Keeper(template, folder, place, zygote_end, self._program(ours))
+        program = self._program(ours)
+
+        with ExitStack() as unused:
+            zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            unused.callback(zygote.close)
+            unused.callback(zygote_end.close)
+            keeper = _Keeper(template, folder, place, zygote_end, program)
+            unused.pop_all()
+
         spawner: LandlockSpawner | None = None
         try:
             await keeper.launched()
             spawner = LandlockSpawner(zygote, keeper.process, place)
-            await asyncio.wait_for(spawner.begin(self._program(guests), template.preload), _READY_SECONDS)
-        except BaseException as error:
-            if spawner is None:
-                zygote.close()
-                await wait_for_exit(keeper.process)
-            else:
-                await spawner.aclose()
 
+            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            async with asyncio.timeout(_READY_SECONDS):
+                await spawner.begin(self._program(guests), template.preload)
+        except BaseException as error:
+            await to_its_end(_undo(keeper.process, spawner, zygote))
             words = keeper.last_words().rpartition("\n")[2]
 
             if isinstance(error, asyncio.CancelledError | IsolationUnavailableError) or not words:
@@ -176,36 +195,43 @@ class LandlockRuntime(Runtime):
         return self._cgroups
 
 
+async def _undo(
+    keeper: subprocess.Popen[bytes], spawner: LandlockSpawner | None, zygote: socket.socket
+) -> None:
+    """Takes a start back: a zygote that is left ends, and the keeper after it."""
+    if spawner is not None:
+        await spawner.aclose()
+        return
+
+    zygote.close()
+    await until_ended(keeper)
+
+
 class _Keeper:
     """A started keeper, as long as its launch is not reported."""
 
     def __init__(
         self, template: Template, folder: str, place: Place, zygote_end: socket.socket, program: bytes
     ) -> None:
-        report_read, report_write = os.pipe()
-        host_pidfd = os.pidfd_open(os.getpid())
-        self._stderr = os.memfd_create("fumehood-zygote-stderr")
-        user = None if place.ids is None else _user_of(place.ids)
-        plan: dict[str, Any] = {
-            "argv": [template_python(template), "-B", "-c", _ZYGOTE],
-            "envs": {
-                **place.envs,
-                "PYTHONPATH": os.path.join(folder, "code"),
-                "LD_BIND_NOW": "1",
-                "MPLCONFIGDIR": os.path.join(place.rooms, "matplotlib"),
-            },
-            "uid": user,
-            "gid": user,
-            "folder": folder,
-            "rooms": place.rooms,
-            "readable": place.readable,
-            "seccomp": program.hex(),
-            "zygote_fd": zygote_end.fileno(),
-            "report_fd": report_write,
-            "host_pidfd": host_pidfd,
-        }
-        plan_fd = os.memfd_create("fumehood-plan")
-        try:
+        # What is passed on is closed here in any case, and the rest only if there will be no keeper.
+        with ExitStack() as passed, ExitStack() as kept:
+            passed.callback(zygote_end.close)
+            self._report_fd, report_write = os.pipe()
+            kept.callback(os.close, self._report_fd)
+            passed.callback(os.close, report_write)
+            host_pidfd = os.pidfd_open(os.getpid())
+            passed.callback(os.close, host_pidfd)
+            self._stderr = os.memfd_create("fumehood-template-stderr")
+            kept.callback(os.close, self._stderr)
+            plan_fd = os.memfd_create("fumehood-plan")
+            passed.callback(os.close, plan_fd)
+            plan = self._plan(template, folder, place)
+            plan |= {
+                "seccomp": program.hex(),
+                "zygote_fd": zygote_end.fileno(),
+                "report_fd": report_write,
+                "host_pidfd": host_pidfd,
+            }
             os.write(plan_fd, json.dumps(plan).encode())
             os.lseek(plan_fd, 0, os.SEEK_SET)
             code = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
@@ -219,13 +245,25 @@ class _Keeper:
                 pass_fds=(plan_fd, zygote_end.fileno(), report_write, host_pidfd),
                 start_new_session=True,
             )
-        finally:
-            zygote_end.close()
+            kept.pop_all()
 
-            for fd in (plan_fd, report_write, host_pidfd):
-                os.close(fd)
-
-        self._report_fd = report_read
+    @staticmethod
+    def _plan(template: Template, folder: str, place: Place) -> dict[str, Any]:
+        user = None if place.ids is None else _user_of(place.ids)
+        return {
+            "argv": [template_python(template), "-B", "-c", _ZYGOTE],
+            "envs": {
+                **place.envs,
+                "PYTHONPATH": os.path.join(folder, "code"),
+                "LD_BIND_NOW": "1",
+                "MPLCONFIGDIR": os.path.join(place.rooms, "matplotlib"),
+            },
+            "uid": user,
+            "gid": user,
+            "folder": folder,
+            "rooms": place.rooms,
+            "readable": place.readable,
+        }
 
     async def launched(self) -> None:
         """Waits until the zygote's interpreter has been started.
@@ -244,8 +282,7 @@ class _Keeper:
         except (ProtocolError, KeyError, TypeError):
             raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
 
-        reason = f"{detail}: {os.strerror(number)}" if number else str(detail)
-        raise IsolationUnavailableError(layer=str(step), reason=reason, how_to_get_it=str(hint))
+        raise launch_fault(str(step), int(number), str(detail), str(hint))
 
     def last_words(self) -> str:
         """What the keeper or the zygote wrote to standard error before it ended."""

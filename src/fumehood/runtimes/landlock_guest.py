@@ -23,6 +23,7 @@ from fumehood.models import Isolation
 from fumehood.network import Network
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.linux_figures import CountedGuest
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood_jail import cgroups
@@ -119,11 +120,8 @@ class LandlockGuest(CountedGuest):
         messages.check(init_messages.INIT_GREETING, greeting, payload)
 
         if greeting["type"] == "failed":
-            raise IsolationUnavailableError(
-                layer=str(greeting["step"]),
-                reason=str(greeting["detail"]),
-                how_to_get_it=str(greeting["hint"])
-                or "run `fumehood doctor` to see what this machine allows",
+            raise launch_fault(
+                str(greeting["step"]), int(greeting["errno"]), str(greeting["detail"]), str(greeting["hint"])
             )
 
         self.isolation = self._spawner.describe(greeting)

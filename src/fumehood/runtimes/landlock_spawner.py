@@ -24,9 +24,11 @@ from fumehood.runtimes.base import ContextBirth
 from fumehood.runtimes.kept_spawner import KeptSpawner
 from fumehood.runtimes.landlock_guest import LandlockGuest
 from fumehood.runtimes.landlock_isolation import describe_fence
+from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
 from fumehood_jail import cgroups, users
+from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
@@ -63,7 +65,6 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
     def __init__(self, zygote: socket.socket, keeper: subprocess.Popen[bytes], place: Place) -> None:
         super().__init__(keeper)
         self.guest_envs = place.envs
-        self.missing_modules: tuple[str, ...] = ()
         self.host_pidfd = os.pidfd_open(os.getpid())
         self._place = place
         self._driver, self._cgroup_reason = place.cgroup
@@ -77,8 +78,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
         """Gives the zygote its orders, and waits until everything is imported."""
         self._zygote.send({"type": "configure", "seccomp": program.hex(), "preload": list(preload)})
-        ready = await self._ready
-        self.missing_modules = tuple(str(name) for name in ready["missing"])
+        await self._ready
 
     async def spawn(
         self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]
@@ -169,12 +169,15 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         if self._driver is None:
             return None
 
-        return self._driver.create(
-            cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
-            memory_bytes=limits.memory_bytes,
-            processes=limits.processes + _OWN_PROCESSES,
-            cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
-        )
+        try:
+            return self._driver.create(
+                cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
+                memory_bytes=limits.memory_bytes,
+                processes=limits.processes + _OWN_PROCESSES,
+                cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
+            )
+        except JailError as error:
+            raise cgroup_fault(error) from None
 
     def _options(self, folder: str, limits: Limits) -> dict[str, Any]:
         return {

@@ -1,7 +1,7 @@
 """Which level of isolation a set of layers amounts to.
 
-Runs in the host process and only computes. A level is reached when every layer that it stands on is there; a weaker
-means in the place of a layer counts, and the layer says so. No runtime may name its level by itself.
+Runs in the host process and only computes. A level is reached when every layer that it depends on is there; a weaker
+means in place of a layer counts, and the layer says so. No runtime may name its level by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Linux runtime: namespaces, Landlock, seccomp and cgroups.
 
-Runs in the host process, on the engine's loop; the only host module that knows the jail. Everything
+Runs in the host process, on the engine's loop. Of the engine, the runtimes alone know the jail. Everything
 privileged is done by the keeper, a process of its own. This module starts it, hands it the plan, and reports
 truthfully what was applied.
 """
@@ -23,8 +23,14 @@ from typing import Any
 import fumehood_jail
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
-from fumehood.runtimes.kept_spawner import read_report, wait_for_exit
-from fumehood.runtimes.linux_plan import GUEST_PACKAGES, guest_environment, guest_python, root_plan
+from fumehood.runtimes.kept_spawner import read_report, to_its_end, wait_for_exit
+from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.linux_plan import (
+    GUEST_PACKAGES,
+    GUEST_PYTHON,
+    guest_environment,
+    root_plan,
+)
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner
 from fumehood.templates.environment import Environment, read_environment
@@ -87,7 +93,7 @@ class LinuxRuntime(Runtime):
             founder, founder_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
             keeper = _Keeper(template, environment, (founder_end, zygote_end), ids, program, freezer)
-            unused.pop_all()
+            made = unused.pop_all()
 
         spawner: LinuxSpawner | None = None
         try:
@@ -100,18 +106,12 @@ class LinuxRuntime(Runtime):
                 cgroup_place=self._cgroup_place(),
                 guest_envs={**guest_environment(environment), **template.envs},
             )
-            await asyncio.wait_for(spawner.begin(self._sandbox_filters(), template.preload), _READY_SECONDS)
+
+            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            async with asyncio.timeout(_READY_SECONDS):
+                await spawner.begin(self._sandbox_filters(), template.preload)
         except BaseException as error:
-            keeper.process.kill()
-            await wait_for_exit(keeper.process)
-
-            if spawner is not None:
-                await spawner.aclose()
-            else:
-                founder.close()
-                zygote.close()
-                ids.release()
-
+            await to_its_end(_undo(keeper.process, spawner, made))
             words = keeper.last_words().rpartition("\n")[2]
 
             if isinstance(error, asyncio.CancelledError | IsolationUnavailableError):
@@ -188,6 +188,17 @@ def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
+async def _undo(keeper: subprocess.Popen[bytes], spawner: LinuxSpawner | None, made: ExitStack) -> None:
+    """Takes a start back: its processes first, then the sockets and the ids that nobody has any more."""
+    keeper.kill()
+    await wait_for_exit(keeper)
+
+    if spawner is not None:
+        await spawner.aclose()
+
+    made.close()
+
+
 class _Keeper:
     """A started keeper, as long as its launch is not reported."""
 
@@ -211,7 +222,7 @@ class _Keeper:
             passed.callback(os.close, report_write)
             host_pidfd = os.pidfd_open(os.getpid())
             passed.callback(os.close, host_pidfd)
-            self._stderr = os.memfd_create("fumehood-zygote-stderr")
+            self._stderr = os.memfd_create("fumehood-template-stderr")
             kept.callback(os.close, self._stderr)
             plan_fd = os.memfd_create("fumehood-plan")
             passed.callback(os.close, plan_fd)
@@ -242,7 +253,7 @@ class _Keeper:
     @staticmethod
     def _plan(template: Template, environment: Environment, freezer: dict[str, str] | None) -> dict[str, Any]:
         return {
-            "argv": [guest_python(environment), "-B", "-c", _FOUNDER],
+            "argv": [GUEST_PYTHON, "-B", "-c", _FOUNDER],
             "envs": {
                 **guest_environment(environment),
                 **template.envs,
@@ -256,7 +267,7 @@ class _Keeper:
         }
 
     async def launched(self) -> None:
-        """Waits until the zygote's interpreter has been started.
+        """Waits until the founder's interpreter has been started.
 
         Raises:
             IsolationUnavailableError: A step of the launch failed; the error names it and the way out.
@@ -272,22 +283,21 @@ class _Keeper:
         except (ProtocolError, KeyError, TypeError):
             raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
 
-        reason = (
-            f"{detail}: {os.strerror(number)}"
-            if number and os.strerror(number) not in detail
-            else str(detail)
-        )
-        missing = await asyncio.to_thread(_missing_layer)
+        fault = launch_fault(str(step), int(number), str(detail), str(hint))
+        missing = None
+
+        if isinstance(fault, IsolationUnavailableError):
+            missing = await asyncio.to_thread(_missing_layer)
 
         if missing is None:
-            raise IsolationUnavailableError(layer=str(step), reason=reason, how_to_get_it=str(hint))
+            raise fault
 
         raise IsolationUnavailableError(
-            layer=missing.name, reason=f"{missing.why}; {reason}", how_to_get_it=missing.how_to_get_it
+            layer=missing.name, reason=f"{missing.why}; {fault.reason}", how_to_get_it=missing.how_to_get_it
         )
 
     def last_words(self) -> str:
-        """What the keeper or the zygote wrote to standard error before it ended."""
+        """What keeper, founder and zygote wrote to standard error before they ended."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 

@@ -1,9 +1,9 @@
 """Courtesy: a sandbox that keeps the processors busy makes way for those that ask for little.
 
-Runs in the host process, on the engine's loop. Where several want a processor the kernel gives each a turn of some
-milliseconds, and whoever needs a tenth of one may wait for a whole one of somebody who takes all that it may. So who
-takes much while processors are short gets a smaller share of them, until it has been quiet for a while. It never
-takes a share away where nobody waits: the share counts only against others who want the same processor.
+Runs in the host process, on the engine's loop. Where several want a processor, the kernel gives each a turn of some
+milliseconds; one that needs a tenth of a turn may wait for the whole turn of one that takes all it can get. So a
+sandbox that takes much while processors are short gets a smaller share of them, until it has been quiet for a while.
+Nothing is taken away where nobody waits: the share counts only against others that want the same processor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Protocol
 
 # How often it looks: at one figure while nobody waits for a processor, else at each guest. The kernel tells of no
-# such thing by itself but to a thread of its own for each who asks.
+# such thing by itself but to a thread of its own for each that asks.
 _CALM_SECONDS = 0.5
 _PRESSED_SECONDS = 0.25
 # Short of processors: somebody waited for one for such a part of the time.

@@ -1,9 +1,9 @@
 """Entering: the host has a process that moves into a forked sandbox enter its namespaces, one call after the other.
 
-Runs in a thread of the host process, for some milliseconds. Who owns the namespaces of forks has power over
-all of them, and who enters one has every capability there: the process is lent that id, and until it has given up
+Runs in a thread of the host process, for some milliseconds. Whoever owns the namespaces of forks has power over
+all of them, and whoever enters one has every capability there: the process is lent that id, and until it has given up
 all of it again runs none of its own instructions. It is held from outside, and makes the calls that are listed here.
-Whom it makes last goes on as the fork's user, who may do no more than any other.
+The last process that it makes goes on as the fork's user, which may do no more than any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Place:
         namespaces: Descriptors of them by their names, in the order in which they are entered.
         init_pid: The init there.
         has_movers: Whether an id that no guest code has owns them.
-        doors: Descriptors of its control groups: who writes "0" to them moves in.
+        doors: Descriptors of its control groups: whatever writes "0" to them moves in.
     """
 
     namespaces: Mapping[str, int]
@@ -86,7 +86,7 @@ def enter(pid: int, origin: RefusedCalls, place: Place) -> int | None:
         place: Where it is to go.
 
     Returns:
-        A pidfd of whom it has made, a child of the init there. None: it did not wait; nothing was done, and it will
+        A pidfd of what it has made, a child of the init there. None: it did not wait; nothing was done, and it will
         wait again.
 
     Raises:
@@ -203,7 +203,7 @@ def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
         moved.let_go(0)
         held.let_go(child)
     except BaseException:
-        # Whom nobody has let go ends with this thread.
+        # A process that nobody has let go ends with this thread.
         os.close(pidfd)
         raise
 

@@ -1,4 +1,4 @@
-"""Figures of a guest by its control group: what both Linux runtimes tell of CPU time and memory.
+"""Figures of a guest by its control group: what both Linux runtimes report of CPU time and memory.
 
 Runs in the host process, on the engine's loop. Where there is no control group nobody counts from outside, and it says
 so. It changes nothing but the beginning of the count of the peak, and whether a guest makes way for others.

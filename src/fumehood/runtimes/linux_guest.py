@@ -10,20 +10,21 @@ import asyncio
 import os
 import signal
 import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from fumehood import failpoints
-from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.descriptors import close_all
+from fumehood.errors import SandboxStartError
 from fumehood.fork_errors import ForkError
 from fumehood.limits import Limits
 from fumehood.models import Isolation
-from fumehood.readiness import until_readable
 from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
+from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.linux_figures import CountedGuest
 from fumehood.runtimes.linux_moves import Home, MovedContext, Quarters, end_keepers, end_strangers, move_out
+from fumehood.runtimes.linux_packets import receive_word
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
@@ -36,7 +37,6 @@ _LAST_WORDS_SECONDS = 1.0
 # What is beneath ends within milliseconds.
 _RELUCTANT_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
-_CREDENTIALS = struct.Struct("3i")
 # What an init sends as soon as it exists, and what opens the gate of its first context.
 _BORN = b"!"
 
@@ -119,7 +119,7 @@ class LinuxGuest(CountedGuest):
         try:
             yield fds
         finally:
-            _close_all(fds)
+            close_all(fds)
 
     def admit(self, cgroup: cgroups.Cgroup | None) -> None:
         """Lets init, which waits for it, enter the control groups."""
@@ -128,7 +128,7 @@ class LinuxGuest(CountedGuest):
         try:
             socket.send_fds(self.socket, [b"!"], doors)
         finally:
-            _close_all(doors)
+            close_all(doors)
 
     async def born(self) -> None:
         """Waits until init exists, and takes hold of it."""
@@ -138,6 +138,10 @@ class LinuxGuest(CountedGuest):
         if not self._heard.startswith(_BORN):
             # What failed is in the greeting, if there is one.
             await self.greeted()
+
+        if self.ended.done():
+            # Nobody would close what is opened for it now.
+            await self._give_up()
 
         self._heard = self._heard.removeprefix(_BORN)
         # It cannot have been replaced by another process of this number: it waits for us to read on, or has
@@ -162,12 +166,8 @@ class LinuxGuest(CountedGuest):
         messages.check(init_messages.INIT_GREETING, greeting, payload)
 
         if greeting["type"] == "failed":
-            number = int(greeting["errno"])
-            raise IsolationUnavailableError(
-                layer=str(greeting["step"]),
-                reason=f"{greeting['detail']}" + (f" (errno {number})" if number else ""),
-                how_to_get_it=str(greeting["hint"])
-                or "run `fumehood doctor` to see what this machine allows",
+            raise launch_fault(
+                str(greeting["step"]), int(greeting["errno"]), str(greeting["detail"]), str(greeting["hint"])
             )
 
         self.isolation = self._spawner.describe(greeting)
@@ -176,16 +176,17 @@ class LinuxGuest(CountedGuest):
     def start_context(self, birth: ContextBirth) -> LinuxContext:
         """Lets the zygote fork a context into this sandbox; see the port."""
         gate, self._gate = self._gate, None
-        given = [_open_gate() if gate is None else gate, *self._doors()]
+        given = [_open_gate() if gate is None else gate]
         try:
+            given += self._doors()
             gate_read, *doors = given
-            fds = [self._pidfd, gate_read, *birth.fds]
-            context = self._spawner.start_context(birth, self._limits, fds, doors)
+            fds = [gate_read, *birth.fds]
+            context = self._spawner.start_context(birth, self._limits, self._pidfd, fds, doors)
             self._contexts = [one for one in self._contexts if not one.refused_calls.is_over]
             self._contexts.append(context)
             return context
         finally:
-            _close_all(given)
+            close_all(given)
 
     def failed(self, step: str, reason: str) -> None:
         """Takes note of why the founder could not make this guest."""
@@ -213,7 +214,7 @@ class LinuxGuest(CountedGuest):
 
             yield fds
         finally:
-            _close_all(fds)
+            close_all(fds)
 
     @property
     def pidfd(self) -> int:
@@ -253,12 +254,15 @@ class LinuxGuest(CountedGuest):
         try:
             yield Quarters(guest._pid, self._spawner.has_movers, doors)
         finally:
-            _close_all(doors)
+            close_all(doors)
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this number is its own."""
         if self._namespace is None and self._pid > 0:
-            self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
+            try:
+                self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
+            except OSError:
+                return False  # it has ended, and nobody has said so yet
 
         return self._namespace == namespace
 
@@ -414,19 +418,10 @@ class LinuxGuest(CountedGuest):
         raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
 
     async def _receive(self) -> tuple[bytes, int]:
-        await until_readable(self.socket.fileno())
         try:
-            data, ancillary, _, _ = self.socket.recvmsg(
-                _MAX_GREETING_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
-            )
+            return await receive_word(self.socket, _MAX_GREETING_BYTES)
         except OSError:
             return b"", 0
-
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                return data, _CREDENTIALS.unpack(content)[0]
-
-        return data, 0
 
 
 def _open_gate() -> int:
@@ -435,8 +430,3 @@ def _open_gate() -> int:
     os.write(write_end, b"!")
     os.close(write_end)
     return read_end
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)

@@ -1,7 +1,7 @@
 """User ids of sandboxes: one for each that lives, and how those of forked ones are mapped.
 
-Runs in the host process, on the engine's loop. Ids are numbers of the base jail; what they are on the host, its id plan
-says. Within a sandbox all ids that forks of it may get have numbers as well, from `_SPARE_IDS` on, and one stands for
+Runs in the host process, on the engine's loop. Ids are numbers of the base jail; its id plan says what they are on the
+host. Within a sandbox, all ids that its forks may get have numbers as well, from `_SPARE_IDS` on, and one stands for
 the owner of their namespaces, which is the same in all sandboxes.
 """
 

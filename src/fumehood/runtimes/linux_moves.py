@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -22,12 +21,12 @@ from fumehood.fork_errors import ForkError
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import GuestContext
 from fumehood.runtimes.linux_entering import STEP, Place, enter
+from fumehood.runtimes.linux_packets import receive_word
 from fumehood.runtimes.linux_refusals import RefusedCalls
 from fumehood.runtimes.linux_status import has_died, numbers_of, parent_of
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
-_CREDENTIALS = struct.Struct("3i")
 _HERE = b"!"
 _MAX_WORD_BYTES = 64
 _MAX_ERRNO_DIGITS = 4
@@ -71,7 +70,7 @@ class MovedContext(GuestContext):
         pidfd: Holds it; this object's from now on.
         origin: Whose system call filter it is under.
         kill_held: Kills what the host may not signal itself.
-        mover: Done when who brought it there has ended.
+        mover: Done when the process that brought it there has ended.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ async def move_out(
     send: Callable[[int], None],
     own: Sequence[int],
 ) -> tuple[int, asyncio.Future[None]]:
-    """Lets a process move to another sandbox; returns a pidfd of what it has become, and when who brought it has ended.
+    """Lets a process move to another sandbox; returns a pidfd of what it has become, and when its mover has ended.
 
     Args:
         home: The sandbox that it is from.
@@ -226,7 +225,7 @@ async def _ended_if_it_fails(mover: int, home: Home) -> AsyncIterator[int]:
 
 
 async def _see_off(pidfd: int, kill_held: Callable[[int], None]) -> None:
-    """Waits until who has moved has ended: as long as it lives, and does not wait for its child, no fork could end.
+    """Waits until what has moved has ended: as long as it lives, and does not wait for its child, no fork could end.
 
     Raises:
         ForkError: It would not end by itself.
@@ -273,29 +272,22 @@ async def _in_own_thread(work: Callable[[], int | None]) -> int | None:
 
 
 def _drop(done: Future[int | None]) -> None:
-    """Nobody waits any more for who has moved."""
+    """Nobody waits any more for the process that has moved."""
     if not done.cancelled() and done.exception() is None and (pidfd := done.result()) is not None:
         os.close(pidfd)
 
 
 async def _hear(sock: socket.socket) -> int:
     """Waits for the word of a process that all is well; returns its number on the host."""
-    word, ancillary = await _receive(sock)
+    word, pid = await receive_word(sock, _MAX_WORD_BYTES)
 
     if word != _HERE:
         raise _no_word(word)
 
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-            return int(_CREDENTIALS.unpack(content)[0])
+    if not pid:
+        raise ForkError(step=STEP, reason="it is not known which process spoke")
 
-    raise ForkError(step=STEP, reason="it is not known which process spoke")
-
-
-async def _receive(sock: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]]]:
-    await until_readable(sock.fileno())
-    word, ancillary, _, _ = sock.recvmsg(_MAX_WORD_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
-    return word, ancillary
+    return pid
 
 
 def _no_word(word: bytes) -> ForkError:
@@ -330,9 +322,9 @@ async def end_strangers(
 
 
 def end_keepers(is_theirs: Callable[[int], bool], kill_held: Callable[[int], None]) -> None:
-    """Ends processes of a sandbox that take no leave of the dead of its forks: as long, these cannot end.
+    """Ends processes of a sandbox that never reap the dead of its forks: until they do, these cannot end.
 
-    Who moves as asked leaves no such dead. Looks at every process there is: to be called when a fork does not end.
+    A process that moves as asked leaves no such dead. Looks at every process there is: for when a fork does not end.
 
     Args:
         is_theirs: Whether the PID namespace with this number is the sandbox's.

@@ -7,16 +7,25 @@ packages that are not ours. What cannot be sent at once waits in order, with des
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
-import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fumehood.descriptors import close_all, copies
+from fumehood.readiness import until_readable
 from fumehood_wire.frames import ProtocolError, parse_json
 
+# struct ucred: the process, its user and its group.
+_CREDENTIALS = struct.Struct("3i")
 _MAX_PACKET_BYTES = 1 << 18
+# How many are received in one turn of the loop before others get theirs.
+_MAX_TURN_PACKETS = 64
+# The other side has gone; the reader hears of it.
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 
 class PacketSocket:
@@ -24,9 +33,8 @@ class PacketSocket:
 
     Args:
         sock: Connected, of the kind that keeps packets whole; owned from now on.
-        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises ends the
-        conversation: the
-            message was not what it should be.
+        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises ends the conversation:
+            the message was not what it should be.
         on_end: Called once, when the other side has closed or has said something that makes no sense.
     """
 
@@ -38,20 +46,24 @@ class PacketSocket:
         self._on_message = on_message
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self.closed = False
         sock.setblocking(False)
         self._loop.add_reader(self._fd, self._receive)
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Sends a message; the descriptors remain the caller's. On a closed socket it is dropped."""
+        """Sends a message; the descriptors remain the caller's. On a closed socket it is dropped.
+
+        Raises:
+            OSError: It cannot be sent, now or later: nothing was.
+        """
         if self.closed:
             return
 
         data = json.dumps(message).encode()
 
         if self._unsent or not self._try(data, fds):
-            self._unsent.append((data, [os.dup(fd) for fd in fds]))
+            self._unsent.append((data, copies(fds)))
             self._loop.add_writer(self._fd, self._flush)
 
     def close(self) -> None:
@@ -65,7 +77,7 @@ class PacketSocket:
         self._sock.close()
 
         while self._unsent:
-            _close_all(self._unsent.popleft()[1])
+            close_all(self._unsent.popleft()[1])
 
     def _try(self, data: bytes, fds: Sequence[int]) -> bool:
         """Sends now; false if the socket takes nothing now."""
@@ -73,21 +85,28 @@ class PacketSocket:
             socket.send_fds(self._sock, [data], list(fds))
         except BlockingIOError:
             return False
-        except OSError:
-            # The other side has gone; the reader hears of it.
-            return True
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
 
         return True
 
+    def _try_late(self, data: bytes, fds: Sequence[int]) -> bool:
+        """As `_try`, when nobody is there any more who could be told: whoever waits for an answer gives up in time."""
+        try:
+            return self._try(data, fds)
+        except OSError:
+            return True
+
     def _flush(self) -> None:
-        while self._unsent and self._try(*self._unsent[0]):
-            _close_all(self._unsent.popleft()[1])
+        while self._unsent and self._try_late(*self._unsent[0]):
+            close_all(self._unsent.popleft()[1])
 
         if not self._unsent:
             self._loop.remove_writer(self._fd)
 
     def _receive(self) -> None:
-        while not self.closed:
+        for _ in range(_MAX_TURN_PACKETS):
             try:
                 data = self._sock.recv(_MAX_PACKET_BYTES)
             except BlockingIOError:
@@ -104,9 +123,18 @@ class PacketSocket:
             except (ProtocolError, KeyError, TypeError, ValueError):
                 self.close()
                 self._on_end()
+
+            if self.closed:
                 return
 
 
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
+async def receive_word(sock: socket.socket, max_bytes: int) -> tuple[bytes, int]:
+    """Waits for a few bytes on a stream; returns them, and the number of the process that sent them, or 0."""
+    await until_readable(sock.fileno())
+    word, ancillary, _, _ = sock.recvmsg(max_bytes, socket.CMSG_SPACE(_CREDENTIALS.size))
+
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            return word, int(_CREDENTIALS.unpack(content)[0])
+
+    return word, 0

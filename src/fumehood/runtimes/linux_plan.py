@@ -21,6 +21,8 @@ GUEST_PACKAGES = "/opt/fumehood"
 # Where `fumehood_guest.home` looks for what it gives to each sandbox.
 GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
+# Where a guest finds the environment's interpreter.
+GUEST_PYTHON = f"{_VENV}/bin/python"
 _INTERPRETER_ROOT = "/opt/python"
 
 # Shown as they are on the host; /nix/store and the like would be needed by interpreters that live there.
@@ -98,11 +100,6 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
         plan["binds"].append((files, GIVEN_FILES))
 
     return plan
-
-
-def guest_python(environment: Environment) -> str:
-    """Where a guest finds the environment's interpreter."""
-    return f"{_VENV}/bin/python"
 
 
 def guest_environment(environment: Environment) -> dict[str, str]:

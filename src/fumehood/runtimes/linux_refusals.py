@@ -1,16 +1,15 @@
-"""Answers for the system calls of one context, of which its filter tells: they are refused, and noted.
+"""Answers for the system calls that the filter of one context reports: they are refused, and noted.
 
-Runs in the host process, on the engine's loop. No call is let through but those that the host itself has a process
-make, which it holds at that time (`linux_entering`). The listener is the context's, and of all that is forked from it:
-checkpoints and forked sandboxes as well. Who makes refused calls in a flood waits for its answers, so that the host has
-time for others.
+Runs in the host process, on the engine's loop. No call is let through but those that the host itself makes a process
+carry out, which it holds at that time (`linux_entering`). The listener belongs to the context and to all that is forked
+from it, checkpoints and forked sandboxes included. A process that floods the host with refused calls waits for its
+answers, so that the host has time for others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import select
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from fumehood.fork_errors import ForkError
 from fumehood_jail import notify
 
 _SETNS = "setns"
-# So many are answered at once; from then on each waits.
+# How many are answered at once; beyond that, each waits.
 _PROMPT = 32
 _PAUSE_SECONDS = 0.02
 _MAX_FDS = 4
@@ -94,7 +93,7 @@ class RefusedCalls:
 
         mover = self._movers[pid] = _Mover()
 
-        # Who floods must not hold it up: forks have this listener too.
+        # A flood must not hold it up: forks have this listener too.
         if self._later is not None:
             self._later.cancel()
             self._go_on()
@@ -160,7 +159,9 @@ class RefusedCalls:
         call = notify.receive(self._fd)
 
         if call is None:
-            self._close_if_unused()
+            if notify.is_unused(self._fd):
+                self.close()
+
             return
 
         name = self._names.get(call.number, str(call.number))
@@ -192,7 +193,7 @@ class RefusedCalls:
                 # One by one: what it has got before it was interrupted stays there.
                 mover.given += (notify.give(self._fd, call, fd),)
         except OSError:
-            # It has no room, or was interrupted: who holds it sees that it has not got all.
+            # It has no room, or was interrupted: its holder sees that it has not got all.
             notify.refuse(self._fd, call)
             return
 
@@ -201,14 +202,6 @@ class RefusedCalls:
     def _go_on(self) -> None:
         self._later = None
         self._loop.add_reader(self._fd, self._answer)
-
-    def _close_if_unused(self) -> None:
-        """The kernel hangs up when the last process under the filter has ended."""
-        poller = select.poll()
-        poller.register(self._fd, select.POLLIN)
-
-        if any(events & select.POLLHUP for _, events in poller.poll(0)):
-            self.close()
 
     def _close_sock(self) -> None:
         if self._sock is not None:

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,14 @@ from fumehood.limits import Limits
 from fumehood.models import Isolation
 from fumehood.runtimes.base import ContextBirth
 from fumehood.runtimes.kept_spawner import KeptSpawner
+from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.linux_guest import LinuxContext, LinuxGuest
 from fumehood.runtimes.linux_ids import GuestIds
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
 from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
@@ -77,7 +80,6 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     ) -> None:
         super().__init__(keeper)
         self.guest_envs = guest_envs
-        self.missing_modules: tuple[str, ...] = ()
         self._founder = PacketSocket(founder, self._founder_says, self._base_jail_ended)
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
         self._ids = ids
@@ -105,8 +107,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         await failpoints.reach("template.begin", self)
         orders = {"seccomp": filters.told_program.hex(), "seccomp_untold": untold, "preload": list(preload)}
         self._zygote.send({"type": "configure", **orders})
-        ready = await self._ready
-        self.missing_modules = tuple(str(name) for name in ready["missing"])
+        await self._ready
 
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> LinuxGuest:
         """Makes one guest; see the port."""
@@ -243,16 +244,16 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return self._slots.are_many and not self._init_watches
 
     def start_context(
-        self, birth: ContextBirth, limits: Limits, fds: list[int], doors: list[int]
+        self, birth: ContextBirth, limits: Limits, init_pidfd: int, fds: list[int], doors: list[int]
     ) -> LinuxContext:
-        """Lets the zygote fork a context."""
+        """Lets the zygote fork a context; where init has ended, it has too."""
         number = next(self._numbers)
         refused_calls = RefusedCalls(self._told_calls, self._note_refused)
         context = LinuxContext(
             lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls
         )
 
-        if self._zygote.closed:
+        if self._zygote.closed or init_pidfd < 0:
             context.note_exit(1)
             return context
 
@@ -264,17 +265,19 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             "cwd": info.cwd,
             "envs": dict(birth.envs),
         }
-        own = [
-            _unread({"options": self._confinement(limits), "context": context_fields}),
-            refused_calls.expect(),
-        ]
-        file, listener_socket = own
         try:
-            order = {"type": "start_context", "number": number}
-            self._zygote.send(order, [file, *fds, listener_socket, *doors])
-        finally:
-            for fd in own:
-                os.close(fd)
+            with ExitStack() as own:
+                file = _unread({"options": self._confinement(limits), "context": context_fields})
+                own.callback(os.close, file)
+                listener_socket = refused_calls.expect()
+                own.callback(os.close, listener_socket)
+                order = {"type": "start_context", "number": number}
+                self._zygote.send(order, [file, init_pidfd, *fds, listener_socket, *doors])
+        except BaseException:
+            # The zygote does not know it, and will never report its end.
+            self._contexts.pop(number, None)
+            refused_calls.close()
+            raise
 
         return context
 
@@ -288,12 +291,15 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         if self._driver is None:
             return None
 
-        return self._driver.create(
-            cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
-            memory_bytes=limits.memory_bytes,
-            processes=limits.processes + 1,
-            cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
-        )
+        try:
+            return self._driver.create(
+                cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
+                memory_bytes=limits.memory_bytes,
+                processes=limits.processes + 1,
+                cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
+            )
+        except JailError as error:
+            raise cgroup_fault(error) from None
 
     def _options(self, limits: Limits, *, is_fork: bool = False) -> dict[str, Any]:
         return {
@@ -404,7 +410,12 @@ def _unread(fields: dict[str, Any]) -> int:
     What the zygote once read would stay in its memory, and every later context is a copy of that.
     """
     fd = os.memfd_create("fumehood-context")
-    os.write(fd, json.dumps(fields).encode())
+    try:
+        os.write(fd, json.dumps(fields).encode())
+    except OSError:
+        os.close(fd)
+        raise
+
     return fd
 
 

@@ -1,7 +1,7 @@
 """Status: who a process is, and what it may do, as the kernel says.
 
-Runs in the host process. A process that is looked at may have ended, and its number may be another's by now: what was
-read is of the one that the caller holds by a pidfd if that lives afterwards.
+Runs in the host process. A process that is looked at may have ended, and its number may be another's by now: what
+was read belongs to the process that the caller holds by a pidfd only if that process still lives afterwards.
 """
 
 from __future__ import annotations

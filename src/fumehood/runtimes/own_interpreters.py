@@ -1,9 +1,9 @@
-"""Own interpreters: each guest of a template is made by a founder and a zygote that make no other.
+"""Own interpreters: each guest of a template has a founder and a zygote of its own.
 
 Runs in the host process, on the engine's loop, over any runtime. Guests of one zygote have its hash seed and its
-addresses; those of two have not. What it costs is the start of an interpreter for each guest, which nobody waits for as
+addresses; those of two have not. The price is the start of an interpreter for each guest, which nobody waits for as
 long as the pool has one. The first interpreter is started with the template, to find out whether that works at all, and
-is that of the first guest. Nothing that happens to one of them is any business of the others.
+belongs to the first guest. Whatever happens to one of them does not concern the others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class OwnInterpreters(Spawner):
 
     def __init__(self, runtime: Runtime, template: Template, started: Spawner) -> None:
         self.guest_envs = started.guest_envs
-        self.missing_modules = started.missing_modules
         self.fixed_limits = started.fixed_limits
         self.ended = asyncio.get_running_loop().create_future()
         self._runtime = runtime
@@ -115,7 +114,7 @@ class OwnInterpreters(Spawner):
             async with self._places:
                 spawner = await self._runtime.start(self._template)
         except IsolationUnavailableError as error:
-            # Not for want of a layer: the template has started here before.
+            # No layer is missing: the template has started here before.
             raise SandboxStartError(
                 step=_STEP, reason=f"{error.step}: {error.reason}", hint=error.hint
             ) from None

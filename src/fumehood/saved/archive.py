@@ -141,7 +141,9 @@ class ArchiveReader:
             if isinstance(error, SavedStateDamagedError):
                 raise
 
-            raise SavedStateDamagedError(part="the file", reason=f"it is no saved state ({error})") from None
+            raise SavedStateDamagedError(
+                part="the file", reason=f"it is not a saved state ({error})"
+            ) from None
 
     def __enter__(self) -> ArchiveReader:
         return self
@@ -191,7 +193,7 @@ class ArchiveReader:
             raise SavedStateDamagedError(part=part.name, reason=f"{left:,} bytes of it are missing")
 
         if digest.hexdigest() != part.sha256:
-            raise SavedStateDamagedError(part=part.name, reason="its digest is another one")
+            raise SavedStateDamagedError(part=part.name, reason="its digest does not match")
 
         if held:
             yield held
@@ -256,13 +258,13 @@ def _check_directory(file: IO[bytes]) -> None:
     size_bytes = file.seek(0, os.SEEK_END)
 
     if size_bytes < _END.size:
-        raise SavedStateDamagedError(part="the file", reason="it is no saved state: it is too short")
+        raise SavedStateDamagedError(part="the file", reason="it is not a saved state: it is too short")
 
     file.seek(size_bytes - _END.size)
     mark, _, _, _, parts, directory_bytes, _, comment_bytes = _END.unpack(file.read(_END.size))
 
     if mark != b"PK\5\6" or comment_bytes:
-        raise SavedStateDamagedError(part="the file", reason="it is no saved state, or its end is missing")
+        raise SavedStateDamagedError(part="the file", reason="it is not a saved state, or its end is missing")
 
     if size_bytes >= _END.size + _LOCATOR.size + _END64.size:
         file.seek(size_bytes - _END.size - _LOCATOR.size)

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from fumehood.backends.requests import check_path
+from fumehood.backends.checks import check_path
 from fumehood.errors import InvalidArgumentError
 from fumehood.saved.guest_answers import FoundFile
 from fumehood.saved.manifest import is_writable_place

@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
-from fumehood.backends.requests import check_envs, check_language, check_path, check_text
+from fumehood.backends.checks import check_envs, check_language, check_path, check_text
 from fumehood.deserialise import DataError, read_value
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import GIB

@@ -19,13 +19,8 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fumehood.backends.requests import (
-    ExecuteRequest,
-    ReadFile,
-    RemoveFile,
-    check_envs,
-    check_path,
-)
+from fumehood.backends.checks import check_envs, check_path
+from fumehood.backends.requests import ExecuteRequest, ReadFile, RemoveFile
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
 from fumehood.execution import Execution
 from fumehood.limits import GIB

@@ -31,7 +31,7 @@ async def store(pieces: AsyncGenerator[bytes, None], path: str) -> int:
     except OSError as error:
         await pieces.aclose()
         raise SaveError(
-            reason=f"{path}: {error.strerror}", hint="name a file in a folder that is there"
+            reason=f"{path}: {error.strerror}", hint="name a file in an existing folder"
         ) from None
 
     size_bytes = 0

@@ -43,7 +43,7 @@ def read_record(content: bytes, name: str) -> Record:
     """
     try:
         data = parse(content)
-        # What is no number could be kept here, and not be read by who asks for the record.
+        # What is no number could be kept here, but whoever asks for the record could not read it.
         json.dumps(data, allow_nan=False)
         record = read_value(Record, data)
         _check(record)

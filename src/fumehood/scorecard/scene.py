@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from fumehood.assemble import local_backend
+from fumehood.facade.sandbox import Sandbox
 from fumehood.limits import MIB, Limits
-from fumehood.sandbox import Sandbox
 from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace, bubblewrap
 from fumehood.scorecard.probes import Scene
 from fumehood.templates.template import Template

@@ -12,7 +12,7 @@ import sys
 
 from fumehood.assemble import local_backend
 from fumehood.errors import IsolationUnavailableError
-from fumehood.sandbox import Sandbox
+from fumehood.facade.sandbox import Sandbox
 from fumehood_jail import syscalls
 
 # landlock_create_ruleset has this number on every machine.

@@ -7,6 +7,7 @@ not begun.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -37,7 +38,9 @@ class Spending:
         self.ledger = ledger
         self.metrics = metrics
         self.executions: dict[str, int] = {}
-        self.creations: dict[str, int] = {}
+        # Of sandboxes, by key; two numbers for each key that has ever made one.
+        self.creations_begun: Counter[str] = Counter()
+        self.creations_ended: Counter[str] = Counter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +131,23 @@ class Allowance:
             QuotaError: The caller would have more than it may.
         """
         key_id, maximum = self.principal.key_id, self.principal.policy.max_sandboxes
-        creations = self.spending.creations
+        begun, ended = self.spending.creations_begun, self.spending.creations_ended
 
         if maximum is not None:
-            living = len(await self.backend.list(key_id)) + creations.get(key_id, 0)
+            # The answer may be a while on its way: what ends meanwhile was not there yet when the living were counted.
+            ended_before = ended[key_id]
+            living = len(await self.backend.list(key_id)) + begun[key_id] - ended_before
 
             if living + count > maximum:
                 raise QuotaError(
                     quota="sandboxes", used=living, maximum=maximum, retry_after_seconds=_RETRY_SECONDS
                 )
 
-        creations[key_id] = creations.get(key_id, 0) + count
+        begun[key_id] += count
         try:
             yield
         finally:
-            _lower(creations, key_id, count)
+            ended[key_id] += count
 
         self.spending.metrics.sandboxes_started.inc(count)
         self.spending.ledger.add(key_id, sandboxes=count)
@@ -195,8 +200,8 @@ def most_network(settings: ServerSettings, policy: KeyPolicy) -> NetworkLevel:
     return cast("NetworkLevel", min(levels, key=NETWORK_LEVELS.index))
 
 
-def _lower(counts: dict[str, int], key_id: str, by: int = 1) -> None:
-    counts[key_id] -= by
+def _lower(counts: dict[str, int], key_id: str) -> None:
+    counts[key_id] -= 1
 
     if not counts[key_id]:
         del counts[key_id]

@@ -1,4 +1,4 @@
-"""Who asks a native route: the token of a request's headers, and the principal behind it.
+"""Who is asking on a native route: the token of a request's headers, and the principal behind it.
 
 Runs in the server process. Dialects find their tokens where their clients put them, and ask the same
 authenticator.

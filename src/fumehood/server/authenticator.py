@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.made_once import make_once
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.service_errors import ForbiddenError, KeyNotFoundError, UnauthenticatedError
 from fumehood.storage.keys import Keys
@@ -107,16 +107,8 @@ def owner_token(state: Path, given: str) -> tuple[str, Path | None]:
 
     path = state / _TOKEN_FILE
 
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return _read_token(path), path
-
-    with os.fdopen(fd, "w", encoding="ascii") as file:
-        token = "fh_" + secrets.token_urlsafe(_TOKEN_BYTES)
-        file.write(token + "\n")
-
-    return token, path
+    make_once(path, f"fh_{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode("ascii"))
+    return _read_token(path), path
 
 
 def _read_token(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 Runs in the server process, below the app: nobody has said yet who they are. A connection whose head never ends is
 answered 431, one whose head never comes is closed, and when too many wait the one that has waited longest goes. What
-happens while a request is under way is the business of who answers it.
+happens while a request is under way is up to whoever answers it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from websockets.frames import Frame
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 MAX_WAITING = 4096
+# Requests on one connection behind the one that is under way; most clients send none before they have their answer.
+MAX_PIPELINED = 64
 _MAX_FRAGMENTS = 16_384
 _MAX_PONG_BYTES = 1 << 20
 _TOO_BIG = 1009
@@ -73,7 +75,13 @@ class _BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._pending_bytes = 0
         self._stop_waiting()
+
         super().on_headers_complete()
+
+        # Each costs a hundred times its bytes, and all those of one read come at once.
+        if len(self.pipeline) > MAX_PIPELINED:
+            self.transport.close()
+            self.pipeline.clear()
 
     def on_body(self, body: bytes) -> None:
         self._pending_bytes = 0

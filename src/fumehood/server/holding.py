@@ -19,9 +19,15 @@ def own_folder(field: str, path: Path) -> Path:
     """Makes a folder, closed to everybody else, and returns it.
 
     Raises:
-        InvalidArgumentError: There is one that belongs to somebody else, or that others can enter.
+        InvalidArgumentError: It cannot be made, or is somebody else's, or others can enter it.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(
+            field=field, value=str(path), allowed=f"a folder that can be made here ({error.strerror})"
+        ) from None
+
     found = path.stat()
 
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:

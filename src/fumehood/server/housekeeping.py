@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 
 from fumehood.errors import FumehoodError
 from fumehood.storage.blobs import Blobs
+from fumehood.storage.discarding import discard_file
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.usage import UsageLedger
 
@@ -40,16 +41,16 @@ async def housekeeping(
 
 async def remove_expired_files(stored_files: StoredFiles, blobs: Blobs) -> int:
     """Removes the files whose time is over, and the bytes that no other file shares; returns how many."""
-    count = 0
+    count = failed = 0
 
-    while expired := await stored_files.expired():
+    # What cannot be removed would come again and again; it waits for the next round.
+    while not failed and (expired := await stored_files.expired()):
         for file in expired:
-            await stored_files.remove(file)
-
-            if not await stored_files.uses_of(file.blob):
-                await blobs.delete(file.blob)
-
-            count += 1
+            try:
+                count += await discard_file(stored_files, blobs, file, only_expired=True)
+            except FumehoodError as error:
+                failed += 1
+                _LOG.warning("an expired file could not be removed: %s", error.message)
 
     return count
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from fumehood.errors import FumehoodError
 from fumehood.server.auth import principal_of
 from fumehood.server.services import stores_of
+from fumehood.server.streaming import GONE
 from fumehood.service_errors import IdempotencyConflictError, StorageError
 from fumehood.storage.idempotency import (
     Begun,
@@ -72,7 +73,7 @@ async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Re
         case StillRunning():
             raise IdempotencyConflictError(key=key, reason="the first request with it is still under way")
         case OtherRequest():
-            raise IdempotencyConflictError(key=key, reason="it stands for another request")
+            raise IdempotencyConflictError(key=key, reason="it was used for another request")
         case OutcomeUnknown():
             error = IdempotencyConflictError(key=key, reason="nobody can say whether its request was done")
             error.outcome_unknown = True
@@ -88,6 +89,11 @@ async def _do(store: Idempotency, begun: Begun, act: Callable[[], Awaitable[Resp
     except BaseException:
         await asyncio.shield(store.lose(begun))
         raise
+
+    if response.status_code == GONE:
+        # It was cut off in the middle, and this is no answer for whoever asks again.
+        await asyncio.shield(store.lose(begun))
+        return response
 
     headers = {"content-type": response.headers.get("content-type", "application/json")}
 

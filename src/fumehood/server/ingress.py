@@ -116,7 +116,7 @@ class Ingress:
                 added = [(name, value) for name, value in _HEADERS if name not in given]
 
                 if self._drain.begun:
-                    # The client's next request goes to who comes after us.
+                    # The client's next request goes to the server that comes after us.
                     added.append((b"connection", b"close"))
 
                 message["headers"] = [

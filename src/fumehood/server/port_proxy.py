@@ -22,14 +22,12 @@ from fumehood.backends.streams import ByteStream
 from fumehood.errors import SandboxError
 from fumehood.server.port_headers import Header, PortTarget, inner_headers, outer_headers
 from fumehood.server.port_websocket import carry_websocket
-from fumehood.server.streaming import ended, send_bytes
+from fumehood.server.streaming import GONE, ended, send_bytes
 from fumehood.service_errors import BadGatewayError
 
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_INTERIM = 32
 _LAST_STATUS = 599
-# Of no use to anybody who has gone.
-_GONE = 499
 _T = TypeVar("_T")
 
 
@@ -95,7 +93,7 @@ class _Exchange:
 
         if answer is None:
             await self.close()
-            return Response(status_code=_GONE)
+            return Response(status_code=GONE)
 
         kept = outer_headers(answer.status_code, answer.headers, self._request, self._target)
         return _Carried(self, answer.status_code, kept)

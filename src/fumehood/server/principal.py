@@ -1,4 +1,4 @@
-"""Who asks: the owner of the server, or the holder of a key.
+"""Who is asking: the owner of the server, or the holder of a key.
 
 Runs in the server process. A principal is made by the authenticator alone; everything a request may do is read
 off it, and nothing off the request.
@@ -19,7 +19,7 @@ OWNER_ID = "owner"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks.
+    """Who is asking.
 
     Attributes:
         key_id: Name of the key; `owner` for the server's own token. Sandboxes belong to it.

@@ -1,7 +1,7 @@
 """Admission of stateless runs: a bounded number at once, the rest in a queue that is fair to every key.
 
 Runs in the server process, on its loop. Keys take turns, whatever each has queued, so that a flood of one
-delays itself first. Who cannot be served in time is told at once, or when its time is over; nothing was done
+delays itself first. A run that cannot be served in time learns so at once, or when its time is over; nothing was done
 then, so asking again is safe.
 """
 
@@ -110,7 +110,10 @@ class FairQueue:
 
         waiter = self._queues[longest][-1]
         self._forget(longest, waiter)
-        waiter.ready.set_exception(error)
+
+        # Its task may not have heard yet that nobody waits any more.
+        if not waiter.ready.done():
+            waiter.ready.set_exception(error)
 
     async def _wait(self, key_id: str, timeout_seconds: float) -> None:
         waiter = _Waiter(asyncio.get_running_loop().create_future())
@@ -134,7 +137,12 @@ class FairQueue:
             raise
 
     def _forget(self, key_id: str, waiter: _Waiter) -> None:
-        queue = self._queues[key_id]
+        queue = self._queues.get(key_id, deque())
+
+        # Whoever has left, or has made room, in the same turn may have passed over it.
+        if waiter not in queue:
+            return
+
         queue.remove(waiter)
         self._waiting -= 1
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from fumehood.models import FileInfo
 
 # One range; several at once are answered with the whole, as the standard allows.
-_RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
+_RANGE = re.compile(r"bytes\s*+=\s*+(\d{0,18}+)\s*+-\s*+(\d{0,18}+)\s*+", re.ASCII | re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 

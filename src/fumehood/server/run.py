@@ -71,7 +71,7 @@ def _listen(settings: ServerSettings) -> socket.socket:
         raise InvalidArgumentError(
             field="--host and --port",
             value=f"{settings.host}:{settings.port}",
-            allowed=f"an address of this machine that is free, and this one gave: {error.strerror}; port 0 takes any",
+            allowed=f"a free address of this machine (this one: {error.strerror}); port 0 takes any",
         ) from None
 
     listener.listen(BACKLOG)

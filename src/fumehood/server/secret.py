@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.made_once import make_once
 
 _FILE = "secret"
 _BYTES = 32
@@ -26,16 +26,8 @@ def server_secret(state: Path) -> bytes:
     """
     path = state / _FILE
 
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return _read(path)
-
-    with os.fdopen(fd, "wb") as file:
-        secret = secrets.token_bytes(_BYTES)
-        file.write(secret)
-
-    return secret
+    make_once(path, secrets.token_bytes(_BYTES))
+    return _read(path)
 
 
 def derive(secret: bytes, purpose: str) -> bytes:

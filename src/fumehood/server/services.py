@@ -45,7 +45,7 @@ class AppServices(ABC):
         queue: Admission of stateless runs.
         metrics: What the app counts of itself.
         drain: Whether it takes work, and how much is under way.
-        port_openers: Ways of dialects to show, by tokens of their own, who may come to a port by its host name.
+        port_openers: How dialects show, by tokens of their own, that a caller may reach a port by its host name.
     """
 
     settings: ServerSettings

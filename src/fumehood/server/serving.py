@@ -22,7 +22,9 @@ from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
 EXIT_CUT_OFF = 1
-BACKLOG = 2048
+# How many may wait to be let in. Where descriptors have run out, asyncio tries that often each second: with four
+# times as many that takes half of a processor.
+BACKLOG = 512
 _LOG = logging.getLogger("fumehood.server")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75
@@ -97,7 +99,7 @@ class _Server(uvicorn.Server):
         seconds = services.settings.drain_seconds
         _LOG.info("ending; what is under way may go on for %g s", seconds)
 
-        # Meanwhile it still listens, so that who comes is told to come again.
+        # Meanwhile it still listens, so that newcomers are told to come again.
         if not await services.drain.finish(seconds, services.is_busy):
             _LOG.warning("what was under way has been cut off")
             self.exit_code = EXIT_CUT_OFF
@@ -127,4 +129,7 @@ def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]
         timeout_graceful_shutdown=_LAST_WORDS_SECONDS,
         ws_max_size=_WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
+        # Pings keep the way open, but a pong may wait behind data that one side does not take yet. TCP notices, from
+        # what is never acknowledged, that a machine is gone.
+        ws_ping_timeout=None,
     )

@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.refusals import told_as
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
 _PREFIX = "FUMEHOOD_"
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    tuple: "a list of texts, or one text with commas between them",
+}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -56,6 +64,11 @@ def setting(
 def variable_of(item: Field[Any]) -> str:
     """Returns the environment variable of a setting."""
     return item.metadata["variable"] or f"{_PREFIX}{item.name.upper()}"
+
+
+def flag_of(name: str) -> str:
+    """Returns the flag of a setting."""
+    return "--" + name.replace("_", "-")
 
 
 def check_bounds(settings: SettingsKind) -> None:
@@ -105,10 +118,13 @@ def load(
     if base := environ.get("XDG_STATE_HOME", ""):
         chosen["state_folder"] = str(Path(base) / kind.STATE_NAME)
 
-    for name, value in (_read_file(path) if path else {}).items():
+    with told_as({"config": "--config" if file else f"{_PREFIX}CONFIG"}):
+        given = _read_file(path) if path else {}
+
+    for name, value in given.items():
         if name not in items:
             raise InvalidArgumentError(
-                field=f"{path}: {name}", value=value, allowed="no such setting; see --print-config"
+                field=f"{path}: setting", value=name, allowed="one that `--print-config` lists"
             )
 
         chosen[name], sources[name] = value, "file"
@@ -120,7 +136,13 @@ def load(
         if flags.get(name) is not None:
             chosen[name], sources[name] = flags[name], "flag"
 
-    return kind(**{name: _typed(items[name], value) for name, value in chosen.items()}), sources
+    given_as = {
+        name: {"file": f"{path}: {name}", "environment": variable_of(item)}.get(sources[name], flag_of(name))
+        for name, item in items.items()
+    }
+
+    with told_as(given_as):
+        return kind(**{name: _typed(items[name], value) for name, value in chosen.items()}), sources
 
 
 def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
@@ -161,9 +183,7 @@ def _typed(item: Field[Any], value: Any) -> Any:
 
         return type(default)(value)
     except (ValueError, TypeError, AttributeError, KeyError):
-        raise InvalidArgumentError(
-            field=item.name, value=value, allowed=f"a value like {default!r} ({type(default).__name__})"
-        ) from None
+        raise InvalidArgumentError(field=item.name, value=value, allowed=_KINDS[type(default)]) from None
 
 
 def _toml(value: Any) -> str:

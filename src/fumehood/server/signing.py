@@ -75,9 +75,9 @@ async def principal_behind(services: AppServices, grant: Grant, signature: str) 
     given = signature.encode("utf-8", "surrogatepass")
 
     if not hmac.compare_digest(grant.signature(signing_secret(services.state)).encode(), given):
-        raise ForbiddenError(reason="the signature does not fit this address")
+        raise ForbiddenError(reason="the signature does not match this address")
 
     if not time.time() < grant.expires <= _MAX_EXPIRES:
-        raise ForbiddenError(reason="the time of the signed address is over")
+        raise ForbiddenError(reason="the signed address has expired")
 
     return await services.authenticator.signer(grant.signer)

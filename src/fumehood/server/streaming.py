@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -32,6 +32,7 @@ from fumehood.events import (
     StderrEvent,
     StdoutEvent,
     ToolCallEvent,
+    event_bytes,
 )
 from fumehood.limits import MIB
 from fumehood.serialise import as_data
@@ -45,6 +46,8 @@ NDJSON: Form = "application/x-ndjson"
 EVENTS: Form = "text/event-stream"
 _FORMS: Mapping[str, Form] = {NDJSON: NDJSON, EVENTS: EVENTS}
 
+# Of no use to anybody who has gone; counted by this number, as nginx does.
+GONE = 499
 # More than all that an execution with the default limits may keep, so only endless updates reach it.
 MAX_WAITING_BYTES = 80 * MIB
 # How long an error may take to still become the status of the answer.
@@ -52,7 +55,6 @@ _FIRST_SECONDS = 1.0
 _KEEPALIVE_SECONDS = 15.0
 _SEND_SECONDS = 60.0
 _PIECE_BYTES = 256 * 1024
-_EVENT_BYTES = 256
 _NAMES: Mapping[type, str] = {
     ExecutionStarted: "started",
     StdoutEvent: "stdout",
@@ -160,7 +162,7 @@ async def heard(
         async with aclosing(events):
             async for event in events:
                 waiting.append(event)
-                waiting_bytes += _size_of(event)
+                waiting_bytes += event_bytes(event)
                 news.set()
 
                 if waiting_bytes > max_waiting_bytes:
@@ -174,7 +176,7 @@ async def heard(
 
             while waiting:
                 event = waiting.popleft()
-                waiting_bytes -= _size_of(event)
+                waiting_bytes -= event_bytes(event)
                 yield event
 
             if not listener.done():
@@ -252,6 +254,23 @@ async def send_bytes(data: bytes, send: Send) -> None:
         async with asyncio.timeout(_SEND_SECONDS):
             piece = data[start : start + _PIECE_BYTES]
             await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Sends an answer; when the client goes away first, ends the sending.
+
+    To send to a client who has gone is no error: without this, what has no end would be read for nobody.
+    """
+    task = asyncio.create_task(sending)
+    gone = asyncio.create_task(_until_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        is_sent = task.done()
+    finally:
+        await ended(gone, task)
+
+    if is_sent:
+        task.result()
 
 
 async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
@@ -391,22 +410,6 @@ async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         # What is left of the request's body tells nothing.
         continue
-
-
-def _size_of(event: Event) -> int:
-    match event:
-        case StdoutEvent() | StderrEvent():
-            return _EVENT_BYTES + len(event.text)
-        case ResultEvent():
-            return _EVENT_BYTES + event.result.size_bytes
-        case CommitRequestEvent():
-            return _EVENT_BYTES * (1 + len(event.changes.variables) + len(event.changes.files))
-        case ToolCallEvent():
-            return _EVENT_BYTES + len(repr(event.arguments))
-        case CommEvent():
-            return _EVENT_BYTES + len(repr(event.data)) + sum(map(len, event.buffers))
-        case _:
-            return _EVENT_BYTES
 
 
 def json_bytes(value: object) -> bytes:

@@ -1,7 +1,7 @@
 """The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
 
 Runs in the server process, between every route or dialect and the real backend. A sandbox of somebody else
-answers like one that never was. Nothing else decides whose a sandbox is.
+answers as if it had never existed. Nothing else decides whose a sandbox is.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TenantBackend(Backend):
         return info
 
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Make sandboxes that go on from the state of this one and belong to whom it does; see the port.
+        """Make sandboxes that go on from the state of this one and belong to the same owner; see the port.
 
         Raises:
             QuotaError: The caller would have more than it may.

@@ -15,7 +15,7 @@ from fumehood.models import FileInfo
 from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
 
 if TYPE_CHECKING:
-    from fumehood.aio import AsyncSandbox
+    from fumehood.facade.aio import AsyncSandbox
 
 PublishedFiles: TypeAlias = list[PublishedFile]
 # The time and the size of a file when it was published.

@@ -1,4 +1,4 @@
-"""Files out: what code leaves in /mnt/data, and its pictures, given to those who have no sandbox to look into.
+"""Files out: what code leaves in /mnt/data, and its pictures, given to people who cannot look into the sandbox.
 
 Runs in the host process, over the public sandbox only; the library and the server use it alike. The guest chose every
 name, size and number: names become harmless keys, sizes and numbers are bounded for each sandbox, and nothing of a
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fumehood.errors import FileError, FileTooLargeError, InvalidArgumentError
 from fumehood.execution import Execution
-from fumehood.filesystem import Readable
+from fumehood.facade.filesystem import Readable
+from fumehood.facade.portal import call
 from fumehood.limits import GIB, MIB, check_seconds
 from fumehood.models import FileInfo
-from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, group_of, headers_of, key_of, mime_of, shown_name
 from fumehood.storage.artifact_finding import (
     PublishedFiles,
@@ -35,8 +35,8 @@ from fumehood.storage.artifact_finding import (
 from fumehood.storage.artifact_places import Place, open_place
 
 if TYPE_CHECKING:
-    from fumehood.aio import AsyncSandbox
-    from fumehood.sandbox import Sandbox
+    from fumehood.facade.aio import AsyncSandbox
+    from fumehood.facade.sandbox import Sandbox
 
 ArtifactContent: TypeAlias = bytes | Readable | AsyncIterable[bytes]
 
@@ -86,6 +86,11 @@ class AsyncArtifactStore:
         }.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidArgumentError(field=name, value=value, allowed="a whole number, 1 or more")
+
+        if location is not None and not isinstance(location, (str, os.PathLike)):
+            raise InvalidArgumentError(
+                field="location", value=location, allowed="a folder, or the address of a bucket"
+            )
 
         self._location = None if location is None else os.fspath(location)
         self._expires_seconds = expires_seconds

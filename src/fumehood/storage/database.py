@@ -81,7 +81,7 @@ class Database:
         self.quarantined = quarantined
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
-        # SQLite has one writer; who waits here does not hold a connection meanwhile, and is served in order.
+        # SQLite has one writer; whatever waits here holds no connection meanwhile, and is served in order.
         self._turn = asyncio.Lock()
         self.presence = Presence(self)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.storage.database import Database
@@ -21,6 +21,8 @@ from fumehood.storage.tables import FILES, check_text
 
 _MAX_DETAILS_CHARACTERS = 4096
 _MAX_SIZE_BYTES = 2**63 - 1
+# When a file expired that is being removed: by every clock, and nothing keeps it for longer.
+_ENDED_AT = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,19 @@ class StoredFile:
             raise InvalidArgumentError(
                 field="details", value="...", allowed=f"up to {_MAX_DETAILS_CHARACTERS} characters as JSON"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFiles:
+    """What an owner keeps of a kind, over or not: until they are removed they take room.
+
+    Attributes:
+        count: How many files.
+        size_bytes: Their sizes together.
+    """
+
+    count: int
+    size_bytes: int
 
 
 def new_file_id() -> str:
@@ -133,14 +148,29 @@ class StoredFiles:
         return [_file_of(row) for row in rows]
 
     async def keep_until(self, session_id: str, *, owner: str, expires_at: float | None) -> None:
-        """Set the end of all files of an owner in a session; a session that is used is kept for longer."""
-        statement = update(FILES).where(FILES.c.session_id == session_id, FILES.c.owner == owner)
+        """Set the end of all files of an owner in a session that are not over yet: one that is used is kept longer."""
+        statement = update(FILES).where(
+            FILES.c.session_id == session_id, FILES.c.owner == owner, self._not_over()
+        )
 
         async with self._database.writing("keeping files") as connection:
             await connection.execute(statement.values(expires_at=expires_at))
 
+    async def end(self, file: StoredFile, *, only_expired: bool = False) -> bool:
+        """Take a file from everybody's sight, before its bytes go; return whether that was to be done.
+
+        Args:
+            file: The file.
+            only_expired: Whether one that has been kept for longer meanwhile stays; else one that is over does.
+        """
+        condition = FILES.c.expires_at <= self._clock() if only_expired else self._not_over()
+        statement = update(FILES).where(FILES.c.id == file.id, condition).values(expires_at=_ENDED_AT)
+
+        async with self._database.writing("ending a file") as connection:
+            return (await connection.execute(statement)).rowcount == 1
+
     async def remove(self, file: StoredFile) -> bool:
-        """Forget a file; return whether it was known. Its bytes are then the caller's to delete."""
+        """Forget a file; return whether it was known. Its bytes are gone before: nothing would find them later."""
         async with self._database.writing("removing a file") as connection:
             return (await connection.execute(delete(FILES).where(FILES.c.id == file.id))).rowcount == 1
 
@@ -155,10 +185,24 @@ class StoredFiles:
 
         return [_file_of(row) for row in rows]
 
+    async def kept_by(self, owner: str, *, kind: str) -> KeptFiles:
+        """Return how much the files of an owner take whose bytes are blobs of a kind."""
+        statement = select(func.count(), func.coalesce(func.sum(FILES.c.size_bytes), 0)).where(
+            FILES.c.owner == owner, FILES.c.blob.startswith(f"{kind}/")
+        )
+
+        async with self._database.reading("adding up the files of an owner") as connection:
+            count, size_bytes = (await connection.execute(statement)).one()
+
+        return KeptFiles(int(count), int(size_bytes))
+
     async def uses_of(self, blob: str) -> int:
-        """Return how many files have their bytes in a blob: an inherited file shares them."""
+        """Return how many files that were not ended have their bytes in a blob: an inherited file shares them."""
+        is_used = FILES.c.expires_at.is_(None) | (FILES.c.expires_at > _ENDED_AT)
+        statement = select(FILES.c.id).where(FILES.c.blob == blob, is_used)
+
         async with self._database.reading("counting the uses of a blob") as connection:
-            return len((await connection.execute(select(FILES.c.id).where(FILES.c.blob == blob))).all())
+            return len((await connection.execute(statement)).all())
 
     def _not_over(self) -> Any:
         return FILES.c.expires_at.is_(None) | (FILES.c.expires_at > self._clock())

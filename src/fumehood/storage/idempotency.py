@@ -1,7 +1,8 @@
 """Idempotency keys: a request that is sent again gets the reply of the first, and is not done again.
 
 Runs in the server's process, on its loop. The database decides who was first, so it holds across servers. A request
-whose server died in the middle is neither done again nor waited for: whether it happened is unknown, and that is said.
+whose server died in the middle is neither done again nor waited for: whether it happened is unknown, and the answer
+says so.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete, func, select, update
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.service_errors import StorageError
@@ -25,6 +27,8 @@ _KEPT_SECONDS = 24 * 3600.0
 _PRUNE_SECONDS = 600.0
 _MAX_KEY_CHARACTERS = 1024
 _MAX_HEADER_BYTES = 64 * 1024
+# After so much of what a key may have kept, its replies are added up again.
+_NEW_SHARE = 8
 # Between losing the insert and reading the winner's record it may have been withdrawn; then it is tried again.
 _ATTEMPTS = 3
 
@@ -87,16 +91,25 @@ class Idempotency:
     Args:
         database: Where they are.
         max_body_bytes: A larger reply is not kept; that it was given is.
+        max_kept_bytes: When the replies to a key are about so much together, the oldest are kept no longer either.
         clock: Tells the time.
     """
 
     def __init__(
-        self, database: Database, *, max_body_bytes: int = 1024 * 1024, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        *,
+        max_body_bytes: int = 1024 * 1024,
+        max_kept_bytes: int = 256 * 1024 * 1024,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._max_body_bytes = max_body_bytes
+        self._max_kept_bytes = max_kept_bytes
         self._clock = clock
         self._pruned_at = 0.0
+        # Bytes by key, since its replies were last added up.
+        self._new_bytes: Counter[str] = Counter()
 
     async def begin(self, key_id: str, idempotency_key: str, request_digest: bytes) -> Answer:
         """Say what is to be done about a request.
@@ -141,6 +154,11 @@ class Idempotency:
                 self._pruned_at = now
                 await connection.execute(delete(IDEMPOTENCY).where(IDEMPOTENCY.c.expires_at <= now))
 
+        if is_kept and self._is_to_be_trimmed(begun.key_id, len(body) + len(text)):
+            # Apart from the above: what goes wrong here takes no reply with it.
+            async with self._database.writing("forgetting old replies") as connection:
+                await connection.execute(self._trim(begun.key_id))
+
     async def withdraw(self, begun: Begun) -> None:
         """Forget a request that was refused before anything was done: it may be sent again."""
         async with self._database.writing("forgetting a request") as connection:
@@ -150,6 +168,35 @@ class Idempotency:
         """Record that nobody can say whether a request was done."""
         async with self._database.writing("recording an unknown outcome") as connection:
             await connection.execute(await self._ours(update(IDEMPOTENCY).values(state="unknown"), begun))
+
+    def _is_to_be_trimmed(self, key_id: str, new_bytes: int) -> bool:
+        """Count a reply; adding all of them up each time would cost more with every one that is kept."""
+        self._new_bytes[key_id] += new_bytes
+
+        if self._new_bytes[key_id] * _NEW_SHARE < self._max_kept_bytes:
+            return False
+
+        del self._new_bytes[key_id]
+        return True
+
+    def _trim(self, key_id: str) -> Any:
+        """Return what forgets the oldest replies to a key beyond its bound; that they were given is still known."""
+        size_bytes = func.length(IDEMPOTENCY.c.body) + func.length(IDEMPOTENCY.c.headers)
+        newest_first = (IDEMPOTENCY.c.created_at.desc(), IDEMPOTENCY.c.name_hash)
+        summed = (
+            select(
+                IDEMPOTENCY.c.name_hash,
+                func.sum(size_bytes).over(order_by=newest_first).label("with_newer"),
+            )
+            .where(IDEMPOTENCY.c.key_id == key_id, IDEMPOTENCY.c.body.is_not(None))
+            .subquery()
+        )
+        beyond = select(summed.c.name_hash).where(summed.c.with_newer > self._max_kept_bytes)
+        return (
+            update(IDEMPOTENCY)
+            .where(IDEMPOTENCY.c.key_id == key_id, IDEMPOTENCY.c.name_hash.in_(beyond))
+            .values(body=None, headers=None)
+        )
 
     async def _enter(self, key_id: str, name_hash: bytes, request_digest: bytes) -> bool:
         """Record a new request; return whether this was the first of its key."""

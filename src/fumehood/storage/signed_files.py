@@ -10,11 +10,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fumehood.backends.requests import check_integer
+from fumehood.backends.checks import check_integer
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.execution import Execution
+from fumehood.facade.portal import call
 from fumehood.models import FileInfo
-from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
 from fumehood.storage.artifact_finding import (
     PublishedFiles,
@@ -27,9 +27,9 @@ from fumehood.storage.artifact_finding import (
 )
 
 if TYPE_CHECKING:
-    from fumehood.aio import AsyncSandbox
     from fumehood.backends.http_signing import SignFile
-    from fumehood.sandbox import Sandbox
+    from fumehood.facade.aio import AsyncSandbox
+    from fumehood.facade.sandbox import Sandbox
 
 _WEEK_SECONDS = 7 * 86_400
 _MAX_SANDBOXES = 10_000

@@ -113,7 +113,7 @@ def _copy_files(name: str, folder: str, target: str) -> None:
 
 
 def _make_readable(folder: str) -> int:
-    """Lets the guest, who is another user than we, read everything in a build; returns the size of it all."""
+    """Lets the guest, which runs as a different user, read everything in a build; returns the size of it all."""
     size_bytes = 0
 
     for root, folders, files in os.walk(folder):

@@ -38,7 +38,7 @@ def check_files(template: Template) -> None:
     """Sees whether sandboxes can be given the files of a template as they lie there.
 
     Raises:
-        TemplateError: There are too many, or some that the guest, who is nobody on this machine, may not read.
+        TemplateError: There are too many, or some that the guest, an unknown user on this machine, may not read.
     """
     if template.files is None:
         return
@@ -54,7 +54,7 @@ def check_files(template: Template) -> None:
     if closed:
         raise TemplateError(
             template=template.name,
-            reason=f"its file {closed[0]!r} may not be read by everybody, and so by no sandbox",
+            reason=f"its file {closed[0]!r} is not readable by everybody, and so by no sandbox",
             hint=f"chmod -R a+rX {template.files!r}, or `fumehood template build`, which copies the files",
         )
 

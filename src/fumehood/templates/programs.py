@@ -1,4 +1,4 @@
-"""Runs a program that builds: its steps are told, its last words kept, and nothing of it stays after a failure.
+"""Runs a program that builds: reports its steps, keeps its last words, and leaves nothing behind after a failure.
 
 Runs in the host process. What a program prints comes from package indexes and is text of strangers: it is
 bounded here, and made harmless by whoever shows it.
@@ -27,7 +27,7 @@ def run_program(
     Args:
         step: What it does, told before it starts.
         argv: The program and its arguments.
-        workshop: For whom it works.
+        workshop: Which workshop it works for.
         cwd: Where it starts.
         told: First words of the lines that are worth telling.
         hint: The way out when it fails.

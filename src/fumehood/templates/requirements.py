@@ -23,7 +23,7 @@ _ENVIRONMENT = "python"
 _WRITTEN = "requirements.txt"
 _MAX_FILE_BYTES = 1 << 20
 _MAX_FILES = 50
-_INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s+|=)\s*(\S+)")
+_INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s++|=)\s*+(\S+)")
 _EDITABLE = re.compile(r"\s*(?:-e|--editable)\b")
 _TOLD_BY_PIP = ("Collecting", "Downloading", "Building wheel", "Installing collected")
 _TOLD_BY_UV = ("Resolved", "Prepared", "Downloading", "Building", "Built", "Installed")
@@ -198,7 +198,7 @@ def _refuse_editable(text: str) -> None:
                 field="requirements",
                 value=line.strip(),
                 allowed="packages that are copied into the template; an editable one stays outside, where no "
-                "sandbox sees it (leave `-e` away)",
+                "sandbox sees it (leave out `-e`)",
             )
 
 

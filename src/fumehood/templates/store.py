@@ -186,7 +186,7 @@ class TemplateStore:
                 raise TemplateStoreError(
                     template=name,
                     operation="remove",
-                    reason="it is being built or removed at this moment",
+                    reason="it is being built or removed right now",
                     hint="wait for that, or end it",
                 )
 

@@ -1,8 +1,8 @@
 """A template: which Python environment a sandbox starts from, and what is already imported in it.
 
 Plain data of the host process. A template names an environment of the host (a virtual environment or an
-installation); nothing is copied or built here: runtimes show it to the guest, read-only. Who makes
-environments and keeps them under names are the builder and the store of this folder.
+installation); nothing is copied or built here: runtimes show it to the guest, read-only. The
+builder and the store of this folder make environments and keep them under names.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Template:
             )
 
         if not isinstance(self.preload, tuple) or not all(map(_is_module, self.preload)):
-            raise InvalidArgumentError(field="preload", value=self.preload, allowed="a tuple of module names")
+            raise InvalidArgumentError(
+                field="preload", value=self.preload, allowed="names of modules, as a tuple"
+            )
 
         if self.files is not None and not (isinstance(self.files, str) and os.path.isabs(self.files)):
             raise InvalidArgumentError(

@@ -7,12 +7,13 @@ that is built is tried by a real sandbox, in an engine of its own that ends with
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fumehood.assemble import Settings, make_backend, template_store
-from fumehood.errors import TemplateError, TemplateStoreError
-from fumehood.portal import Portal
-from fumehood.sandbox import Sandbox
+from fumehood.errors import InvalidArgumentError, TemplateError, TemplateStoreError
+from fumehood.facade.callbacks import check_callbacks
+from fumehood.facade.portal import Portal
+from fumehood.facade.sandbox import Sandbox
 from fumehood.templates.builder import build
 from fumehood.templates.recipe import Recipe
 from fumehood.templates.requirements import RequirementsSource
@@ -54,6 +55,11 @@ def build_template(
         InvalidArgumentError: An argument cannot work; nothing was done.
         TemplateStoreError: A step of the build failed.
     """
+    _check_kind("requirements", requirements, Iterable, "the path of a file, or a list of requirements")
+    _check_kind("preload", preload, Iterable, "a list of modules")
+    _check_kind("files", "" if files is None else files, (str, os.PathLike), "the path of a folder, or None")
+    _check_kind("envs", {} if envs is None else envs, Mapping, "a mapping of text to text")
+    check_callbacks(on_progress=on_progress)
     say = on_progress or _say_nothing
     # A string is a path to `RequirementsSource`; here it would be a list of letters.
     modules = (preload,) if isinstance(preload, str) else tuple(preload)
@@ -99,6 +105,11 @@ def remove_template(name: str) -> bool:
     return store.remove(name)
 
 
+def _check_kind(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
+
+
 def _say_nothing(_text: str) -> None:
     return
 
@@ -121,7 +132,7 @@ def _try_out(template: Template) -> None:
 
     if execution.error is not None:
         reason = f"the first code in a sandbox of it failed: {execution.error}"
-        raise TemplateError(template=template.name, reason=reason, hint="see what its requirements install")
+        raise TemplateError(template=template.name, reason=reason, hint="check what its requirements install")
 
     if missing:
         raise TemplateError(

@@ -153,7 +153,7 @@ def test_a_terminal_is_a_terminal(shared):
 
 
 def test_a_sandbox_that_is_killed_ends_its_commands(sandbox):
-    """Who follows one hears that the sandbox is gone, at once."""
+    """Whoever follows one hears that the sandbox is gone, at once."""
     command = sandbox.commands.run("echo begun; exec sleep 1000", background=True, timeout=0)
     assert next(iter(command)) == ("begun\n", None, None)
     heard = []
@@ -244,7 +244,7 @@ def test_a_sandbox_is_found_by_its_host(start_server, http, eventually):
     assert get(49983, "/health", "wrong").status_code == 401
     assert get(49999, "/contexts", "").status_code == 401
 
-    # Other ports too, for who holds a token of the sandbox.
+    # Other ports too, for whoever holds a token of the sandbox.
     sandbox.files.write("index.html", "served")
     sandbox.commands.run("exec python3 -m http.server 3000", background=True, timeout=0)
     traffic = {"e2b-traffic-access-token": sandbox.traffic_access_token}

@@ -131,7 +131,7 @@ def test_a_full_disk_has_its_own_error(new_key):
 
     with Sandbox.create(timeout=60, api_key=key) as sandbox:
         with pytest.raises(NotEnoughSpaceException):
-            sandbox.files.write("big", bytes(6 << 20))
+            sandbox.files.write("big", b"x" * (6 << 20))
 
         with pytest.raises(NotEnoughSpaceException):
             sandbox.files.write("big", bytes(60 << 20), gzip=True)

@@ -6,17 +6,41 @@ import json
 import logging
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from typing import Any
 
 import requests
+from tests.waiting import until
 
 ADDING = "a, b = map(int, input().split())\nprint(a + b)"
+# Runs until it is let go.
+WAITING = "import os, time\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)"
 
 
 def _living(server: Any) -> int:
     listed = requests.get(f"{server.url}/v1/sandboxes", headers=server.headers, timeout=60)
     return len(listed.json()["items"])
+
+
+def _ask(server: Any, code: str) -> int:
+    body = {"code": code, "language": "python", "run_timeout": 60}
+    return requests.post(f"{server.url}/run_code", json=body, headers=server.headers, timeout=60).status_code
+
+
+def _let_go(server: Any) -> None:
+    """Lets programs that are `WAITING` end."""
+    for item in requests.get(f"{server.url}/v1/sandboxes", headers=server.headers, timeout=60).json()[
+        "items"
+    ]:
+        # One that has ended meanwhile needs no leave.
+        requests.put(
+            f"{server.url}/v1/sandboxes/{item['id']}/files/content",
+            params={"path": "/tmp/go"},
+            data=b"",
+            headers=server.headers,
+            timeout=60,
+        )
 
 
 def test_verl_scores_what_it_generates(verl, address):
@@ -59,16 +83,16 @@ def test_64_calls_at_once_are_all_right(verl, address):
 def test_overload_waits_and_is_then_a_504(start_server):
     """One place and two in the queue: the fourth is told to come back, the others are served."""
     server = start_server(max_concurrent_runs=1, max_queued_runs=2, pool_size=1)
-    url = f"{server.url}/run_code"
-    body = {"code": "import time; time.sleep(1.5); print(1)", "run_timeout": 30, "compile_timeout": 30}
-
-    def ask(_: int) -> int:
-        return requests.post(url, json=body, headers=server.headers, timeout=60).status_code
 
     with ThreadPoolExecutor(6) as pool:
-        statuses = sorted(pool.map(ask, range(6)))
+        asked = [pool.submit(_ask, server, WAITING) for _ in range(6)]
+        # Nobody is let go before all others have been refused.
+        refused = list(islice(as_completed(asked), 3))
 
-    assert statuses == [200, 200, 200, 504, 504, 504]
+        until(lambda: _let_go(server) or all(future.done() for future in asked), "all others were served")
+
+    assert [future.result() for future in refused] == [504] * 3
+    assert [future.result() for future in asked if future not in refused] == [200] * 3
 
 
 def test_verl_tries_again_after_a_504(verl, start_server, caplog):
@@ -76,22 +100,18 @@ def test_verl_tries_again_after_a_504(verl, start_server, caplog):
     server = start_server(max_concurrent_runs=1, max_queued_runs=0, pool_size=1)
     address = server.url.replace("http://", f"http://u:{server.token}@") + "/run_code"
     case = {"inputs": ["1 2\n"], "outputs": ["3\n"]}
-    body = {"code": "import time; time.sleep(0.9)", "language": "python"}
     # The first sandbox of a server takes longer than the others.
-    assert requests.post(address, json=body, timeout=60).status_code == 200
+    assert _ask(server, "pass") == 200
 
-    with ThreadPoolExecutor(1) as pool:
-        holder = pool.submit(requests.post, address, json=body, timeout=60)
+    with ThreadPoolExecutor(2) as pool, caplog.at_level(logging.WARNING):
+        holder = pool.submit(_ask, server, WAITING)
+        until(lambda: _living(server), "a program that holds the only place")
+        asking = pool.submit(verl.check_correctness, address, case, ADDING)
+        until(lambda: "(504) on attempt 1/3" in caplog.text, "verl was refused")
 
-        while not _living(server):
-            pass
-
-        with caplog.at_level(logging.WARNING):
-            assert verl.check_correctness(address, case, ADDING)[0] == [True]
-
-        assert holder.result().status_code == 200
-
-    assert "Gateway Timeout (504) on attempt 1/3" in caplog.text
+        until(lambda: _let_go(server) or holder.done(), "the place is free")
+        assert holder.result() == 200
+        assert asking.result()[0] == [True]
 
 
 def test_the_sdk_runs_code_and_cells(sdk, server):
@@ -121,8 +141,6 @@ def test_a_client_that_goes_away_leaves_nothing(start_server):
         head = "\r\n".join([*lines, f"Content-Length: {len(text)}", "", ""])
         connection.sendall(head.encode() + text)
 
-        while not _living(server):
-            pass
+        until(lambda: _living(server), "it runs")
 
-    while _living(server):
-        pass
+    until(lambda: not _living(server), "it has been ended")

@@ -50,7 +50,7 @@ class JupyterServer:
         """End it."""
         self.process.terminate()
         self.process.wait(30)
-        self._reader.join(5)
+        self._reader.join(30)
         assert self.process.stderr is not None
         self.process.stderr.close()
 

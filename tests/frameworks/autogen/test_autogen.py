@@ -106,7 +106,7 @@ def test_a_timeout_is_the_exit_code_of_autogens_own_and_keeps_the_state() -> Non
         late = await execute(executor, "kept = 7\nprint('begun')\nwhile True: pass")
         return late, await execute(executor, "kept * 6")
 
-    late, after = with_executor(use, timeout=1)
+    late, after = with_executor(use, timeout=3)
     assert late.exit_code == 124
     assert late.output.startswith("begun\n")
     assert after.output == "42"

@@ -66,7 +66,7 @@ def test_state_output_and_variables(interpreter):
 
 def test_failures_can_be_repaired_and_losses_cannot():
     """An error leaves the session alive, with its state; a session that died stays dead."""
-    with FumehoodInterpreter(timeout=1, limits=Limits(processes=16)) as interpreter:
+    with FumehoodInterpreter(timeout=3, limits=Limits(processes=16)) as interpreter:
         interpreter.execute("kept = 41")
 
         with pytest.raises(SyntaxError):

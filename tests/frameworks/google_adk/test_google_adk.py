@@ -161,7 +161,7 @@ def test_the_session_that_was_not_used_for_longest_makes_room() -> None:
 
 
 def test_endless_code_is_a_failure_that_tells_the_time_and_keeps_the_state() -> None:
-    with FumehoodCodeExecutor(timeout_seconds=1) as executor:
+    with FumehoodCodeExecutor(timeout_seconds=3) as executor:
         scene = Scene(executor, block("kept = 7\nwhile True: pass"), block("print(kept * 6)"), "42")
         late, after = results(asyncio.run(scene.say("one")))
 

@@ -37,6 +37,15 @@ def test_every_command_has_a_help(words, capsys):
     assert capsys.readouterr().out.startswith(f"usage: {' '.join(['fumehood', *words])}")
 
 
+@pytest.mark.parametrize(("command", "folder"), [("run", "the home directory"), ("chat", "/mnt/data")])
+def test_the_help_says_where_files_go(command, folder, capsys):
+    """Models are told that data lies elsewhere than a program finds its own."""
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+
+    assert f"to DEST or its own name in {folder};" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

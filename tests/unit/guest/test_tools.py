@@ -1,4 +1,4 @@
-"""Tools inside: who waits gets its own answer, threads and coroutines together, and nothing outlives its cell."""
+"""Tools inside: whoever waits gets its own answer, threads and coroutines together, and nothing outlives its cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quick traits behave as those of traitlets: who watches is told, what does not fit is refused."""
+"""Quick traits behave as those of traitlets: whoever watches is told, what does not fit is refused."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _open_and_forget(backend: Backend) -> None:
 
 
 def test_a_sandbox_that_was_killed_or_only_connected_to_does_not_warn(backend):
-    """Who did not open it need not close it."""
+    """Whoever did not open it need not close it."""
     sandbox = Sandbox(backend=backend)
     other = Sandbox.connect(sandbox.id, backend=backend)
 
@@ -320,7 +320,7 @@ def test_input_is_fed_and_closed(backend):
 
 
 def test_an_error_in_a_callback_of_a_command_kills_it(backend):
-    """Who gives up leaves nothing running."""
+    """Whoever gives up leaves nothing running."""
     backend.output.insert(0, ProcessOutput(stream="stdout", data=b"x"))
 
     def on_stdout(text: str) -> None:

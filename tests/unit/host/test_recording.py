@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from fumehood import AsyncSandbox, Execution, ExecutionError, LogEntry, Logs, Record, RecordedCell, Result
 from fumehood.changes import ChangedFile, Changes
@@ -48,6 +49,22 @@ def test_then_the_oldest_cells():
     assert record.dropped_outputs == sum(kept.outputs_dropped for kept in record.cells)
     assert 20 < len(record.cells) < 60
     assert not record.cells[-1].outputs_dropped
+
+
+def test_nothing_is_left_of_contexts_that_are_forgotten():
+    """However many there are; and those that are not keep what they have."""
+    gc.collect()
+    before = sum(type(one).__name__ == "_Kept" for one in gc.get_objects())
+    recorder = Recorder()
+    recorder.note("a", cell(code="kept"))
+
+    for number in range(1000):
+        recorder.note(f"context-{number}", cell())
+        recorder.forget(f"context-{number}")
+
+    gc.collect()
+    assert sum(type(one).__name__ == "_Kept" for one in gc.get_objects()) == before + 1
+    assert [kept.code for kept in read(recorder).cells] == ["kept"]
 
 
 def test_one_cell_that_is_larger_than_all_that_is_kept():

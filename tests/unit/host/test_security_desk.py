@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from types import SimpleNamespace
 
 import pytest
 
 from fumehood.audit.chain import AuditChain
-from fumehood.host.auditing import AuditTrail
-from fumehood.host.security_desk import MAX_EVENTS, SecurityDesk
-from fumehood.host.unusual_programs import unusual_program
+from fumehood.errors import SandboxError
+from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.watching.auditing import AuditTrail
+from fumehood.host.watching.security_desk import MAX_EVENTS, SecurityDesk
+from fumehood.host.watching.unusual_programs import unusual_program
 from fumehood.limits import Limits
 from fumehood.security import SecurityRule, SecuritySettings
+
+# Of the sandbox, of its init, of the system, and of our own.
+CANNOT_PAUSE = (
+    SandboxError("some of it does not stop"),
+    InitError("os", "no", 1),
+    InitGoneError(),
+    OSError(errno.ENODEV, "the control group has gone"),
+    RuntimeError("a fault"),
+)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +62,7 @@ class Scene:
     def __init__(self, *rules: SecurityRule) -> None:
         self.ended: list[str] = []
         self.paused = 0
+        self.refusal: Exception | None = None
         self.trail = AuditTrail()
         self.trail.begin(AuditChain(), dict)
         sandbox = SimpleNamespace(id="box", limits=Limits(), end=self.ended.append)
@@ -58,6 +71,9 @@ class Scene:
 
     async def pause(self) -> None:
         self.paused += 1
+
+        if self.refusal is not None:
+            raise self.refusal
 
     async def figures(self, _verb: str):
         return {"processes": 100, "inodes_used": 1}, b""
@@ -125,3 +141,21 @@ def test_before_and_after_its_time_nothing_is_told():
         return await there.told(), there.desk.counts
 
     assert asyncio.run(scene()) == ([], {})
+
+
+@pytest.mark.parametrize("refusal", [None, *CANNOT_PAUSE], ids=repr)
+def test_what_cannot_be_paused_is_ended(refusal):
+    """Whatever keeps it from standing still: a rule is carried out."""
+
+    async def scene():
+        there = Scene(SecurityRule(kind="limit_hit", action="pause", count=1))
+        there.refusal = refusal
+        there.desk.note_guessed_limit("processes")
+
+        while not there.paused:
+            await asyncio.sleep(0)
+
+        await asyncio.sleep(0)
+        return there.ended
+
+    assert asyncio.run(scene()) == ([] if refusal is None else ["policy"])

@@ -13,10 +13,10 @@ from fumehood import (
     SandboxClosedError,
     ToolCallEvent,
     ToolError,
-    tool_running,
 )
-from fumehood.tool_running import ToolRunner
-from fumehood.tools import ready_tools
+from fumehood.facade import tool_running
+from fumehood.facade.tool_running import ToolRunner
+from fumehood.facade.tools import ready_tools
 
 
 def call_of(name="tool", **arguments):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from fumehood.events import (
 from fumehood.execution import ExecutionError
 from fumehood.limits import MIB, Limits, Usage
 from fumehood.models import Truncation
-from fumehood.results import Result
+from fumehood.results import CHART_MIME, DATA_MIME, Result
 from fumehood.transcript import MAX_LOG_ENTRIES, Transcript
 
 
@@ -93,6 +95,24 @@ def test_output_in_tiny_pieces_costs_bounded_memory():
     assert peak < 20 * MIB
 
 
+def test_output_in_small_pieces_costs_about_its_bytes():
+    """When there are enough entries, no piece becomes an object of its own any more."""
+    record = transcript()
+
+    for _ in range(MAX_LOG_ENTRIES):
+        record.add(StdoutEvent(text="a", at_seconds=0))
+
+    tracemalloc.start()
+
+    for number in range(300_000):
+        record.add(StdoutEvent(text=f"{number % 90 + 10}", at_seconds=0))
+
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 4 * 600_000
+    assert len("".join(record.finish(usage=Usage()).logs.stdout)) == MAX_LOG_ENTRIES + 600_000
+
+
 def test_lone_surrogates_do_not_break_the_record():
     """Text that cannot be encoded is marked."""
     record = transcript()
@@ -120,6 +140,60 @@ def test_results_are_cut_in_total():
     execution = record.finish(usage=Usage())
     assert len(execution.results) == 6
     assert execution.truncated.results == 14
+
+
+def test_what_comes_with_a_result_counts_by_what_it_costs():
+    """An empty object is two characters and sixty bytes: a hundred results of nothing else would be gigabytes."""
+    record = transcript()
+    metadata = {"a": [{} for _ in range(30_000)]}
+
+    for _ in range(20):
+        record.add(ResultEvent(result=Result(parts={}, metadata=metadata), at_seconds=0))
+
+    execution = record.finish(usage=Usage())
+    assert 0 < len(execution.results) < 10
+    assert execution.truncated.results == 20 - len(execution.results)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" + b"[]," * 499_000 + b"1]",
+        b"[" + b"{}," * 499_000 + b"1]",
+        b'{"a":' * 900 + b"1" + b"}" * 900,
+        b"{" + b",".join(b'"%d":1' % number for number in range(300_000)) + b"}",
+        b"[" + b"1," * 999_000 + b"1]",
+    ],
+    ids=["lists", "objects", "in one another", "members", "numbers"],
+)
+@pytest.mark.parametrize("mime", ["application/json", DATA_MIME, CHART_MIME])
+def test_json_counts_by_what_it_costs_to_read(mime, text):
+    """Whoever writes a result for a client reads it: what a cell shows must not take the host seconds and gigabytes."""
+    record = transcript(result_count=1000)
+    values = text.count(b"[") + text.count(b"{") + text.count(b":")
+
+    # Twice as many as the bytes alone would let pass, or as there may be.
+    for _ in range(min(1000, 128 * MIB // len(text))):
+        record.add(ResultEvent(result=Result(parts={mime: text}), at_seconds=0))
+
+    kept = len(record.finish(usage=Usage()).results)
+    assert kept * values * 100 <= 64 * MIB
+    assert kept * text.count(b",") <= 4_000_000
+
+
+def test_ordinary_tables_are_kept():
+    """As many as there may be by default, each as large as the guest gives any; and text with commas is text."""
+    record = transcript()
+    table = json.dumps({f"c{number}": list(range(1000)) for number in range(10)}).encode()
+    text = json.dumps(["a, [b]: {c}" * 10_000] * 10).encode()
+
+    for _ in range(50):
+        record.add(ResultEvent(result=Result(parts={DATA_MIME: table}), at_seconds=0))
+        record.add(
+            ResultEvent(result=Result(parts={"application/json": text[:100_000] + b'"]'}), at_seconds=0)
+        )
+
+    assert len(record.finish(usage=Usage()).results) == 100
 
 
 def test_an_update_replaces_the_result_in_its_place():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import pickle
 
 import pytest
@@ -14,12 +15,90 @@ from fumehood.assemble import remote_backend
 from fumehood.errors import InvalidArgumentError
 from fumehood.network import read_network
 
+CALLBACKS = ["on_stdout", "on_stderr", "on_result", "on_error", "on_input", "on_tool_call"]
 
-@pytest.mark.parametrize("name", ["on_stdout", "on_stderr", "on_result", "on_error", "on_input"])
+
+@pytest.mark.parametrize("name", CALLBACKS)
 def test_a_callback_can_be_called(name):
     """A list to gather output in is an easy slip; it is told before the code runs, not at its first output."""
-    with pytest.raises(InvalidArgumentError, match=r"callback=\[\] is refused"):
+    with pytest.raises(InvalidArgumentError, match=rf"{name}=\[\] is refused"):
         fumehood.run_code("open('/tmp/ran', 'w')", **{name: []})
+
+    with pytest.raises(InvalidArgumentError, match=rf"{name}=\[\] is refused"):
+        asyncio.run(AsyncSandbox().run_code("open('/tmp/ran', 'w')", **{name: []}))
+
+
+def test_who_listens_for_security_events_can_be_called():
+    """Otherwise nobody would hear of the first one."""
+    for kind in (Sandbox, AsyncSandbox):
+        with pytest.raises(InvalidArgumentError, match=r"on_security_event=\[\] is refused"):
+            kind(on_security_event=[])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"url": 8765}, "url=8765 is refused"),
+        ({"url": "localhost:8765"}, "url takes http://HOST:PORT or https://HOST"),
+        ({"url": "http://127.0.0.1:1", "api_key": 5}, "api_key takes the token of a server, as text"),
+        ({"backend": "http://127.0.0.1:1"}, "the address of a server goes into `url`"),
+        ({"backend": ""}, "backend takes a Backend"),
+    ],
+)
+def test_where_sandboxes_live_is_said_in_words_that_fit(wrong, said):
+    """A port in place of an address, and an address in place of a backend."""
+    with pytest.raises(InvalidArgumentError, match=said):
+        Sandbox(**wrong)
+
+    with pytest.raises(InvalidArgumentError, match=said):
+        Sandbox.list(**wrong)
+
+
+@pytest.mark.parametrize("cases", [None, 5, "1 2", [("1", 2)], ["1", "2"]], ids=repr)
+def test_cases_are_pairs_of_texts(cases):
+    """Before any program runs."""
+    with pytest.raises(InvalidArgumentError, match="cases takes pairs of texts"):
+        asyncio.run(AsyncSandbox().judge("print(1)", cases))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fumehood.run_code("1", files=["a.csv"]), "files takes a mapping of paths to text or bytes"),
+        (
+            lambda: fumehood.build_template("x", requirements=5),
+            "requirements takes the path of a file, or a list",
+        ),
+        (lambda: fumehood.build_template("x", preload=5), "preload takes a list of modules"),
+        (lambda: fumehood.build_template("x", files=5), "files takes the path of a folder"),
+        (lambda: fumehood.build_template("x", envs=["A=1"]), "envs takes a mapping of text to text"),
+        (lambda: fumehood.build_template("x", on_progress=5), "on_progress takes a function"),
+        (lambda: asyncio.run(fumehood.aexplore(AsyncSandbox(), 5)), "codes takes 1 to"),
+        (lambda: fumehood.ArtifactStore(5), "location takes a folder, or the address of a bucket"),
+        (lambda: Sandbox.from_notebook(["a.ipynb"]), "notebook takes a path, or a notebook as JSON holds it"),
+    ],
+)
+def test_values_of_another_kind_are_refused(call, said):
+    """A list for a mapping, a number for a list: in words that need no manual."""
+    with pytest.raises(InvalidArgumentError, match=said):
+        call()
+
+
+def test_the_number_of_an_open_file_is_no_notebook():
+    """It would be read, and then closed under whoever has it."""
+    reading, writing = os.pipe()
+
+    with pytest.raises(InvalidArgumentError, match="notebook takes a path"):
+        Sandbox.from_notebook(reading)
+
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_notebook_goes_where_a_path_leads():
+    """What is no path at all is told as one of the wrong form is."""
+    with pytest.raises(InvalidArgumentError, match=r"path takes a path that ends with \.ipynb"):
+        asyncio.run(AsyncSandbox().to_notebook(5))
 
 
 @pytest.mark.parametrize("sandbox_id", [None, 7, "", b"id"])

@@ -33,6 +33,7 @@ def waiting() -> Iterator[tuple[int, int]]:
             os._exit(100 + (error.errno or 0))
 
     _, (listener,), _, _ = socket.recv_fds(ours, 1, 1)
+    notify.wait(listener)
     call = notify.receive(listener)
     assert call is not None
     assert call.pid == pid
@@ -62,7 +63,7 @@ def test_it_makes_other_calls_and_goes_on(waiting):
 
 
 def test_it_makes_another_one_that_is_held_too(waiting):
-    """That shares its memory or has a copy, and goes on where it is; who made it hears its number."""
+    """That shares its memory or has a copy, and goes on where it is; whoever made it hears its number."""
     held = HeldProcess(waiting[0])
     assert held.is_stopped_in("setns")
     between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
@@ -106,6 +107,7 @@ def test_one_that_is_elsewhere_is_left_alone(waiting):
     """It goes on with what it was at, here to wait for its answer."""
     held = HeldProcess(waiting[0])
     assert not held.is_stopped_in("sethostname")
+    notify.wait(waiting[1])
     call = notify.receive(waiting[1])
     assert call is not None
     notify.refuse(waiting[1], call)
@@ -113,12 +115,13 @@ def test_one_that_is_elsewhere_is_left_alone(waiting):
 
 
 def test_one_that_somebody_has_stopped_is_left_alone_until_it_goes_on(waiting):
-    """Who held it would let it go as somebody whom nobody may let go on."""
+    """Whoever held it would let it go as somebody whom nobody may let go on."""
     pid, listener = waiting
     os.kill(pid, signal.SIGSTOP)
     os.waitpid(pid, os.WUNTRACED)
     assert not HeldProcess(pid).is_stopped_in("setns")
     os.kill(pid, signal.SIGCONT)
+    notify.wait(listener)
     assert notify.receive(listener) is not None
     held = HeldProcess(pid)
     assert held.is_stopped_in("setns")
@@ -127,7 +130,7 @@ def test_one_that_somebody_has_stopped_is_left_alone_until_it_goes_on(waiting):
 
 
 def test_one_that_is_not_let_go_ends(waiting):
-    """Who holds it has reaped it, being its parent here as well."""
+    """Whoever holds it has reaped it, being its parent here as well."""
     held = HeldProcess(waiting[0])
     assert held.is_stopped_in("setns")
     held.end()

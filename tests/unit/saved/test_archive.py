@@ -181,7 +181,7 @@ def test_other_files_are_refused(tmp_path, data):
     path = tmp_path / "state"
     path.write_bytes(data)
 
-    with pytest.raises(SavedStateDamagedError, match="no saved state"):
+    with pytest.raises(SavedStateDamagedError, match="not a saved state"):
         load(path)
 
 

@@ -137,6 +137,81 @@ async def test_a_waiter_that_gives_up_leaves_no_hole() -> None:
 
 
 @on_loop
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_wait_may_end_in_the_turn_in_which_a_place_comes_free(others: int) -> None:
+    """Who gives up hears that, even if the one who leaves has passed its place on meanwhile."""
+    runs = Runs(FairQueue(places=1, capacity=10))
+    holder = runs.start("a", "holder")
+    await _settle()
+    given_up = runs.start("b", "given up")
+    last = [runs.start("b", "last") for _ in range(others)]
+    await _settle()
+    # The holder's turn comes first: whoever gives up still stands in the queue.
+    runs.go.set()
+    given_up.cancel()
+    results = await asyncio.gather(holder, given_up, *last, return_exceptions=True)
+    assert [type(result) for result in results] == [
+        type(None),
+        asyncio.CancelledError,
+        *[type(None)] * others,
+    ]
+    assert runs.begun == ["holder", *["last"] * others]
+    assert (runs.queue.running, runs.queue.waiting) == (0, 0)
+
+
+@on_loop
+async def test_the_time_may_be_over_in_the_turn_in_which_a_place_comes_free() -> None:
+    loop = asyncio.get_running_loop()
+    runs = Runs(FairQueue(places=1, capacity=10))
+    holder = runs.start("a", "holder")
+    await _settle()
+    timers: list[asyncio.TimerHandle] = []
+    set_timer = loop.call_at
+
+    def noted(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        timers.append(set_timer(*args, **kwargs))
+        return timers[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "call_at", noted)
+        late = runs.start("b", "late")
+        await _settle()
+
+    (over,) = timers
+    runs.go.set()
+    # What the loop would do if the time were over now.
+    over._run()
+    results = await asyncio.gather(holder, late, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), QueueTimeoutError]
+    assert (runs.begun, runs.queue.running, runs.queue.waiting) == (["holder"], 0, 0)
+
+
+@on_loop
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_room_may_be_made_where_a_wait_is_given_up_in_the_same_turn(gives_up: bool) -> None:
+    """A newcomer gets the place of a flood's newest, whether that has just given up or is told to."""
+    runs = Runs(FairQueue(places=1, capacity=3))
+    flood = [runs.start("flood", f"flood {number}") for number in range(4)]
+    await _settle()
+    other = runs.start("other", "other")
+
+    if gives_up:
+        flood[-1].cancel()
+
+    await _settle()
+    assert (runs.queue.waiting, other.done(), [task.done() for task in flood]) == (
+        3,
+        False,
+        [False] * 3 + [True],
+    )
+    runs.go.set()
+    results = await asyncio.gather(*flood, other, return_exceptions=True)
+    told = asyncio.CancelledError if gives_up else OverloadedError
+    assert [type(result) for result in results] == [type(None)] * 3 + [told, type(None)]
+    assert (runs.queue.running, runs.queue.waiting) == (0, 0)
+
+
+@on_loop
 async def test_a_flood_fills_the_queue_for_itself_alone() -> None:
     """Whoever has fewer waiting than another gets in, in the place of that one's newest."""
     runs = Runs(FairQueue(places=1, capacity=10))
@@ -165,7 +240,7 @@ async def test_a_flood_lengthens_its_own_wait_alone() -> None:
     await asyncio.sleep(0)
     assert runs.queue.expected_seconds("flood") > 100 * runs.queue.expected_seconds("other")
     # It would have been told that it cannot be through in time.
-    patient = runs.start("other", "other", timeout_seconds=1.0)
+    patient = runs.start("other", "other", timeout_seconds=60)
     await asyncio.sleep(0)
     assert not patient.done()
     runs.go.set()

@@ -43,12 +43,17 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("port", "x", "port='x'"),
+        ("port", "x", "--port='x' is refused\n\nhint: --port takes a whole number"),
         ("port", "70000", "from 0 to 65535"),
-        ("queue_seconds", "-1", "queue_seconds"),
+        ("queue_seconds", "-1", "--queue-seconds takes a number from 0 to 3600"),
+        ("queue_seconds", "soon", "--queue-seconds takes a number"),
         ("dialects", "e2b,klingon", "klingon"),
         ("log_level", "loud", "debug, info, warning or error"),
-        ("public_ports", "maybe", "public_ports='maybe'"),
+        (
+            "public_ports",
+            "maybe",
+            "--public-ports='maybe' is refused\n\nhint: --public-ports takes true or false",
+        ),
     ],
 )
 def test_bad_values_are_named(name: str, value: str, words: str) -> None:
@@ -58,12 +63,41 @@ def test_bad_values_are_named(name: str, value: str, words: str) -> None:
     assert words in str(refused.value)
 
 
+def test_a_bad_value_is_told_by_the_way_it_came(tmp_path: Path) -> None:
+    """A variable that was set long since is easily forgotten; what nobody has given can be given by a flag."""
+    file = tmp_path / "fumehood.toml"
+    file.write_text("max_network = 'all'\n")
+    here = {"environ": {}, "file": str(file)}
+
+    with pytest.raises(
+        InvalidArgumentError, match=r"^FUMEHOOD_POOL_SIZE=-1 is refused\n\nhint: FUMEHOOD_POOL_SIZE takes"
+    ):
+        load_settings({}, environ={"FUMEHOOD_POOL_SIZE": "-1"})
+
+    with pytest.raises(
+        InvalidArgumentError, match=r"fumehood\.toml: max_network takes none, listed, internet"
+    ):
+        load_settings({}, **here)
+
+    with pytest.raises(InvalidArgumentError, match="--token takes 16 characters or more") as refused:
+        load_settings({"host": "0.0.0.0"}, environ={})
+
+    assert refused.value.field == "--token"
+    assert refused.value.args == ("--token='' is refused",)
+
+
 def test_unknown_settings_of_the_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "fumehood.toml"
     file.write_text("prot = 1\n")
 
-    with pytest.raises(InvalidArgumentError, match="prot"):
+    with pytest.raises(InvalidArgumentError, match=r"fumehood\.toml: setting='prot' is refused"):
         load_settings({}, environ={}, file=str(file))
+
+    with pytest.raises(InvalidArgumentError, match="--config takes a TOML file that can be read"):
+        load_settings({}, environ={}, file=str(tmp_path / "missing.toml"))
+
+    with pytest.raises(InvalidArgumentError, match="FUMEHOOD_CONFIG takes a TOML file that can be read"):
+        load_settings({}, environ={"FUMEHOOD_CONFIG": str(tmp_path)})
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])

@@ -93,6 +93,26 @@ async def test_a_reply_that_is_too_large_is_known_to_have_been_given(database_ur
         assert await requests.begin("k", "b", DIGEST) == StoredReply(200, {}, None)
 
 
+async def test_the_replies_to_a_key_are_bounded_together(database_url, clock):
+    """The oldest are kept no longer, but nothing is done again; other keys have bounds of their own."""
+    async with opened(database_url) as database:
+        requests = Idempotency(database, max_kept_bytes=10_000, clock=clock)
+        others = await requests.begin("other", "once", DIGEST)
+        await requests.finish(others, status=200, headers={}, body=b"y" * 9000)
+
+        for number in range(30):
+            clock.now += 1
+            begun = await requests.begin("k", str(number), DIGEST)
+            await requests.finish(begun, status=200, headers={}, body=b"x" * 1000)
+
+        replies = [await requests.begin("k", str(number), DIGEST) for number in range(30)]
+        assert all(isinstance(reply, StoredReply) and reply.status == 200 for reply in replies)
+        kept = [reply.body is not None for reply in replies]
+        assert kept == [False] * (30 - sum(kept)) + [True] * sum(kept)
+        assert 9 <= sum(kept) <= 11
+        assert (await requests.begin("other", "once", DIGEST)).body == b"y" * 9000
+
+
 async def test_after_a_day_the_key_is_free(database_url, clock):
     async with opened(database_url) as database:
         requests = Idempotency(database, clock=clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
+from fumehood.storage.files import KeptFiles, StoredFile, StoredFiles, new_file_id
 
 from .scenes import opened
 
@@ -65,3 +65,15 @@ async def test_odd_names_of_files_find_nothing(database_url, odd):
 def test_what_no_database_holds_is_refused(values):
     with pytest.raises(InvalidArgumentError):
         a_file(**values)
+
+
+async def test_what_an_owner_keeps_is_added_up(database_url, clock):
+    """By kind, and also what is over: until it is removed it takes room."""
+    async with opened(database_url) as database:
+        files = StoredFiles(database, clock=clock)
+        assert await files.kept_by("k", kind="files") == KeptFiles(0, 0)
+        await files.add(a_file(size_bytes=2**62))
+        await files.add(a_file(size_bytes=2**62 - 1, expires_at=clock.now - 1, session_id="other"))
+        await files.add(a_file(owner="other"))
+        await files.add(a_file(blob="other/ab/cd"))
+        assert await files.kept_by("k", kind="files") == KeptFiles(2, 2**63 - 1)

@@ -67,7 +67,7 @@ def test_a_new_build_takes_the_place_of_the_old_one_which_is_deleted(shelf):
 
 
 def test_a_build_in_use_outlives_its_replacement_and_its_removal(shelf):
-    """Who has found it keeps it until the store is closed."""
+    """Whoever has found it keeps it until the store is closed."""
     shelf.put("mine")
     user = shelf.open()
     template = user.find("mine")
@@ -182,7 +182,7 @@ def test_builds_of_two_names_do_not_wait_for_each_other(shelf):
 
 
 def test_a_lock_whose_file_was_removed_excludes_nobody(shelf):
-    """Who waited through a removal takes the new file's lock."""
+    """Whoever waited through a removal takes the new file's lock."""
     shelf.put("mine")
     shelf.open().remove("mine")
     shelf.put("mine")

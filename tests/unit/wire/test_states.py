@@ -160,7 +160,7 @@ class TestOrdinary:
 
     @pytest.mark.parametrize("state", [State.BUSY, State.ASKING])
     def test_calls_of_tools_are_answered_once_in_any_order(self, state: State) -> None:
-        """Several may wait at once; who asked for input goes on waiting."""
+        """Several may wait at once; whoever asked for input goes on waiting."""
         conversation = in_state(state)
         number = conversation.current_id
 

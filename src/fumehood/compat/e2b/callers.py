@@ -1,4 +1,4 @@
-"""Who asks, and the backend as that caller may see it.
+"""Who is asking, and the backend as that caller may see it.
 
 Runs in the server process. On the control plane the caller is the holder of the API key. In a sandbox it is whoever
 holds the sandbox's token, and acts for the key that the sandbox belongs to, within that key's limits, on that sandbox
@@ -25,7 +25,7 @@ _PREFIX = "e2b_"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks on the control plane, and what it sees."""
+    """Who is asking on the control plane, and what it sees."""
 
     principal: Principal
     backend: Backend

@@ -35,8 +35,8 @@ class Call:
 
     Args:
         request: The request that it came by.
-        processes: Who answers for commands.
-        files: Who answers for files.
+        processes: What answers for commands.
+        files: What answers for files.
         timeout_seconds: The time that the caller gives it.
     """
 

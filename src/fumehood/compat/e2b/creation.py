@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 
 from starlette.requests import Request
@@ -24,7 +25,7 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.models import SandboxInfo
 from fumehood.server.allowance import most_network
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import IdempotencyConflictError
+from fumehood.service_errors import IdempotencyConflictError, StorageError
 from fumehood.storage.idempotency import (
     Begun,
     Idempotency,
@@ -35,6 +36,7 @@ from fumehood.storage.idempotency import (
 )
 
 _KEY = re.compile(r"[a-z0-9-]{1,255}", re.ASCII)
+_LOG = logging.getLogger("fumehood.e2b")
 
 
 class Creation:
@@ -108,14 +110,21 @@ class Creation:
     async def _create_first(self, begun: Begun, body: bytes, caller: Caller) -> SandboxInfo:
         try:
             info = await self._create(body, caller)
-        except FumehoodError:
-            # Nothing came to be: the same key may be used again.
-            await self._idempotency.withdraw(begun)
+        except FumehoodError as error:
+            # Where nothing came to be for certain, the same key may be used again.
+            end = self._idempotency.lose if error.outcome_unknown else self._idempotency.withdraw
+            await end(begun)
             raise
         except BaseException:
             await asyncio.shield(self._idempotency.lose(begun))
             raise
 
         stored = json.dumps({"sandboxID": info.id}).encode()
-        await self._idempotency.finish(begun, status=201, headers={}, body=stored)
+
+        try:
+            await self._idempotency.finish(begun, status=201, headers={}, body=stored)
+        except StorageError as error:
+            # It was made, and its id must not be lost with the answer.
+            _LOG.error("an idempotent answer was not kept: %s", error.reason)
+
         return info

@@ -59,7 +59,7 @@ class Ports:
         return await self._callers.backend_of(sandbox_id)
 
     async def allowed(self, connection: HTTPConnection, sandbox_id: str) -> Backend:
-        """Returns the backend, for who holds one of the sandbox's tokens.
+        """Returns the backend for a caller with one of the sandbox's tokens.
 
         Raises:
             ForbiddenError: Nobody does.

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fumehood.backends.base import Backend
+from fumehood.backends.checks import check_text
 from fumehood.backends.requests import (
     CloseStdin,
     ListProcesses,
@@ -20,7 +21,6 @@ from fumehood.backends.requests import (
     ResizePty,
     SendStdin,
     SignalProcess,
-    check_text,
 )
 from fumehood.compat.e2b import process_words
 from fumehood.compat.e2b.connect import DeadlineError

@@ -62,7 +62,7 @@ def state_of(info: SandboxInfo) -> str:
 
 
 def sandbox_data(info: SandboxInfo, tokens: SandboxTokens, domain: str) -> dict[str, Any]:
-    """Returns a sandbox for who made it or connects to it: with its tokens."""
+    """Returns a sandbox with its tokens, for a caller that made it or connects to it."""
     return {
         "templateID": template_of(info),
         "sandboxID": info.id,

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -30,6 +31,7 @@ from fumehood.saved_state import LeftOut, SaveReport
 from fumehood.server.services import Services
 from fumehood.service_errors import QuotaError
 from fumehood.storage.blobs import Blobs
+from fumehood.storage.discarding import discard_file
 from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
 
 MAX_SNAPSHOTS = 100
@@ -53,41 +55,33 @@ class Snapshots:
     def __init__(self, services: Services) -> None:
         self._files: StoredFiles = services.stored_files
         self._blobs: Blobs = services.blobs
+        # Of each owner for whom one is being made.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """Saves a sandbox, which goes on. One of the same name takes the place of the older one."""
         body = await json_body(request)
         name = _read_name(body.text("name"))
         info = await caller.backend.info(request.path_params["sandbox_id"])
-        owner = caller.principal.key_id
-        known = await self._all(owner)
-        replaced = [one for one in known if name and one.name == name]
-
-        if len(known) - len(replaced) >= MAX_SNAPSHOTS:
-            raise QuotaError(
-                quota="snapshots", used=len(known), maximum=MAX_SNAPSHOTS, retry_after_seconds=None
-            )
-
-        size_bytes = sum(one.size_bytes for one in known)
-
-        if size_bytes > _MAX_BYTES:
-            raise QuotaError(
-                quota="bytes of snapshots", used=size_bytes, maximum=_MAX_BYTES, retry_after_seconds=None
-            )
-
-        async with held(caller.backend.save(info.id)) as path:
-            report = await report_on(path)
-            blob = await self._blobs.put(_pieces(path), kind=_KIND)
-
         details = {"sandbox": info.id, "files_only": "yes" if body.flag("memory") is False else ""}
-        try:
-            kept = await self._files.add(_stored(owner, name, blob.name, blob.size_bytes, details))
-        except BaseException:
-            await asyncio.shield(self._blobs.delete(blob.name))
-            raise
+        owner = caller.principal.key_id
 
-        for older in replaced:
-            await self._forget(older)
+        # Those that come together would all find the same room.
+        async with self._turns.setdefault(owner, asyncio.Lock()):
+            replaced = await self._room_for(owner, name)
+
+            async with held(caller.backend.save(info.id)) as path:
+                report = await report_on(path)
+                blob = await self._blobs.put(_pieces(path), kind=_KIND)
+
+            try:
+                kept = await self._files.add(_stored(owner, name, blob.name, blob.size_bytes, details))
+            except BaseException:
+                await asyncio.shield(self._blobs.delete(blob.name))
+                raise
+
+            for older in replaced:
+                await self._forget(older)
 
         return JSONResponse({**_data(kept), "notKept": _told(report)}, 201)
 
@@ -128,12 +122,30 @@ class Snapshots:
         async with held(_chunks(reading.chunks)) as path:
             return (await caller.backend.load(wish, path)).sandbox
 
+    async def _room_for(self, owner: str, name: str) -> Sequence[StoredFile]:
+        """Returns the snapshots in whose place one of this name comes."""
+        known = await self._all(owner)
+        replaced = [one for one in known if name and one.name == name]
+
+        if len(known) - len(replaced) >= MAX_SNAPSHOTS:
+            raise QuotaError(
+                quota="snapshots", used=len(known), maximum=MAX_SNAPSHOTS, retry_after_seconds=None
+            )
+
+        size_bytes = sum(one.size_bytes for one in known)
+
+        if size_bytes > _MAX_BYTES:
+            raise QuotaError(
+                quota="bytes of snapshots", used=size_bytes, maximum=_MAX_BYTES, retry_after_seconds=None
+            )
+
+        return replaced
+
     async def _all(self, owner: str) -> Sequence[StoredFile]:
         return await self._files.list(_SESSION, owner=owner)
 
     async def _forget(self, snapshot: StoredFile) -> None:
-        if await self._files.remove(snapshot):
-            await self._blobs.delete(snapshot.blob)
+        await discard_file(self._files, self._blobs, snapshot)
 
 
 def _stored(owner: str, name: str, blob: str, size_bytes: int, details: Mapping[str, str]) -> StoredFile:
@@ -172,7 +184,7 @@ def _read_name(name: str) -> str:
         raise InvalidArgumentError(
             field="name",
             value=name,
-            allowed="up to 128 letters, digits and . _ - /, and a tag behind a colon",
+            allowed="up to 128 letters, digits and . _ - /, and a tag after a colon",
         )
 
     return name.removesuffix(_DEFAULT_TAG)

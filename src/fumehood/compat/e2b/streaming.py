@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fumehood.errors import FumehoodError
-from fumehood.server.streaming import ended
+from fumehood.server.streaming import ended, send_unless_gone
 
 _T = TypeVar("_T")
 
@@ -41,19 +41,8 @@ class StreamAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer, until it ends or nobody reads it any more."""
-        sending = asyncio.create_task(self._send(send))
-        leaving = asyncio.create_task(_disconnected(receive))
-
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            is_sent = sending.done()
-        finally:
-            await ended(leaving)
-            # The stream is closed before anybody hears that it is.
-            await ended(sending)
-
-        if is_sent:
-            sending.result()
+        # The stream is closed before anybody hears that it is.
+        await send_unless_gone(self._send(send), receive)
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._pieces):
@@ -69,11 +58,6 @@ class StreamAnswer(Response):
                 return
 
             await send({"type": "http.response.body", "body": b""})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 async def begun(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import time
 
 from fumehood.service_errors import UnauthenticatedError
 
 _MAX_DIGITS = 12
+_SIGNATURE = re.compile(r"v1_[A-Za-z0-9+/]{43}", re.ASCII)
 
 
 class SandboxTokens:
@@ -92,6 +94,15 @@ class SignedPath:
         hashed.update(rest.encode("utf-8", "surrogatepass"))
         return "v1_" + base64.b64encode(hashed.digest()).rstrip(b"=").decode()
 
+    def check_form(self) -> None:
+        """Lets pass what could be a signature.
+
+        Raises:
+            UnauthenticatedError: No token makes such a one.
+        """
+        if not _SIGNATURE.fullmatch(self.signature):
+            raise UnauthenticatedError(reason="signature has not the form of one")
+
     def check_time(self) -> None:
         """Lets a signature pass whose time is not over.
 
@@ -106,7 +117,7 @@ class SignedPath:
             or not self.expiration.isdigit()
             or len(self.expiration) > _MAX_DIGITS
         ):
-            raise UnauthenticatedError(reason="signature_expiration is no time")
+            raise UnauthenticatedError(reason="signature_expiration is not a time")
 
         if int(self.expiration) < time.time():
             raise UnauthenticatedError(reason="signature is already expired")

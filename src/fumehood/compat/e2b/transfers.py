@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.backends.base import Backend
-from fumehood.backends.requests import ReadFile, StatFile, check_path
+from fumehood.backends.checks import check_path
+from fumehood.backends.requests import ReadFile, StatFile
 from fumehood.compat.e2b import file_words
 from fumehood.compat.e2b.answers import GuestJSON
 from fumehood.compat.e2b.bodies import body_pieces, packed

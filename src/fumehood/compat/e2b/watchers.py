@@ -11,13 +11,17 @@ import secrets
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from sys import getsizeof
 
 from fumehood.backends.base import Backend
 from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.limits import MIB
 from fumehood.models import FileChange
 
 _MAX_WATCHERS = 16
 _MAX_CHANGES = 10_000
+# Code decides how long the names are.
+_MAX_BYTES = 8 * MIB
 _FORGOTTEN_SECONDS = 3600.0
 
 
@@ -33,18 +37,32 @@ class WatcherNotFoundError(FumehoodError, LookupError):
 
 class _Watcher:
     def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:
-        self.news: deque[FileChange] = deque(maxlen=_MAX_CHANGES)
+        self._news: deque[FileChange] = deque()
+        self._held_bytes = 0
         self.clock: asyncio.TimerHandle | None = None
         self.error: FumehoodError | None = None
         self.task = asyncio.create_task(self._collect(changes))
+
+    def take(self) -> list[FileChange]:
+        changes = list(self._news)
+        self._news.clear()
+        self._held_bytes = 0
+        return changes
 
     async def _collect(self, changes: AsyncGenerator[FileChange, None]) -> None:
         try:
             async with aclosing(changes):
                 async for change in changes:
-                    self.news.append(change)
+                    self._add(change)
         except FumehoodError as error:
             self.error = error
+
+    def _add(self, change: FileChange) -> None:
+        self._news.append(change)
+        self._held_bytes += _size(change)
+
+        while len(self._news) > _MAX_CHANGES or self._held_bytes > _MAX_BYTES:
+            self._held_bytes -= _size(self._news.popleft())
 
 
 class Watchers:
@@ -81,9 +99,7 @@ class Watchers:
         name = sandbox_id, watcher_id
         watcher = self._found(name)
         self._wind(name, watcher)
-        changes = list(watcher.news)
-        watcher.news.clear()
-        return changes
+        return watcher.take()
 
     async def remove(self, sandbox_id: str, watcher_id: str) -> None:
         """Ends a watcher.
@@ -116,3 +132,7 @@ class Watchers:
 
         if not watcher.task.cancelled():
             watcher.task.exception()
+
+
+def _size(change: FileChange) -> int:
+    return getsizeof(change.name) + getsizeof(change.path)

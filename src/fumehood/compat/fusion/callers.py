@@ -1,4 +1,4 @@
-"""Who asks: SandboxFusion's clients know of no token, so it is taken from wherever their address can hold one.
+"""Who is asking: SandboxFusion's clients know of no token, so it is taken from wherever their address can hold one.
 
 Runs in the server process. A token in the query is taken out of it before anything can log it; one in the user
 part of the address arrives as HTTP basic and never stands in a log.
@@ -25,7 +25,7 @@ _WAYS = (
 
 
 async def principal_of_call(authenticator: Authenticator, connection: HTTPConnection) -> Principal:
-    """Returns who asks, and may run code.
+    """Returns who is asking, if they may run code.
 
     Raises:
         UnauthenticatedError: Nobody that is known; the message says where a token can be put.

@@ -16,14 +16,17 @@ from fumehood.compat.fusion.bodies import RunJupyterCall
 from fumehood.compat.fusion.running import fetched
 from fumehood.errors import FumehoodError
 from fumehood.execution import Execution
+from fumehood.limits import MIB
 from fumehood.results import Result
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Workbench, limits_within
 from fumehood.server.services import Services
+from fumehood.server.streaming import MAX_WAITING_BYTES
 
 _FOLDER = "/home/user"
 _AROUND_SECONDS = 120.0
 _LEAST_SECONDS = 0.05
+_RESULT_BYTES = 256
 
 
 async def run_jupyter(services: Services, principal: Principal, call: RunJupyterCall) -> dict[str, Any]:
@@ -47,7 +50,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
                 await bench.write(path, content)
 
             begun = time.monotonic()
-            cells, is_over = await _run_cells(backend, info.id, call)
+            cells, is_over = await run_cells(backend, info.id, call)
             seconds = time.monotonic() - begun
             files = await fetched(bench, _FOLDER, call.fetch_files)
         finally:
@@ -81,11 +84,15 @@ def jupyter_error_answer(error: FumehoodError) -> dict[str, Any]:
     }
 
 
-async def _run_cells(
+async def run_cells(
     backend: Backend, sandbox_id: str, call: RunJupyterCall
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The cells that ran, and whether the time of all was over before the last had ended."""
+    """Returns the cells that ran, and whether the time of all was over before the last had ended.
+
+    A cell whose output does not fit beside that of the others has an error in place of it.
+    """
     ends = time.monotonic() + call.total_seconds
+    room_bytes = MAX_WAITING_BYTES
     cells: list[dict[str, Any]] = []
 
     for code in call.cells:
@@ -97,7 +104,10 @@ async def _run_cells(
         seconds = left if call.cell_seconds is None else min(left, call.cell_seconds)
         request = ExecuteRequest(code=code, wall_seconds=max(_LEAST_SECONDS, seconds))
         execution = await backend.run(sandbox_id, request)
-        cells.append(_cell(execution))
+        size_bytes = _size_of(execution)
+        fits = size_bytes <= room_bytes
+        room_bytes -= size_bytes if fits else 0
+        cells.append(_cell(execution) if fits else _left_out(size_bytes))
 
         if execution.error is not None and execution.error.kind == "time_limit" and seconds == left:
             return cells, True
@@ -115,6 +125,28 @@ def _cell(execution: Execution) -> dict[str, Any]:
         if error is None
         else [{"ename": error.name, "evalue": error.value, "traceback": error.traceback.splitlines()}],
     }
+
+
+def _left_out(size_bytes: int) -> dict[str, Any]:
+    value = (
+        f"the cell gave {size_bytes / MIB:.1f} MiB; all cells of a call keep {MAX_WAITING_BYTES // MIB} MiB"
+    )
+    return {
+        "stdout": "",
+        "stderr": "",
+        "display": [],
+        "error": [{"ename": "OutputLimitExceeded", "evalue": value, "traceback": []}],
+    }
+
+
+def _size_of(execution: Execution) -> int:
+    size_bytes = sum(len(entry.text) for entry in execution.logs.entries)
+    size_bytes += sum(_RESULT_BYTES + result.size_bytes for result in execution.results)
+
+    if (error := execution.error) is not None:
+        size_bytes += len(error.name) + len(error.value) + len(error.traceback)
+
+    return size_bytes
 
 
 def _display(result: Result) -> dict[str, Any]:

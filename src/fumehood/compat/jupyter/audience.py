@@ -57,7 +57,8 @@ class Client:
         self.may_return = bool(session)
         self.close_code: int | None = None
         self._speaks_v1 = speaks_v1
-        self._queue: deque[Outgoing] = deque()
+        # As they are sent: what messages are made of takes thirty times that.
+        self._queue: deque[str | bytes] = deque()
         self._queued_bytes = 0
         self._max_bytes = _MAX_QUEUED_BYTES
         self._changed = asyncio.Event()
@@ -69,11 +70,16 @@ class Client:
 
     def deliver(self, outgoing: Outgoing) -> None:
         """Queues a message; a client that is too far behind is closed instead."""
+        if not self.is_closing:
+            # Not written for somebody who will not get it.
+            self._put(outgoing.v1 if self._speaks_v1 else outgoing.default)
+
+    def _put(self, frame: str | bytes) -> None:
         if self.is_closing:
             return
 
-        self._queue.append(outgoing)
-        self._queued_bytes += len(self._frame(outgoing))
+        self._queue.append(frame)
+        self._queued_bytes += len(frame)
 
         if self._queued_bytes > self._max_bytes or len(self._queue) > _MAX_QUEUED_MESSAGES:
             self._forget()
@@ -90,7 +96,7 @@ class Client:
             self._changed.clear()
             await self._changed.wait()
 
-        frame = self._frame(self._queue.popleft())
+        frame = self._queue.popleft()
         self._queued_bytes -= len(frame)
         return frame
 
@@ -110,9 +116,9 @@ class Client:
             self.close(GONE)
 
     def take_over(self, earlier: Client) -> None:
-        """Gets what an earlier connection of the same session has not been sent."""
-        for outgoing in earlier._queue:
-            self.deliver(outgoing)
+        """Gets what an earlier connection of the same session, and of the same framing, has not been sent."""
+        for frame in earlier._queue if earlier._speaks_v1 == self._speaks_v1 else ():
+            self._put(frame)
 
         earlier._forget()
         earlier.close(REPLACED)
@@ -120,9 +126,6 @@ class Client:
     def _forget(self) -> None:
         self._queue.clear()
         self._queued_bytes = 0
-
-    def _frame(self, outgoing: Outgoing) -> str | bytes:
-        return outgoing.v1 if self._speaks_v1 else outgoing.default
 
 
 class Audience:

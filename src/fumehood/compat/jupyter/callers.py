@@ -1,4 +1,4 @@
-"""Who asks: the token where Jupyter's clients put it, or the session that a client has logged in with.
+"""Who is asking: the token where Jupyter's clients put it, or the session that a client has logged in with.
 
 Runs in the server process. A token in the address is taken out of it before anything can log it. A session is a
 cookie that stands for a token kept here, in memory; it counts only together with the `X-XSRFToken` header of its
@@ -40,7 +40,7 @@ class Login:
 
 
 class Callers:
-    """Tells who asks.
+    """Says who is asking.
 
     Args:
         authenticator: What knows the tokens.
@@ -51,7 +51,7 @@ class Callers:
         self._logins: OrderedDict[str, Login] = OrderedDict()
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
-        """Returns who asks, and may hold sandboxes.
+        """Returns who is asking, if they may hold sandboxes.
 
         Raises:
             UnauthenticatedError: Nobody that is known.

@@ -13,6 +13,9 @@ from typing import Any
 
 _MAX_ENTRIES = 1000
 _MAX_CHARACTERS = 1 << 20
+# What a search may cost is the product of these two, for each cell.
+_MAX_PATTERN_CHARACTERS = 100
+_MAX_SEARCHED_CHARACTERS = 10_000
 
 
 class History:
@@ -59,8 +62,12 @@ class History:
         entries = list(self._entries)
 
         if kind == "search":
-            pattern = str(content.get("pattern") or "*")[:1000]
-            entries = [entry for entry in entries if fnmatch.fnmatchcase(entry[2], pattern)]
+            pattern = _pattern(content.get("pattern"))
+            entries = [
+                entry
+                for entry in entries
+                if fnmatch.fnmatchcase(entry[2][:_MAX_SEARCHED_CHARACTERS], pattern)
+            ]
 
             if content.get("unique") is True:
                 entries = sorted({entry[2]: entry for entry in entries}.values())
@@ -74,6 +81,14 @@ class History:
         stop = _whole(content.get("stop"), 1 << 60)
         chosen = (entry for entry in self._entries if entry[0] == wanted and start <= entry[1] < stop)
         return list(islice(chosen, _MAX_ENTRIES))
+
+
+def _pattern(value: object) -> str:
+    """What is searched for; a long pattern by how it begins."""
+    pattern = str(value or "*")
+    return (
+        pattern if len(pattern) <= _MAX_PATTERN_CHARACTERS else f"{pattern[: _MAX_PATTERN_CHARACTERS - 1]}*"
+    )
 
 
 def _whole(value: object, default: int, *, low: int = 0) -> int:

@@ -59,7 +59,7 @@ class LoginRoutes:
         return response
 
     async def _log_in(self, request: Request) -> Response:
-        # Whoever logs in is a stranger, who may not hold a request open.
+        # Whoever logs in is still a stranger, and may not hold a request open.
         try:
             async with asyncio.timeout(_FORM_SECONDS):
                 form = _read_form(await read_body(request, _MAX_FORM_BYTES))

@@ -20,7 +20,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest:
-    """A message of a client, how large it was, and as whom it is answered."""
+    """A message of a client, how large it was, and under which name it is answered."""
 
     message: JupyterMessage
     size_bytes: int

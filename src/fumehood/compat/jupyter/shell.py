@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fumehood.compat.jupyter.requests import KernelRequest
 
 _MAX_EXPRESSIONS = 1000
-# A notebook's cell may take as long as its sandbox lives; who waits for it interrupts it.
+# A notebook's cell may take as long as its sandbox lives; a client that waits for it interrupts it.
 CELL_SECONDS = BOUNDS["wall_seconds"].high
 _DEADLY = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 

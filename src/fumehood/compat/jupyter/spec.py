@@ -123,7 +123,7 @@ def _template_specs() -> Iterable[KernelSpec]:
         try:
             record = store.record(name)
         except TemplateStoreError:
-            # A damaged one is not offered; who asks for it by another way is told what is wrong.
+            # A damaged one is not offered; if asked for by another way, the answer says what is wrong.
             continue
 
         if record is not None:

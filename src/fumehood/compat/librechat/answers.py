@@ -1,4 +1,4 @@
-"""Refusals as LibreChat's clients read them, and who asks.
+"""Refusals as LibreChat's clients read them, and who is asking.
 
 Runs in the server process. A refusal says what the error says, and nothing of the inside.
 """
@@ -73,7 +73,7 @@ def refusal(error: FumehoodError) -> JSONResponse:
 
 
 async def caller_of(services: Services, request: Request) -> Principal:
-    """Returns who asks, by `X-API-Key` as older clients send it, or by `Authorization: Bearer`.
+    """Returns who is asking, by `X-API-Key` as older clients send it, or by `Authorization: Bearer`.
 
     Raises:
         UnauthenticatedError: Nobody that is known.

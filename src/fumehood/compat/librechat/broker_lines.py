@@ -18,6 +18,36 @@ _MAX_DEPTH = 100
 _MOST_DIGITS = 10**100
 
 
+class BrokerLines:
+    """Cuts what comes by pieces into lines; nothing is searched twice, however small the pieces are."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._searched = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of lines that were not taken is held."""
+        return len(self._held)
+
+    def add(self, piece: bytes) -> None:
+        """Holds what has come."""
+        self._held += piece
+
+    def take(self) -> bytes | None:
+        """Returns the next line without its end, or None while that has not come."""
+        end = self._held.find(b"\n", self._searched)
+
+        if end < 0:
+            self._searched = len(self._held)
+            return None
+
+        line = bytes(self._held[:end])
+        del self._held[: end + 1]
+        self._searched = 0
+        return line
+
+
 def read_line(line: bytes) -> Mapping[str, Any] | None:
     """Returns the object of a line, or None if it holds none that an answer could."""
     try:

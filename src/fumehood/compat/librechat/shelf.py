@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood.compat.librechat.answers import NotThereError
+from fumehood.compat.librechat.room import KIND, Room, room_for_one
 from fumehood.server.services import Services
+from fumehood.storage.discarding import discard_file
 from fumehood.storage.files import StoredFile, new_file_id
 
 KEPT_SECONDS = 24 * 3600.0
@@ -61,26 +63,33 @@ class Shelf:
 
         Raises:
             RequestTooLargeError: It is larger than the server's settings allow; nothing was kept.
+            QuotaError: The owner's files are too many, or too large together; nothing was kept.
         """
+        async with room_for_one(self._services.stored_files, self._owner) as room:
+            return await self._put(file, pieces, room)
+
+    async def _put(self, file: NewFile, pieces: AsyncIterator[bytes], room: Room) -> StoredFile:
         blobs = self._services.blobs
-        stored = await blobs.put(pieces, kind="librechat", max_bytes=self._services.settings.max_upload_bytes)
+        max_bytes = self._services.settings.max_upload_bytes
+        stored = await blobs.put(room.counted(pieces), kind=KIND, max_bytes=max_bytes)
         guessed = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         try:
-            return await self._services.stored_files.add(
-                StoredFile(
-                    id=new_file_id(),
-                    session_id=file.session_id,
-                    owner=self._owner,
-                    name=file.name,
-                    size_bytes=stored.size_bytes,
-                    content_type=file.content_type or guessed,
-                    blob=stored.name,
-                    modified_from=file.source.id if file.source else None,
-                    modified_from_session=file.source.session_id if file.source else None,
-                    details=file.details,
-                    expires_at=time.time() + KEPT_SECONDS,
+            async with room.taken():
+                return await self._services.stored_files.add(
+                    StoredFile(
+                        id=new_file_id(),
+                        session_id=file.session_id,
+                        owner=self._owner,
+                        name=file.name,
+                        size_bytes=stored.size_bytes,
+                        content_type=file.content_type or guessed,
+                        blob=stored.name,
+                        modified_from=file.source.id if file.source else None,
+                        modified_from_session=file.source.session_id if file.source else None,
+                        details=file.details,
+                        expires_at=time.time() + KEPT_SECONDS,
+                    )
                 )
-            )
         except BaseException:
             await blobs.delete(stored.name)
             raise
@@ -115,8 +124,7 @@ class Shelf:
 
     async def remove(self, file: StoredFile) -> None:
         """Removes a file and its bytes."""
-        if await self._services.stored_files.remove(file):
-            await self._services.blobs.delete(file.blob)
+        await discard_file(self._services.stored_files, self._services.blobs, file)
 
     async def content(self, file: StoredFile) -> AsyncIterator[bytes]:
         """Begins to read a file's bytes."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from fumehood.backends.requests import ProcessEvent, ProcessOutput, ProcessSpec, SendStdin
 from fumehood.compat.librechat import guest_programs
-from fumehood.compat.librechat.broker_lines import read_line
+from fumehood.compat.librechat.broker_lines import BrokerLines, read_line
 from fumehood.compat.librechat.executing import OUT_OF_TIME, RUN_ENVS
 from fumehood.compat.librechat.shelf import Shelf, new_session_id
 from fumehood.compat.librechat.tool_bodies import ToolRunCall
@@ -70,7 +70,7 @@ class ToolRun:
         self._stack = AsyncExitStack()
         self._asked: list[str] = []
         self._rounds = 0
-        self._buffer = bytearray()
+        self._lines = BrokerLines()
         self._bench: Workbench
         self._events: AsyncGenerator[ProcessEvent, None]
         self._pid = 0
@@ -164,17 +164,15 @@ class ToolRun:
         return await self._ended(said) if "exit" in said else self._failed(_BROKEN)
 
     async def _line(self) -> Mapping[str, Any] | None:
-        while (end := self._buffer.find(b"\n")) < 0:
+        while (line := self._lines.take()) is None:
             event = await anext(self._events, None)
 
-            if not isinstance(event, ProcessOutput) or len(self._buffer) > _LINE_BYTES:
+            if not isinstance(event, ProcessOutput) or self._lines.held_bytes > _LINE_BYTES:
                 return None
 
             if event.stream == "stdout":
-                self._buffer += event.data
+                self._lines.add(event.data)
 
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
         return read_line(line)
 
     def _read_calls(self, said: Mapping[str, Any]) -> Calls | None:

@@ -19,7 +19,7 @@ from fumehood.compat.librechat.shelf import NewFile, Shelf
 from fumehood.errors import FileError
 from fumehood.models import FileInfo
 from fumehood.server.programs import Workbench
-from fumehood.service_errors import RequestTooLargeError
+from fumehood.service_errors import QuotaError, RequestTooLargeError
 from fumehood.storage.files import StoredFile
 
 DATA = "/mnt/data"
@@ -165,7 +165,7 @@ class Workspace:
         )
         try:
             return await self._shelf.put(file, _pieces(bench, info.path))
-        except (FileError, RequestTooLargeError):
+        except (FileError, QuotaError, RequestTooLargeError):
             return None
 
 

@@ -1,4 +1,4 @@
-"""Refusals as OpenAI's clients read them, who asks, and the JSON of a body.
+"""Refusals as OpenAI's clients read them, who is asking, and the JSON of a body.
 
 Runs in the server process. A refusal says what the error says, and nothing of the inside.
 """

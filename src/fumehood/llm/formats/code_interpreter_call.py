@@ -1,6 +1,6 @@
 """OpenAI's hosted code interpreter, told by our results: `code_interpreter_call` items and the events of a stream.
 
-Runs in the host process; pure translation. Who speaks the Responses API to clients can put these items into its
+Runs in the host process; pure translation. A server that speaks the Responses API can put these items into its
 answers. Pictures are addresses that hold them.
 """
 

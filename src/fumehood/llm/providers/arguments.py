@@ -38,11 +38,6 @@ class GrowingArguments:
         """All that has come so far."""
         return "".join(self._pieces)
 
-    @property
-    def size_chars(self) -> int:
-        """How much that is."""
-        return self._size
-
     def add(self, piece: str) -> str:
         """Take a piece and return what is new of the code, as far as it can be read yet."""
         self._pieces.append(piece)

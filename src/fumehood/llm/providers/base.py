@@ -60,7 +60,7 @@ class ModelMessage:
         end: Why it ended.
         tokens: What the provider counted for the request; None when it said nothing.
         native: The message in the provider's own form, which it wants back unchanged (thinking, signatures).
-        dialect: Who can read `native`.
+        dialect: Which dialect can read `native`.
     """
 
     text: str = ""
@@ -96,7 +96,7 @@ Message: TypeAlias = UserMessage | ModelMessage | CellOutput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTool:
-    """The one tool, as a model is told of it."""
+    """The one tool, as it is described to a model."""
 
     name: str
     description: str

@@ -39,7 +39,7 @@ def choose_provider(
         base_url: Address of the server; only with a name.
         api_key: What opens it; only with a name.
         images: Whether the model can see; only with a name.
-        fenced: Whether the model writes its code into its text, for want of tool calls.
+        fenced: Whether the model writes its code into its text, because it has no tool calls.
 
     Raises:
         InvalidArgumentError: There is no such dialect, or its SDK is not installed.

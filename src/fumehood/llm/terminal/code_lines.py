@@ -23,11 +23,6 @@ class CodeLines:
         self._shown_lines = 0
         self._syntax = Syntax("", "python", theme="ansi_dark", background_color="default")
 
-    @property
-    def is_empty(self) -> bool:
-        """True until something was written."""
-        return not self._code
-
     def add(self, text: str) -> list[Text]:
         """Take a piece and return the lines that are complete now."""
         self._code += text

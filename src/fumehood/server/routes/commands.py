@@ -28,10 +28,10 @@ from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer, items
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
 from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewCommand, NewSignal, TerminalSize
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import Line, stream_response
+from fumehood.server.streaming import GONE, Line, stream_response
 from fumehood.server.uploads import pieces_of
 
 router = guarded_router("commands", "/v1/sandboxes/{sandbox_id}/commands")

@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import ReadFile, StatFile
 from fumehood.errors import FileError, PathIsDirectoryError
 from fumehood.models import FileInfo
 from fumehood.server.auth import CallersBackend, principal_of
+from fumehood.server.downloads import Download
 from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
 from fumehood.server.ranges import Span, attachment, etag_of, is_known, last_modified, wanted_span
 from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery
 from fumehood.server.routes.guarded import SignableRoute, guarded_router
-from fumehood.server.routes.sandboxes import GONE, SandboxId, answer, items
+from fumehood.server.routes.sandboxes import SandboxId, answer, items
 from fumehood.server.schemas.files import FileAnswer, FileList
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
 from fumehood.server.signing import Grant, principal_behind
-from fumehood.server.streaming import send_bytes
+from fumehood.server.streaming import GONE
 from fumehood.server.uploads import files_of, pieces_of
 
 router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files", route_class=SignableRoute)
@@ -198,7 +197,7 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
         await pieces.aclose()
         raise
 
-    return _Content(first, pieces, _headers(info, etag, span), 200 if span is None else 206)
+    return Download(first, pieces, _headers(info, etag, span), 200 if span is None else 206)
 
 
 def _headers(info: FileInfo, etag: str, span: Span | None) -> dict[str, str]:
@@ -230,30 +229,3 @@ def _no_such_part(request: Request, info: FileInfo) -> Response:
     return JSONResponse(
         body, 416, headers={"Content-Range": f"bytes */{info.size_bytes}"}, media_type=MEDIA_TYPE
     )
-
-
-class _Content(Response):
-    """An answer that is read from a sandbox while it is sent."""
-
-    def __init__(
-        self, first: bytes, pieces: AsyncGenerator[bytes, None], headers: dict[str, str], status: int
-    ) -> None:
-        super().__init__(status_code=status, headers=headers)
-
-        if "Content-Length" not in headers:
-            del self.headers["content-length"]
-
-        self._first = first
-        self._pieces = pieces
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._pieces):
-            await send(
-                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            )
-            await send_bytes(self._first, send)
-
-            async for piece in self._pieces:
-                await send_bytes(piece, send)
-
-            await send({"type": "http.response.body", "body": b"", "more_body": False})

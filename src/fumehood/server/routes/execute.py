@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from itertools import islice
 from typing import Any
 
 from fastapi import Request
@@ -28,6 +29,7 @@ from fumehood.server.services import AppServices
 from fumehood.server.streaming import (
     MAX_WAITING_BYTES,
     NDJSON,
+    ended,
     event_data,
     is_stream_wanted,
     stream_response,
@@ -103,27 +105,33 @@ async def _batch(
 ) -> AsyncGenerator[dict[str, Any], None]:
     backend = services.backend_for(principal)
     # No more than there are places, so that the queue is not filled by one request.
-    places = services.queue.places
-    room = asyncio.Semaphore(min(body.concurrency or places, places))
+    places = min(body.concurrency or services.queue.places, services.queue.places)
+    left = enumerate(body.requests)
+    under_way: set[asyncio.Task[dict[str, Any]]] = set()
 
     async def run(index: int, item: ExecuteBody) -> dict[str, Any]:
         try:
-            async with room, services.queue.place(principal.key_id, _patience(item, services)):
+            async with services.queue.place(principal.key_id, _patience(item, services)):
                 return {"index": index, "reply": as_data(await backend.run_once(item.request()))}
         except FumehoodError as error:
             return {"index": index, "problem": problem_data(error, request_id)}
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run(index, item)) for index, item in enumerate(body.requests)]
+    try:
+        while True:
+            # What has run and was not taken holds its place: a reader who stalls does not fill the memory.
+            for index, item in islice(left, places - len(under_way)):
+                under_way.add(asyncio.create_task(run(index, item)))
 
-        try:
-            for task in asyncio.as_completed(tasks):
-                yield await task
-        except GeneratorExit:
-            for task in tasks:
-                task.cancel()
+            if not under_way:
+                return
 
-            raise
+            done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            task = done.pop()
+            # Nobody holds a line that was taken.
+            under_way.discard(task)
+            yield task.result()
+    finally:
+        await ended(*under_way)
 
 
 def _patience(body: ExecuteBody, services: AppServices) -> float:

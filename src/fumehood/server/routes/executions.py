@@ -22,7 +22,7 @@ from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.executions import (
     ExecutionAnswer,
     NewDecision,
@@ -31,7 +31,7 @@ from fumehood.server.schemas.executions import (
     NewToolAnswer,
 )
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import is_stream_wanted, stream_events, unless_gone
+from fumehood.server.streaming import GONE, is_stream_wanted, stream_events, unless_gone
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 ExecutionId = Annotated[str, Path(max_length=64, description="The execution.")]

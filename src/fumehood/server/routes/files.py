@@ -126,7 +126,7 @@ async def sign(
 
     It ends with its time, with the sandbox, and with the key that asked for it. The file need not be there yet.
     """
-    # Only who may use the sandbox may sign for it.
+    # Only a caller that may use the sandbox may sign for it.
     await backend.info(sandbox_id)
     principal = await principal_of(request)
     grant = Grant(

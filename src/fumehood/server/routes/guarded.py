@@ -1,4 +1,4 @@
-"""The router of native resources: who asks is known before a byte of the body is read.
+"""The router of native resources: the caller is known before a byte of the body is read.
 
 Runs in the server process. FastAPI reads and parses a body before it asks a route's dependencies; without this, a
 stranger could make the server read and parse.

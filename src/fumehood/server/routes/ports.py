@@ -141,7 +141,7 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
 
 
 async def _opened(connection: HTTPConnection, sandbox_id: str) -> Backend:
-    """The backend for who brings a key, or a token that a dialect gave out for this sandbox."""
+    """The backend for a caller with a key, or a token that a dialect gave out for this sandbox."""
     services = services_of(connection)
 
     for opener in services.port_openers:

@@ -29,15 +29,13 @@ from fumehood.server.schemas.sandboxes import (
     SandboxAnswer,
     SandboxPage,
 )
-from fumehood.server.streaming import json_bytes, unless_gone
+from fumehood.server.streaming import GONE, json_bytes, unless_gone
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
 SandboxId = Annotated[str, Path(max_length=64, description="The sandbox.")]
 
 # What every route with a sandbox in its path may answer.
 SANDBOX_PROBLEMS = problems(401, 403, 404, 409, 410, 422, 502, 503)
-# Of no use to anybody who has gone; counted by this number, as nginx does.
-GONE = 499
 _PAGE = 100
 _MAX_PAGE = 1000
 _MAX_FILTERS = 20
@@ -80,7 +78,7 @@ async def create_sandbox(
     """Makes a sandbox that belongs to the caller's key, and answers when it is ready to run code."""
     for name in request.query_params:
         # In whose name, for one: that is the key's to say.
-        raise InvalidArgumentError(field="query", value=name, allowed="nothing: all is said in the body")
+        raise InvalidArgumentError(field="query", value=name, allowed="nothing: everything is in the body")
 
     async def create() -> Response:
         info = await unless_gone(request, backend.create(body.spec()))

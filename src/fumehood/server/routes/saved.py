@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
@@ -17,21 +17,28 @@ from fastapi import Request
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from fumehood.backends.base import Backend
 from fumehood.backends.save_requests import LoadRequest
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
+from fumehood.server.downloads import Download
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import GONE, SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.saved import LoadedAnswer, LoadOptions
-from fumehood.server.streaming import send_bytes, unless_gone
+from fumehood.server.streaming import GONE, unless_gone
 from fumehood.server.uploads import FormPart, parts_of
 
 router = guarded_router("saved", "/v1/sandboxes")
 _MAX_OPTIONS_BYTES = 2 << 20
+_HEADERS = {
+    "Content-Type": "application/octet-stream",
+    "Content-Disposition": 'attachment; filename="sandbox.fumehood"',
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _FORM = {
     "multipart/form-data": {
@@ -68,7 +75,7 @@ async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Respon
         await pieces.aclose()
         raise
 
-    return _State(first, pieces)
+    return Download(first, pieces, _HEADERS)
 
 
 @router.post(
@@ -159,32 +166,3 @@ def _refused(value: str) -> InvalidArgumentError:
         value=value,
         allowed="a form with the part `state`, and before it, if need be, `options`",
     )
-
-
-class _State(Response):
-    """A saved state that is written while it is sent."""
-
-    def __init__(self, first: bytes, pieces: AsyncGenerator[bytes, None]) -> None:
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "Content-Disposition": 'attachment; filename="sandbox.fumehood"',
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
-        super().__init__(headers=headers)
-        del self.headers["content-length"]
-        self._first = first
-        self._pieces = pieces
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._pieces):
-            await send(
-                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            )
-            await send_bytes(self._first, send)
-
-            async for piece in self._pieces:
-                await send_bytes(piece, send)
-
-            await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,170 @@
+"""The pipes behind the descriptors 1 and 2 of a context: what child processes and C code write, as text, in order.
+
+Runs in the host process, on the engine's loop. Bytes that were read are held until the channel has been looked at:
+what was sent there before they were written belongs before them. They are decoded and handed on, and nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fumehood.execution import StreamName
+from fumehood.host.pipes import open_pipe
+
+_READ_BYTES = 1 << 16
+# What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
+_MAX_DRAIN_BYTES = 1 << 20
+# How much is read in one turn of the loop for frames that came behind it: somebody may keep writing while many come.
+_MAX_TURN_BYTES = 1 << 22
+
+
+@dataclass(slots=True)
+class _Held:
+    """Bytes that were read from a pipe and are not delivered before the channel was looked at."""
+
+    stream: StreamName
+    data: bytes
+    read_at: float
+
+
+class GuestOutput:
+    """The two pipes of one context.
+
+    Args:
+        look_at_channel: Takes in what lies in the channel.
+        on_text: Called with the stream, the text, how many bytes it was, and when it was read.
+    """
+
+    def __init__(
+        self, look_at_channel: Callable[[], None], on_text: Callable[[StreamName, str, int, float], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._look_at_channel = look_at_channel
+        self._on_text = on_text
+        self._held: _Held | None = None
+        self._turn_bytes = 0
+        self._streams: dict[int, StreamName] = {}
+        self._poller = select.poll()
+        self.write_ends: list[int] = []
+        self._decoders = {
+            name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
+        }
+
+        try:
+            self._open("stdout")
+            self._open("stderr")
+        except OSError:
+            self.close()
+            raise
+
+    def _open(self, stream: StreamName) -> None:
+        read_end, write_end = open_pipe()
+        os.set_blocking(read_end, False)
+        self._streams[read_end] = stream
+        self.write_ends.append(write_end)
+        self._loop.add_reader(read_end, self._ready, read_end)
+        self._poller.register(read_end, select.POLLIN)
+
+    def close_write_ends(self) -> None:
+        """Closes the host's copies of the guest's ends; closing twice is no error."""
+        for fd in self.write_ends:
+            os.close(fd)
+
+        self.write_ends.clear()
+
+    def settle(self, *, sent_at: float | None = None, is_last: bool = False) -> None:
+        """Delivers what is held, if it was read before a time, or whatever lies in the pipes without one.
+
+        Args:
+            sent_at: The time.
+            is_last: Whether nothing of this execution may come later, however much has been read in this turn.
+        """
+        if self._held is not None and (sent_at is None or sent_at > self._held.read_at):
+            self._deliver_held()
+
+        if sent_at is not None:
+            return
+
+        if is_last:
+            self._drain()
+        elif self._turn_bytes < _MAX_TURN_BYTES:
+            self._note_read(self._drain())
+
+    def close(self) -> None:
+        """Closes the pipes; what lies in them is delivered first."""
+        self._drain()
+
+        for fd in self._streams:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+        self._streams.clear()
+        self.close_write_ends()
+
+    def _ready(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+
+        if not data:
+            # Every writer has closed it; the channel, or init, says when the context is gone.
+            self._loop.remove_reader(fd)
+            return
+
+        self._held = _Held(self._streams[fd], data, time.monotonic())
+        self._look_at_channel()
+        self._deliver_held()
+
+    def _deliver_held(self) -> None:
+        held, self._held = self._held, None
+
+        if held is not None:
+            self._deliver(held.stream, held.data, held.read_at)
+
+    def _drain(self) -> int:
+        """Delivers what lies in both, and returns how much it was."""
+        size_bytes = 0
+
+        # Most often there is nothing in either.
+        if not self._streams or not self._poller.poll(0):
+            return size_bytes
+
+        for fd, stream in self._streams.items():
+            room = _MAX_DRAIN_BYTES
+
+            while room > 0:
+                try:
+                    data = os.read(fd, _READ_BYTES)
+                except BlockingIOError:
+                    break
+
+                if not data:
+                    break
+
+                room -= len(data)
+                size_bytes += len(data)
+                self._deliver(stream, data, time.monotonic())
+
+        return size_bytes
+
+    def _note_read(self, size_bytes: int) -> None:
+        if size_bytes and not self._turn_bytes:
+            self._loop.call_soon(self._begin_turn)
+
+        self._turn_bytes += size_bytes
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+
+    def _deliver(self, stream: StreamName, data: bytes, read_at: float) -> None:
+        text = self._decoders[stream].decode(data)
+
+        if text:
+            self._on_text(stream, text, len(data), read_at)

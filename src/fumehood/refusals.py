@@ -1,0 +1,35 @@
+"""Refusals in the words of whoever gave the value: an option, a variable, a key of a file.
+
+Used by what reads these; pure. Where a value is checked nobody knows which way it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from fumehood.errors import InvalidArgumentError
+
+
+@contextmanager
+def told_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Tell what the block refuses by the name that it was given under.
+
+    Args:
+        names: That name, by the one that it is checked under; what is not in it keeps its own.
+    """
+    try:
+        yield
+    except InvalidArgumentError as error:
+        _rename(error, names.get(error.field, error.field))
+        raise
+
+
+def _rename(error: InvalidArgumentError, name: str) -> None:
+    known = error.field
+    error.field = name
+    error.message = name + error.message.removeprefix(known)
+    error.args = (error.message,)
+
+    if error.hint.startswith(f"{known} takes"):
+        error.hint = name + error.hint.removeprefix(known)

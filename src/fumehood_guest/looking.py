@@ -1,0 +1,391 @@
+"""Looking at objects: what tells one from another, and from itself when it has changed, without running its code.
+
+Runs in a context, for `changes`. An object is looked at by what the interpreter and well-known libraries store, never
+through a method that user code may have written: classes can lie about anything but their place in memory. Only what
+stands in a library where its class should be is taken for that. A look goes into containers and into objects of the
+cells' own classes, up to a number of things, and is a sample of what is large. Of objects of other classes the
+attributes are looked at, and not what those hold: libraries change that as they like.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections import deque
+from itertools import islice
+from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType, ModuleType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+Mark = Tuple[Any, ...]
+
+_SAMPLE_BYTES = 1 << 16
+_MOST_ITEMS = 1_000
+# How many things an array in a container counts for: a look at it takes as long.
+_ARRAY_ITEMS = 50
+_SUMMARY_CHARACTERS = 60
+_LONG_BITS = 256
+# By number: to compare or hash a class can run code of its metaclass.
+_ATOMS = frozenset(map(id, (int, float, complex, bool, str, bytes, type(None))))
+_CONTAINERS = frozenset(map(id, (list, dict, set, frozenset, tuple, bytearray)))
+_OWN_MODULE = "__main__"
+_ARRAY = ("numpy", "ndarray")
+
+
+def mark(value: Any) -> Mark:
+    """Returns what tells an object from another one, and from itself when it has changed."""
+    kind = id(type(value))
+
+    if kind in _ATOMS:
+        return (id(value), kind, _atom(value))
+
+    try:
+        return (id(value), kind, _content(value))
+    except Exception:
+        return (id(value), kind)
+
+
+def differ(before: Mark, now: Mark) -> bool:
+    """Tells whether two marks are of different things, as far as both know."""
+    if len(before) == 1 or len(now) == 1:
+        return bool(before[0] != now[0])
+
+    # Two numbers are the same whether or not they are one object.
+    return before[1:] != now[1:] if before[1] == now[1] and now[1] in _ATOMS else before != now
+
+
+def type_name(value: Any) -> str:
+    """Returns the name of an object's class, past whatever a metaclass makes of the attribute."""
+    return _name_of(type(value))
+
+
+def _name_of(kind: type) -> str:
+    # A name may be of a class of the user's itself.
+    return str.__str__(type.__dict__["__name__"].__get__(kind))
+
+
+def summary(value: Any) -> str:
+    """Returns a few characters of what an object is, or none."""
+    kind = id(type(value))
+
+    if type(value) is int and value.bit_length() > _LONG_BITS:
+        return f"an integer of {value.bit_length():,} bits"
+
+    if (type(value) is str or type(value) is bytes) and len(value) > _SUMMARY_CHARACTERS:
+        return f"{value[:_SUMMARY_CHARACTERS]!r}..."
+
+    if kind in _ATOMS:
+        return repr(value)
+
+    if kind in _CONTAINERS:
+        return f"{len(value):,} items"
+
+    if _origin(value) not in _LOOKS:
+        return ""
+
+    try:
+        return " x ".join(f"{length:,}" for length in value.shape)
+    except Exception:
+        return ""
+
+
+def size_of(value: Any) -> Optional[int]:
+    """Returns the memory that an object takes by itself, if that is known without asking its class."""
+    kind = id(type(value))
+
+    if kind in _ATOMS or kind in _CONTAINERS:
+        return sys.getsizeof(value)
+
+    origin = _origin(value)
+
+    if origin not in _LOOKS:
+        return None
+
+    try:
+        if origin == _ARRAY:
+            return int(value.nbytes)
+
+        return int(sum(block.values.nbytes for block in islice(value._mgr.blocks, 64)))
+    except Exception:
+        return None
+
+
+# -- what an object holds
+
+
+def _content(value: Any) -> int:
+    """One number for what an object holds: different when that is different."""
+    # Of texts, and of numbers that are never negative: those of -1 and -2 have one hash.
+    found: List[Any] = []
+    seen: Dict[int, int] = {}
+    # What is still to be looked at, and whether into it as well.
+    waiting: List[Tuple[Any, bool]] = [(value, True)]
+    room = _MOST_ITEMS
+
+    while waiting and room > 0:
+        one, is_entered = waiting.pop()
+        room -= 1
+
+        if id(type(one)) in _ATOMS:
+            found.append(_atom(one))
+        elif not is_entered:
+            found.append(id(one))
+        elif id(one) in seen:
+            found.append(seen[id(one)])
+        else:
+            seen[id(one)] = len(seen)
+            itself, inner, cost = _parts(one, room)
+            room -= cost
+            found.append(itself)
+            waiting.extend(reversed(inner))
+
+    return hash(tuple(found))
+
+
+def _atom(value: Any) -> Mark:
+    """An atom's value; of a long one a sample, and its place, in which another one may come when it is let go of."""
+    kind = type(value)
+
+    if kind is str or kind is bytes:
+        step = -(-len(value) // _SAMPLE_BYTES)
+        return (kind.__name__, value) if step <= 1 else (id(value), len(value), value[::step])
+
+    if kind is int and value.bit_length() > _LONG_BITS:
+        return (id(value), hash(value))
+
+    return (f"{kind.__name__} {value!r}",)
+
+
+def _parts(value: Any, room: int) -> Tuple[Any, List[Tuple[Any, bool]], int]:
+    """What an object is by itself, what it holds, and what more than one thing the look has cost."""
+    kind = type(value)
+
+    if kind is ModuleType:
+        return id(value), [], 0  # what it holds is its own business, and changes with every error
+
+    origin = _origin(value)
+    look = _LOOKS.get(origin)
+
+    if look is not None:
+        return look(value), [], _ARRAY_ITEMS
+
+    made_of = _made_of(value, origin)
+
+    if made_of is not None:
+        return id(kind), [(one, True) for one in made_of], 0
+
+    if issubclass(kind, bytearray):
+        return zlib.crc32(bytearray.__getitem__(value, slice(0, _SAMPLE_BYTES))), [], 0
+
+    inner = [(one, True) for one in _items(value, kind, room)]
+    is_own = _is_own(kind)
+    attributes = _attributes(value, kind)
+
+    if attributes is None and issubclass(kind, type) and _is_own(value):
+        attributes = _dict_of(value)
+
+    if attributes is not None:
+        pairs = list(islice(dict.items(attributes) if type(attributes) is dict else attributes.items(), room))
+        inner.extend((part, is_own) for pair in pairs for part in pair)
+
+    if is_own:
+        inner.extend((one, True) for one in _slots(value, kind))
+
+    # What is known by all that it holds need not be the same object: an equal list is as good.
+    is_known = _is_container(kind) or (is_own and bool(inner))
+    return (id(kind if is_known else value), len(inner)), inner, 0
+
+
+def _is_container(kind: type) -> bool:
+    return issubclass(kind, (list, tuple, dict, set, frozenset, deque))
+
+
+def _items(value: Any, kind: type, room: int) -> List[Any]:
+    """The first items of a container, whatever its class makes of them; each in one step: others may change it."""
+    if issubclass(kind, list):
+        return list.__getitem__(value, slice(0, room))
+
+    if issubclass(kind, tuple):
+        return list(tuple.__getitem__(value, slice(0, room)))
+
+    if issubclass(kind, dict):
+        return [part for pair in list(islice(dict.items(value), room)) for part in pair]
+
+    if issubclass(kind, set):
+        return list(islice(set.__iter__(value), room))
+
+    if issubclass(kind, frozenset):
+        return list(islice(frozenset.__iter__(value), room))
+
+    if issubclass(kind, deque):
+        return list(islice(deque.__iter__(value), room))
+
+    return []
+
+
+def _attributes(value: Any, kind: type) -> Optional[Mapping[str, Any]]:
+    """The attributes of an object, unless its class has something of its own in their place."""
+    for one in _bases(kind):
+        getter = _dict_of(one).get("__dict__")
+
+        if getter is not None:
+            if type(getter) not in (GetSetDescriptorType, MemberDescriptorType):
+                return None
+
+            attributes = getter.__get__(value)
+            return attributes if type(attributes) is dict else None
+
+    return None
+
+
+def _slots(value: Any, kind: type) -> List[Any]:
+    found = []
+
+    for one in _bases(kind):
+        for slot in list(_dict_of(one).values()) if _is_own(one) else ():
+            if type(slot) is MemberDescriptorType:
+                try:
+                    found.append(slot.__get__(value))
+                except AttributeError:
+                    found.append(None)  # it is not set
+
+    return found
+
+
+def _bases(kind: type) -> Tuple[type, ...]:
+    return tuple(type.__dict__["__mro__"].__get__(kind))
+
+
+def _dict_of(kind: type) -> MappingProxyType[str, Any]:
+    found: MappingProxyType[str, Any] = type.__dict__["__dict__"].__get__(kind)
+    return found
+
+
+def _is_own(kind: type) -> bool:
+    """Whether a class was defined in a cell, by what it says itself."""
+    module = _module_of(kind)
+    return type(module) is str and module == _OWN_MODULE
+
+
+def _module_of(kind: type) -> Any:
+    """What a class says of where it is from: anything, or nothing."""
+    try:
+        return type.__dict__["__module__"].__get__(kind)
+    except AttributeError:
+        return None
+
+
+# -- what well-known libraries store
+
+
+def _array(value: Any) -> Mark:
+    """Of numpy's own class: shape, type, and a sample of what it holds; nothing large is copied."""
+    # Not as text: the title of a field may be anything.
+    dtype = value.dtype.str if value.dtype.names is None else id(value.dtype)
+    # A view, unless there are gaps in it.
+    sample = value.ravel(order="K") if value.flags.forc else value
+
+    while sample.nbytes > _SAMPLE_BYTES:
+        axis = max(range(sample.ndim), key=sample.shape.__getitem__)
+
+        if sample.shape[axis] == 1:
+            return (value.shape, dtype, id(value))
+
+        step = min(sample.shape[axis], -(-sample.nbytes // _SAMPLE_BYTES))
+        sample = sample[(slice(None),) * axis + (slice(None, None, step),)]
+
+    return (value.shape, dtype, zlib.crc32(sample.tobytes()))
+
+
+def _frame(value: Any) -> Mark:
+    """Of pandas' own class: shape, labels, and a sample of each of its first blocks."""
+    attributes = _attributes(value, type(value)) or {}
+    manager = attributes["_mgr"]
+
+    if not _is_of_pandas(manager):
+        return (id(manager),)
+
+    axes = [(id(axis), id((_attributes(axis, type(axis)) or {}).get("_name"))) for axis in manager.axes]
+    blocks = [_values(block.values) for block in islice(manager.blocks, 8) if _is_of_pandas(block)]
+    return (id(attributes.get("_name")), tuple(axes), len(manager.blocks), tuple(blocks))
+
+
+def _values(values: Any) -> Mark:
+    """Of what a block holds: an array of numpy's, or one of pandas' own around some."""
+    if _origin(values) == _ARRAY:
+        return _array(values)
+
+    if not _is_of_pandas(values):
+        return (id(values),)
+
+    inner = [getattr(values, name, None) for name in ("_ndarray", "_data", "_mask", "_pa_array")]
+    return tuple(_array(one) if _origin(one) == _ARRAY else id(one) for one in inner)
+
+
+def _is_of_pandas(value: Any) -> bool:
+    module, _ = _origin(value)
+    return module.partition(".")[0] == "pandas"
+
+
+def _made_of(value: Any, origin: Tuple[str, str]) -> Optional[Sequence[Any]]:
+    """What tells a value of a class whose values never change from others; None for anything else.
+
+    Its place does not: where one was let go of, the next one comes.
+    """
+    if origin in _VALUES:
+        found: Sequence[Any] = value.__reduce__()[1]
+        return found
+
+    bases = _bases(type(value)) if origin in _PATHS or origin[0] == "numpy" else ()
+
+    for base in bases:
+        home = _home(base)
+
+        if home == ("numpy", "number") or home == ("numpy", "datetime64"):
+            return (value.tobytes(), value.dtype.str)
+
+        parts = (_dict_of(base).get(name) for name in ("_raw_paths", "_parts"))
+        slot = next((one for one in parts if type(one) is MemberDescriptorType), None)
+
+        if slot is not None:
+            return (slot.__get__(value),)
+
+    return None
+
+
+_VALUES = frozenset(
+    (
+        ("datetime", "date"),
+        ("datetime", "datetime"),
+        ("datetime", "time"),
+        ("datetime", "timedelta"),
+        ("decimal", "Decimal"),
+        ("pandas", "Timedelta"),
+        ("pandas", "Timestamp"),
+        ("pandas._libs.tslibs.timedeltas", "Timedelta"),
+        ("pandas._libs.tslibs.timestamps", "Timestamp"),
+    )
+)
+_PATHS = frozenset((("pathlib", "PosixPath"), ("pathlib._local", "PosixPath")))
+_LOOKS: Dict[Tuple[str, str], Callable[[Any], Mark]] = {
+    _ARRAY: _array,
+    ("pandas.core.frame", "DataFrame"): _frame,
+    ("pandas.core.series", "Series"): _frame,
+    ("pandas", "DataFrame"): _frame,
+    ("pandas", "Series"): _frame,
+}
+
+
+def _origin(value: Any) -> Tuple[str, str]:
+    """The module and the name of its class, if that is where the class is found: one that lies is nobody's."""
+    return _home(type(value))
+
+
+def _home(kind: type) -> Tuple[str, str]:
+    module, name = _module_of(kind), _name_of(kind)
+
+    if type(module) is not str:
+        return "", ""
+
+    home = sys.modules.get(module)
+    found = home.__dict__.get(name) if type(home) is ModuleType else None
+    return (module, name) if found is kind else ("", "")
