@@ -315,12 +315,7 @@ class LiveSandbox:
         """Makes, lists, goes back to or drops checkpoints; see the port."""
         self._check_alive()
         self.touch()
-        # Whoever gives up waiting gets what was begun: nothing is left half-way.
-        work = self._guarded(self.checkpoints.call(call, self.contexts.named))
-        begun = asyncio.ensure_future(work)
-        # Read once: what fails when nobody waits for it any more is nobody's fault.
-        begun.add_done_callback(lambda task: task.cancelled() or task.exception())
-        done = await asyncio.shield(begun)
+        done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
         self.touch()
         return done
 

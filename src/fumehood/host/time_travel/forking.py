@@ -132,7 +132,7 @@ class Forking:
         checkpoints = self._parent.checkpoints
 
         if checkpoint_id is not None:
-            async with checkpoints.lent(checkpoint_id) as kept:
+            with checkpoints.lent(checkpoint_id) as kept:
                 yield kept
 
             return

@@ -9,8 +9,8 @@ the oldest goes first; their memory and their files count as the sandbox's own.
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ from fumehood.host.init_client import InitGoneError
 from fumehood.host.recording import Mark
 from fumehood.host.time_travel.checkpoint_line import CheckpointLine
 from fumehood.host.time_travel.live_snapshots import LiveSnapshots
-from fumehood.host.unawaited import keep
+from fumehood.host.unawaited import keep, to_its_end
 from fumehood.models import CheckpointInfo
 from fumehood.runtimes.base import Guest
 from fumehood_wire.frames import ProtocolError
@@ -125,12 +125,16 @@ class LiveCheckpoints:
                 return ()
 
     async def take(self, context: LiveContext, name: str | None, *, strict: bool) -> CheckpointInfo:
-        """Makes a checkpoint of a context and the files, after what was asked of the context before."""
+        """Makes a checkpoint of a context and the files, after what was asked of the context before.
+
+        Whoever gives up waiting leaves none.
+        """
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
 
         async with context.turn() as process:
-            kept = await self.take_within_turn(context, process, name, strict=strict)
+            taking = self.take_within_turn(context, process, name, strict=strict)
+            kept = await context.finish(taking, self.forget)
 
         self._passing.discard(kept.line)
         self._kept[kept.info.id] = kept
@@ -194,22 +198,17 @@ class LiveCheckpoints:
     async def roll_back(
         self, checkpoint_id: str, contexts: Callable[[str | None], LiveContext]
     ) -> CheckpointInfo:
-        """Goes back to a checkpoint, which stays."""
-        async with self.lent(checkpoint_id) as kept:
+        """Goes back to a checkpoint, which stays; whoever gives up waiting goes back at once or never."""
+        with self.lent(checkpoint_id) as kept:
             context = contexts(kept.info.context_id)
-            try:
-                async with context.turn_alone():
-                    await self.roll_back_within_turn(kept, context)
-            except ContextStartError:
-                raise CheckpointError(
-                    reason="the files are as they were then, but the context that was made from it ended at once",
-                    hint="go back to it again; without that, the next code runs in a fresh context",
-                ) from None
+
+            async with context.turn_alone():
+                await context.finish(self._go_back(kept, context))
 
         return kept.info
 
-    @asynccontextmanager
-    async def lent(self, checkpoint_id: str) -> AsyncIterator[Kept]:
+    @contextmanager
+    def lent(self, checkpoint_id: str) -> Iterator[Kept]:
         """Gives a checkpoint to whatever goes on from it; it stays, whatever happens to its entry meanwhile.
 
         Raises:
@@ -220,9 +219,14 @@ class LiveCheckpoints:
         if not kept.line.lives:
             raise self._lost(kept)
 
+        with self._holding(kept):
+            yield kept
+
+    @contextmanager
+    def _holding(self, kept: Kept) -> Iterator[None]:
         self._in_use.append(kept)
         try:
-            yield kept
+            yield
         finally:
             self._in_use.remove(kept)
 
@@ -247,6 +251,17 @@ class LiveCheckpoints:
 
         context.record.go_back(kept.mark)
 
+    async def _go_back(self, kept: Kept, context: LiveContext) -> None:
+        # By itself: its caller may have gone.
+        with self._holding(kept):
+            try:
+                await self.roll_back_within_turn(kept, context)
+            except ContextStartError:
+                raise CheckpointError(
+                    reason="the files are as they were then, but the context that was made from it ended at once",
+                    hint="go back to it again; without that, the next code runs in a fresh context",
+                ) from None
+
     async def _revive(self, kept: Kept, context: LiveContext) -> bool:
         return await context.revive_within_turn(kept.line, kept.conversation, self._files_back(kept))
 
@@ -265,7 +280,8 @@ class LiveCheckpoints:
         del self._kept[kept.info.id]
 
         if kept not in self._in_use:
-            await self.forget(kept)
+            # It is on no list any more: nobody else would see to what is left of it.
+            await to_its_end(self.forget(kept))
 
     async def forget(self, kept: Kept) -> None:
         """Ends its process and gives up its files."""

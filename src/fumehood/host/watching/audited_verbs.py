@@ -7,6 +7,7 @@ where that costs little, a digest.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -115,12 +116,21 @@ async def call_contexts(sandbox: LiveSandbox, call: ContextCall) -> tuple[Contex
 
 async def call_checkpoints(sandbox: LiveSandbox, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
     """Makes, lists, goes back to or drops checkpoints."""
-    done = await sandbox.checkpoint_call(call)
+    if isinstance(call, ListCheckpoints):
+        return await sandbox.checkpoint_call(call)
 
-    if not isinstance(call, ListCheckpoints):
-        checkpoint_id = done[0].id if done else getattr(call, "checkpoint_id", "")
-        sandbox.audit.note("checkpoint", {"verb": _verb(call), "checkpoint": shown(checkpoint_id)})
+    fields: Fields = {"verb": _verb(call), "checkpoint": shown(getattr(call, "checkpoint_id", ""))}
+    try:
+        done = await sandbox.checkpoint_call(call)
+    except asyncio.CancelledError:
+        # It may have been carried out all the same.
+        sandbox.audit.note("checkpoint", {**fields, "outcome": "given_up"})
+        raise
 
+    if done:
+        fields["checkpoint"] = shown(done[0].id)
+
+    sandbox.audit.note("checkpoint", fields)
     return done
 
 
