@@ -9,7 +9,7 @@ the oldest goes first; their memory and their files count as the sandbox's own.
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -240,11 +240,15 @@ class LiveCheckpoints:
             CheckpointLostError: It has ended; nothing was changed.
             ContextStartError: The files are back, and the context that was made from it ended at once.
         """
+
+        async def put_files_back(pid: int) -> None:
+            await self.snapshots.put_back(kept.snapshot, [pid, *self.pids()])
+
         try:
-            is_made = await self._revive(kept, context)
+            is_made = await context.revive_within_turn(kept.line, kept.conversation, put_files_back)
         except ContextStartError:
             # Code in the sandbox can kill it, or memory runs out: the checkpoint is there still.
-            is_made = await self._revive(kept, context)
+            is_made = await context.revive_within_turn(kept.line, kept.conversation, put_files_back)
 
         if not is_made:
             raise self._lost(kept)
@@ -261,9 +265,6 @@ class LiveCheckpoints:
                     reason="the files are as they were then, but the context that was made from it ended at once",
                     hint="go back to it again; without that, the next code runs in a fresh context",
                 ) from None
-
-    async def _revive(self, kept: Kept, context: LiveContext) -> bool:
-        return await context.revive_within_turn(kept.line, kept.conversation, self._files_back(kept))
 
     async def put_files_back(self, kept: Kept) -> None:
         """Puts the files back, and nothing else."""
@@ -327,12 +328,6 @@ class LiveCheckpoints:
     def _waiting(self, process: ContextProcess) -> list[int]:
         """The numbers inside of processes that wait for the host."""
         return [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
-
-    def _files_back(self, kept: Kept) -> Callable[[int], Awaitable[None]]:
-        async def put_back(pid: int) -> None:
-            await self.snapshots.put_back(kept.snapshot, [pid, *self.pids()])
-
-        return put_back
 
     def _find(self, checkpoint_id: str) -> Kept:
         kept = self._kept.get(checkpoint_id)
