@@ -62,13 +62,21 @@ class Search:
 
 
 class Held:
-    """A tool whose answers are large; it knows how many of them there are at a time."""
+    """A tool whose answers are large; it knows how many of them there are at a time.
+
+    Args:
+        size_bytes: Of each.
+        calls: After how many nothing more is waited for.
+        on_last: Called at the last of them.
+    """
 
     class Answer(str):
         """Text that tells when it goes."""
 
-    def __init__(self, size_bytes):
+    def __init__(self, size_bytes, calls, on_last):
         self._size_bytes = size_bytes
+        self._calls = calls
+        self._on_last = on_last
         self._now = 0
         self.asked = 0
         self.most = 0
@@ -79,6 +87,10 @@ class Held:
         self.asked += 1
         self._now += 1
         self.most = max(self.most, self._now)
+
+        if self.asked == self._calls:
+            self._on_last()
+
         return answer
 
     def _gone(self):
@@ -220,10 +232,15 @@ def test_c03_calls_that_wait_are_bounded(caller, host_memory):
 def test_c03_answers_that_nobody_reads_are_bounded(kind, caller, host_memory):
     """A guest that never reads makes the host hold no more than its bound."""
     before = host_memory()
-    code = "raw(*[call(n + 1) for n in range(100)])\nimport time\nwhile True: time.sleep(1)"
-    held = kind(3 * MIB)
+    code = (
+        "import os, time\n"
+        "raw(*[call(n + 1) for n in range(100)])\n"
+        "while not os.path.exists('enough'): time.sleep(0.01)"
+    )
+    held = kind(3 * MIB, 100, lambda: caller.sandbox.files.write("enough", b""))
     tools = {"search": HostTool(held, awaited=False)}
-    execution = caller.sandbox.run_code(code, tools=tools, timeout=4)
+    execution = caller.sandbox.run_code(code, tools=tools, timeout=60)
+    assert execution.error is None
     assert sum(call.ok for call in execution.tool_calls) == 64 // 3
     assert held.asked == 100
     # One that is on its way, and one that has just been given.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from fumehood import AsyncSandbox, Template
+from fumehood import AsyncSandbox, FileChange, Template
 from fumehood.facade.portal import shared_portal
 
 PLAIN = Template(name="plain", preload=())
@@ -34,16 +34,19 @@ def engine_held() -> Iterator[None]:
         go_on.set()
 
 
+async def _begun(changes: AsyncIterator[FileChange]) -> None:
+    async for change in changes:
+        if change.path.endswith("begun"):
+            return
+
+
 @asynccontextmanager
 async def busy(sandbox: AsyncSandbox) -> AsyncIterator[None]:
     """A cell runs while the block does."""
     changes = await sandbox.files.watch(".")
     cell = asyncio.ensure_future(sandbox.run_code(WAITS))
 
-    async for change in changes:
-        if change.path.endswith("begun"):
-            break
-
+    await _begun(changes)
     yield
     await sandbox.files.write("go", b"")
     assert (await cell).error is None
@@ -134,5 +137,88 @@ def test_what_is_given_up_stands_in_the_audit_record() -> None:
             ]
             assert [fields.get("outcome") for fields in noted] == [None, "given_up"]
             assert noted[1]["checkpoint"] == point.id
+
+    asyncio.run(main())
+
+
+def test_a_restart_that_is_given_up_costs_the_next_call_nothing() -> None:
+    """Whoever comes after it runs in the fresh context, and not in the one that is being ended."""
+
+    async def main() -> None:
+        async with AsyncSandbox(template=PLAIN) as sandbox:
+            context = await sandbox.create_code_context()
+            await sandbox.run_code("x = 1", context=context)
+
+            with engine_held():
+                await given_up(asyncio.ensure_future(sandbox.restart_code_context(context)))
+                running = asyncio.ensure_future(sandbox.run_code("'x' in globals()", context=context))
+                await asyncio.sleep(0)
+
+            execution = await running
+            assert (execution.text, execution.error) == ("False", None)
+
+    asyncio.run(main())
+
+
+def test_a_removal_that_is_given_up_leaves_no_context_behind() -> None:
+    """One that is listed and cannot be used would take the place of another."""
+
+    async def main() -> None:
+        async with AsyncSandbox(template=PLAIN) as sandbox:
+            before = await sandbox.list_code_contexts()
+            context = await sandbox.create_code_context()
+
+            with engine_held():
+                await given_up(asyncio.ensure_future(sandbox.remove_code_context(context)))
+
+            # Nobody is told when that is done.
+            async with asyncio.timeout(30):
+                while await sandbox.list_code_contexts() != before:
+                    await sandbox.run_code("1")
+
+    asyncio.run(main())
+
+
+async def _rollback(sandbox: AsyncSandbox) -> asyncio.Future[object]:
+    return asyncio.ensure_future(sandbox.rollback(await sandbox.checkpoint()))
+
+
+async def _judged(sandbox: AsyncSandbox) -> asyncio.Future[object]:
+    changes = await sandbox.files.watch(".")
+    judging = asyncio.ensure_future(sandbox.judge(f"import os\n{WAITS}", [("", "")]))
+    await _begun(changes)
+    return judging
+
+
+async def _transaction(sandbox: AsyncSandbox) -> asyncio.Future[object]:
+    changes = await sandbox.files.watch(".")
+    running = asyncio.ensure_future(sandbox.run_code(f"import os\n{WAITS}", transactional=True))
+    await _begun(changes)
+    return running
+
+
+@pytest.mark.parametrize(
+    "begin", [_rollback, _judged, _transaction], ids=lambda begin: begin.__name__.strip("_")
+)
+def test_files_that_are_put_back_for_nobody_are_not_those_of_the_next_call(
+    begin: Callable[[AsyncSandbox], Awaitable[asyncio.Future[object]]],
+) -> None:
+    """Whoever writes a file after giving up finds it as it was written."""
+
+    async def main() -> None:
+        async with AsyncSandbox(template=PLAIN) as sandbox:
+            # Enough of them for putting back to take its time.
+            await sandbox.run_code("for n in range(500): _ = open(f'f{n}', 'w').write('old')")
+            call = await begin(sandbox)
+
+            with engine_held():
+                await given_up(call)
+                writing = asyncio.ensure_future(sandbox.files.write("f499", "new"))
+                await asyncio.sleep(0)
+
+            await writing
+            # It has all come to its end by then.
+            await sandbox.run_code("1")
+            assert await sandbox.files.read("f499") == "new"
 
     asyncio.run(main())

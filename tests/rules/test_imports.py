@@ -246,11 +246,13 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.local": _FLOOR
     | _PORT
     | {
+        "fumehood.backends.local_events",
         "fumehood.backends.local_saving",
         "fumehood.backends.loop_bound",
         "fumehood.host",
         "fumehood.templates",
     },
+    "fumehood.backends.local_events": _FLOOR,
     "fumehood.backends.local_saving": _FLOOR | _PORT | {"fumehood.host", "fumehood.saved"},
     # Advice about code and outputs: values and text alone.
     "fumehood.advice": {"fumehood.errors", "fumehood.text"},

@@ -197,7 +197,9 @@ def heard_of_guest(scene: Scene, dialect: Dialect, server: Any) -> Iterator[http
             code = (
                 f"import os\nopen(f'/proc/{{os.getppid()}}/fd/1', 'w').write({line!r} + chr(10))\nawait ask()"
             )
-            body = {"code": code, "tools": [{"name": "ask"}], "timeout": 300}
+            # What is heard ends the wait; for the others it is the time that ends it.
+            timeout_ms = 3000 if "forged" in line else 300
+            body = {"code": code, "tools": [{"name": "ask"}], "timeout": timeout_ms}
 
             while body:
                 answer = ask(Call(method="POST", path="/librechat/exec/programmatic", given={"json": body}))

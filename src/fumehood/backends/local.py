@@ -8,7 +8,6 @@ adds nothing of its own to what the supervisor does.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +15,7 @@ from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.fork_requests import Forked, ForkRequest
+from fumehood.backends.local_events import followed
 from fumehood.backends.local_saving import LocalStateVerbs
 from fumehood.backends.loop_bound import DistantStream, LoopBound
 from fumehood.backends.questions import Answer, CommMessage, Question
@@ -34,7 +34,7 @@ from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import FumehoodError
-from fumehood.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes
+from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.host.exhaustion import naming_faults
 from fumehood.host.live_sandbox import LiveSandbox
@@ -42,7 +42,6 @@ from fumehood.host.supervisor import Supervisor
 from fumehood.host.unawaited import keep
 from fumehood.host.watching import audited_verbs
 from fumehood.judging import CaseRun, JudgeRequest
-from fumehood.limits import MIB, Limits
 from fumehood.models import (
     Capacity,
     CheckpointInfo,
@@ -57,14 +56,9 @@ from fumehood.models import (
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 from fumehood.security import SecurityEvent
-from fumehood.service_errors import SlowReaderError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-_MAX_MERGED_CHARACTERS = 1 << 16
-# Beside the output, which has limits of its own: more than an execution may keep, so only endless updates reach it.
-_MAX_WAITING_BYTES = 80 * MIB
 
 
 class LocalBackend(LocalStateVerbs, LoopBound, Backend):
@@ -196,12 +190,13 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
         return self._stream(
-            sandbox_id, lambda sandbox: _followed(sandbox.limits, lambda emit: sandbox.execute(request, emit))
+            sandbox_id, lambda sandbox: followed(sandbox.limits, lambda emit: sandbox.execute(request, emit))
         )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: sandbox.execute(request, _unheard))
+        do = self._undone_with if request.transactional else self._with
+        return await do(sandbox_id, lambda sandbox: sandbox.execute(request, _unheard))
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
         """Answer a question of running code; see the port."""
@@ -221,7 +216,7 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
         """Run a program for many inputs; see the port."""
-        return await self._with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
+        return await self._undone_with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""
@@ -287,7 +282,7 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         request = ExecuteRequest(code="", context_id=context_id, silent=True)
         return self._stream(
             sandbox_id,
-            lambda sandbox: _followed(sandbox.limits, lambda emit: sandbox.execute(request, emit, message)),
+            lambda sandbox: followed(sandbox.limits, lambda emit: sandbox.execute(request, emit, message)),
         )
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
@@ -340,6 +335,35 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
 
         return await self._do(work)
 
+    async def _undone_with(
+        self, sandbox_id: str, verb: Callable[[LiveSandbox], Coroutine[Any, Any, _T]]
+    ) -> _T:
+        """Does something that puts files back when it is given up: whoever comes next waits for that."""
+        begun: list[tuple[LiveSandbox, asyncio.Task[_T]]] = []
+
+        async def work() -> _T:
+            sandbox = await self._supervisor.awake(sandbox_id)
+            task = asyncio.create_task(verb(sandbox))
+            begun.append((sandbox, task))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.cancel()
+                hold_back()
+                await asyncio.wait([task])
+                raise
+
+        def hold_back() -> None:
+            for sandbox, task in begun:
+                sandbox.farewells.add(task)
+
+        try:
+            return await self._do(work)
+        except asyncio.CancelledError:
+            # Before the engine hears of what this caller asks next.
+            self._loop.call_soon_threadsafe(hold_back)
+            raise
+
     async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Awaits something on the engine's loop, and names what the host itself fails with in the middle of it."""
         with naming_faults(outcome_unknown=True):
@@ -376,109 +400,3 @@ async def _noting(chunks: AsyncIterator[bytes], failed: list[Exception]) -> Asyn
 
 def _unheard(_event: Event) -> None:
     """Where the events of an execution go that nobody follows; its record has them too."""
-
-
-async def _followed(
-    limits: Limits, execute: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Execution]]
-) -> AsyncGenerator[Event, None]:
-    """Gives the events of an execution; a reader who is too far behind endless updates ends it.
-
-    Raises:
-        SlowReaderError: So much waited; what was waiting has come first.
-    """
-    max_bytes = _MAX_WAITING_BYTES + limits.stdout_bytes + limits.stderr_bytes
-    events = _EventQueue(max_bytes, lambda: task.cancel())
-    task = asyncio.create_task(execute(events.put))
-    task.add_done_callback(lambda _: events.close())
-    try:
-        while (event := await events.get()) is not None:
-            yield event
-
-            if isinstance(event, ExecutionFinished):
-                break
-
-        if events.is_too_full:
-            raise SlowReaderError(maximum=max_bytes)
-
-        # Raises what the execution raised: the sandbox has failed, or has ended.
-        await task
-    finally:
-        await _settled(task)
-
-
-async def _settled(task: asyncio.Task[Execution]) -> None:
-    """Cancels what still runs, and returns when the context is idle again."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-
-    # Read it once: a reader who left early must not make the loop report an error as never retrieved.
-    if not task.cancelled():
-        task.exception()
-
-
-class _EventQueue:
-    """Events on their way to a reader who may be slow: neighbouring pieces of one stream become one piece.
-
-    Args:
-        max_bytes: How much may wait; what comes when it is more is dropped.
-        on_too_full: Called once, when it is.
-    """
-
-    def __init__(self, max_bytes: int, on_too_full: Callable[[], object]) -> None:
-        self.is_too_full = False
-        self._max_bytes = max_bytes
-        self._on_too_full = on_too_full
-        self._events: deque[Event] = deque()
-        self._waiting_bytes = 0
-        self._closed = False
-        self._news = asyncio.Event()
-
-    def put(self, event: Event) -> None:
-        if self.is_too_full:
-            return
-
-        merged = _merged(self._events[-1], event) if self._events else None
-
-        if merged is not None:
-            self._waiting_bytes -= event_bytes(self._events.pop())
-            event = merged
-
-        self._events.append(event)
-        self._waiting_bytes += event_bytes(event)
-        self._news.set()
-
-        if self._waiting_bytes > self._max_bytes and not isinstance(event, ExecutionFinished):
-            self.is_too_full = True
-            self._on_too_full()
-
-    def close(self) -> None:
-        self._closed = True
-        self._news.set()
-
-    async def get(self) -> Event | None:
-        while not self._events:
-            if self._closed:
-                return None
-
-            self._news.clear()
-            await self._news.wait()
-
-        event = self._events.popleft()
-        self._waiting_bytes -= event_bytes(event)
-        return event
-
-
-def _merged(last: Event, event: Event) -> Event | None:
-    """One piece of two, if they are of one stream and it is not too long."""
-    if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
-        return StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
-
-    if isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text):
-        return StderrEvent(text=last.text + event.text, at_seconds=last.at_seconds)
-
-    return None
-
-
-def _fits(text: str, more: str) -> bool:
-    return len(text) + len(more) <= _MAX_MERGED_CHARACTERS

@@ -48,7 +48,7 @@ from fumehood.host.time_travel.hollowing import hollow_out
 from fumehood.host.time_travel.judge import Judge
 from fumehood.host.time_travel.live_checkpoints import LiveCheckpoints
 from fumehood.host.time_travel.transactions import Transactions
-from fumehood.host.unawaited import keep
+from fumehood.host.unawaited import Farewells, keep
 from fumehood.host.watching.auditing import AuditTrail
 from fumehood.host.watching.security_desk import SecurityDesk
 from fumehood.judging import CaseRun, JudgeRequest
@@ -123,6 +123,7 @@ class LiveSandbox:
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
         self.clock = SandboxClock()
+        self.farewells = Farewells(self.clock)
         self._idleness = Idleness(self.clock)
         self.init = InitClient(guest.socket, self._event, self._init_closed)
         self.pausing = Pausing(self, self.init.ask)

@@ -99,15 +99,20 @@ class Supervisor:
         return self._lifetime(sandbox_id).sandbox
 
     async def awake(self, sandbox_id: str) -> LiveSandbox:
-        """Returns a sandbox that runs; a paused one is resumed first if it is to be.
+        """Returns a sandbox that runs; a paused one is resumed first if it is to be, and what was given up has ended.
 
         Raises:
             SandboxPausedError: It is paused, and stays so.
         """
         lifetime = self._lifetime(sandbox_id)
-        pausing = lifetime.sandbox.pausing
+        sandbox, pausing = lifetime.sandbox, lifetime.sandbox.pausing
 
-        while not pausing.is_running:
+        while not (pausing.is_running and sandbox.farewells.are_over):
+            await sandbox.farewells.wait()
+
+            if pausing.is_running:
+                continue
+
             await pausing.settled()
 
             if pausing.is_paused and not lifetime.spec.auto_resume:
@@ -115,7 +120,7 @@ class Supervisor:
 
             await self.resume(sandbox_id)
 
-        return lifetime.sandbox
+        return sandbox
 
     def info(self, sandbox_id: str) -> SandboxInfo:
         """Describes a living sandbox."""

@@ -1,7 +1,7 @@
 """Work that goes on to its end, whether anybody waits for it or not.
 
 Runs in the host process, on the engine's loop. The loop itself holds on to no task: one that nobody names could be
-collected in the middle.
+collected in the middle. What a caller has given up may still have to be undone; whoever comes next waits for that.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
+
+from fumehood.host.clock import SandboxClock
 
 _tasks: set[asyncio.Task[None]] = set()
 
@@ -26,3 +28,41 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
     task = keep(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.shield(task)
+
+
+class Farewells:
+    """What goes on in one sandbox although its callers have gone, such as putting back files.
+
+    Args:
+        clock: The sandbox's.
+    """
+
+    def __init__(self, clock: SandboxClock) -> None:
+        self._clock = clock
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    @property
+    def are_over(self) -> bool:
+        """True when there are none."""
+        return not self._tasks
+
+    def add(self, task: asyncio.Future[Any]) -> None:
+        """Whoever comes from now on waits for this as well."""
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    async def wait(self) -> None:
+        """Returns when those that there are now have come to their end, or when the sandbox is paused."""
+        if self._tasks:
+            over = asyncio.ensure_future(asyncio.wait(tuple(self._tasks)))
+            try:
+                await self._clock.while_going(over)
+            finally:
+                over.cancel()
+
+    def _over(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+
+        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        if not task.cancelled():
+            task.exception()

@@ -207,8 +207,15 @@ class LiveContext:
         self._work.answer_tool(answer)
 
     async def replace(self) -> None:
-        """Kills the process and starts a fresh one; what ran is told that its context died."""
-        await self._life.replace()
+        """Kills the process and starts a fresh one; what ran is told that its context died.
+
+        Whoever comes next waits for the fresh one, also when this caller gives up.
+        """
+        replacing = asyncio.ensure_future(self._life.replace())
+        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        replacing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await self._work.hold_back(replacing)
+        await asyncio.shield(replacing)
 
     async def remove(self) -> None:
         """Kills the process, and no other will take its place."""

@@ -21,7 +21,7 @@ from fumehood.backends.requests import (
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError
 from fumehood.host.contexts.live_context import LiveContext
 from fumehood.host.contexts.process import ContextHost
-from fumehood.host.unawaited import keep
+from fumehood.host.unawaited import keep, to_its_end
 from fumehood.models import ContextInfo
 
 HOME = "/home/user"
@@ -104,7 +104,8 @@ class LiveContexts:
                 await context.replace()
                 return (context.info,)
             case RemoveContext():
-                await self._remove(self.existing(call.context_id))
+                # Who gives up leaves none that is listed and cannot be used.
+                await to_its_end(self._remove(self.existing(call.context_id)))
                 return ()
 
     async def _create(self, call: CreateContext) -> ContextInfo:

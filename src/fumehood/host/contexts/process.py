@@ -21,7 +21,7 @@ from fumehood.host.clock import SandboxClock
 from fumehood.host.contexts.link import ContextLink
 from fumehood.host.measuring import Meter
 from fumehood.host.recording import Recorder
-from fumehood.host.unawaited import keep
+from fumehood.host.unawaited import Farewells, keep
 from fumehood.host.watching.auditing import AuditTrail
 from fumehood.limits import MIB, Limits
 from fumehood.models import ContextInfo
@@ -80,6 +80,7 @@ class ContextHost(Protocol):
     meter: Meter
     recorder: Recorder
     audit: AuditTrail
+    farewells: Farewells
     isolation_level: str
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -101,14 +101,25 @@ class ContextWork:
         self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
         """For whoever has given up: sees something to its end, and undoes it; nobody hears what fails there."""
-        self._farewell = keep(_outlive(asyncio.ensure_future(work), if_given_up, self._farewell))
-        await self._host.clock.while_going(self._farewell)
+        farewell = keep(_outlive(asyncio.ensure_future(work), if_given_up))
+        # Not only here: files may be put back that others write to.
+        self._host.farewells.add(farewell)
+        await self.hold_back(farewell)
 
     async def at_rest(self) -> None:
         """Waits for what somebody before has given up."""
-        if self._farewell is not None:
-            await asyncio.wait([self._farewell])
-            self._farewell = None
+        while (farewell := self._farewell) is not None:
+            await asyncio.wait([farewell])
+
+            # Meanwhile there may be more of it.
+            if self._farewell is farewell:
+                self._farewell = None
+
+    async def hold_back(self, task: asyncio.Future[Any]) -> None:
+        """Has whoever comes next wait until something is done, however; on a paused sandbox this caller does not."""
+        tasks = [task] if self._farewell is None else [task, self._farewell]
+        self._farewell = keep(_all_done(tasks))
+        await self._host.clock.while_going(self._farewell)
 
     async def run(
         self,
@@ -218,9 +229,7 @@ class ContextWork:
             value = await reply.wait()
         except BaseException:
             stop.begin("interrupted")
-            self._farewell = keep(self._see_off(reply, stop))
-            # A caller that gives up on a paused sandbox does not wait for it; the next one does.
-            await self._host.clock.while_going(self._farewell)
+            await self.hold_back(keep(self._see_off(reply, stop)))
             raise
 
         await self._see_off(reply, stop)
@@ -277,11 +286,7 @@ def _finished(
     return execution
 
 
-async def _outlive(
-    task: asyncio.Future[_T],
-    if_given_up: Callable[[_T], Awaitable[None]] | None,
-    before: asyncio.Task[None] | None,
-) -> None:
+async def _outlive(task: asyncio.Future[_T], if_given_up: Callable[[_T], Awaitable[None]] | None) -> None:
     """Waits for what nobody waits for any more, and undoes it; what fails there, nobody hears."""
     with suppress(Exception):
         value = await task
@@ -289,5 +294,6 @@ async def _outlive(
         if if_given_up is not None:
             await if_given_up(value)
 
-    if before is not None:
-        await asyncio.wait([before])
+
+async def _all_done(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    await asyncio.wait(tasks)

@@ -162,7 +162,7 @@ class Judge:
         try:
             await asyncio.gather(*workers)
         finally:
-            await asyncio.shield(asyncio.ensure_future(self._tidy_up(workers, kept)))
+            await _to_its_end(asyncio.ensure_future(self._tidy_up(workers, kept)))
 
         return tuple(cases.runs[number] for number in range(len(request.stdins)))
 
@@ -243,6 +243,15 @@ class Judge:
             await self._checkpoints.put_files_back(kept)
         finally:
             await self._checkpoints.forget(kept)
+
+
+async def _to_its_end(task: asyncio.Future[None]) -> None:
+    """Waits for something, also when that is to be given up."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 async def _files_stay(_pid: int) -> None:

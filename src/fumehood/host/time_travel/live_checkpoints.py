@@ -8,6 +8,7 @@ the oldest goes first; their memory and their files count as the sandbox's own.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +33,7 @@ from fumehood.host.init_client import InitGoneError
 from fumehood.host.recording import Mark
 from fumehood.host.time_travel.checkpoint_line import CheckpointLine
 from fumehood.host.time_travel.live_snapshots import LiveSnapshots
-from fumehood.host.unawaited import keep, to_its_end
+from fumehood.host.unawaited import Farewells, keep, to_its_end
 from fumehood.models import CheckpointInfo
 from fumehood.runtimes.base import Guest
 from fumehood_wire.frames import ProtocolError
@@ -48,6 +49,7 @@ class Checkpointed(Protocol):
     id: str
     clock: SandboxClock
     guest: Guest
+    farewells: Farewells
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
         """Asks init."""
@@ -203,7 +205,10 @@ class LiveCheckpoints:
             context = contexts(kept.info.context_id)
 
             async with context.turn_alone():
-                await context.finish(self._go_back(kept, context))
+                going = asyncio.ensure_future(self._go_back(kept, context))
+                # Of two calls the second finds the files as the first has left them, also when that is given up.
+                self._sandbox.farewells.add(going)
+                await context.finish(going)
 
         return kept.info
 
