@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from fumehood import AsyncSandbox, FileChange, Template
+from fumehood import AsyncSandbox, FileChange, SandboxPausedError, Template
 from fumehood.facade.portal import shared_portal
 
 PLAIN = Template(name="plain", preload=())
@@ -220,5 +220,24 @@ def test_files_that_are_put_back_for_nobody_are_not_those_of_the_next_call(
             # It has all come to its end by then.
             await sandbox.run_code("1")
             assert await sandbox.files.read("f499") == "new"
+
+    asyncio.run(main())
+
+
+def test_a_pause_that_is_given_up_does_not_freeze_the_next_call() -> None:
+    """Code that comes after it is told that the sandbox is paused, and does not wait in it without an end."""
+
+    async def main() -> None:
+        async with AsyncSandbox(template=PLAIN) as sandbox:
+            with engine_held():
+                await given_up(asyncio.ensure_future(sandbox.pause()))
+                running = asyncio.ensure_future(sandbox.run_code("1"))
+                await asyncio.sleep(0)
+
+            with pytest.raises(SandboxPausedError):
+                await running
+
+            await sandbox.resume()
+            assert (await sandbox.run_code("6 * 7")).text == "42"
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ gets a sandbox in which nothing runs, or an error and a sandbox that goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from fumehood import failpoints
@@ -73,44 +73,56 @@ class Pausing:
 
     async def pause(self) -> bool:
         """Stops everything; false if it is stopped already. A caller who gives up gets what was begun."""
-        return await asyncio.shield(asyncio.create_task(self._pause()))
+        return await self._in_turn(self._pause)
 
     async def resume(self) -> bool:
         """Lets everything go on; false if it does. A caller who gives up gets what was begun."""
-        return await asyncio.shield(asyncio.create_task(self._resume()))
+        return await self._in_turn(self._resume)
+
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        # At once, if it can be: what is asked after this must find it begun.
+        await self._turn.acquire()
+        begun = asyncio.create_task(work())
+        begun.add_done_callback(self._end_turn)
+        return await asyncio.shield(begun)
+
+    def _end_turn(self, begun: asyncio.Task[bool]) -> None:
+        self._turn.release()
+
+        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        if not begun.cancelled():
+            begun.exception()
 
     async def _pause(self) -> bool:
-        async with self._turn:
-            if self.is_paused:
-                return False
+        if self.is_paused:
+            return False
 
-            await self._sandbox.settle()
-            self._sandbox.clock.stop()
-            try:
-                await failpoints.reach("pause.settled", self._sandbox)
-                await self._freeze()
-                await failpoints.reach("pause.frozen", self._sandbox)
-            except BaseException:
-                await self._thaw()
-                raise
+        await self._sandbox.settle()
+        self._sandbox.clock.stop()
+        try:
+            await failpoints.reach("pause.settled", self._sandbox)
+            await self._freeze()
+            await failpoints.reach("pause.frozen", self._sandbox)
+        except BaseException:
+            await self._thaw()
+            raise
 
-            self.is_paused = True
-            self._sandbox.audit.note("paused")
-            await self._give_memory_back()
-            return True
+        self.is_paused = True
+        self._sandbox.audit.note("paused")
+        await self._give_memory_back()
+        return True
 
     async def _resume(self) -> bool:
-        async with self._turn:
-            if not self.is_paused:
-                return False
+        if not self.is_paused:
+            return False
 
-            await failpoints.reach("resume.begin", self._sandbox)
-            await self._thaw()
-            self.is_paused = False
-            self.report = None
-            self._sandbox.audit.note("resumed")
-            await failpoints.reach("resume.thawed", self._sandbox)
-            return True
+        await failpoints.reach("resume.begin", self._sandbox)
+        await self._thaw()
+        self.is_paused = False
+        self.report = None
+        self._sandbox.audit.note("resumed")
+        await failpoints.reach("resume.thawed", self._sandbox)
+        return True
 
     async def _freeze(self) -> None:
         loop = asyncio.get_running_loop()
