@@ -78,12 +78,17 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --editable '.[data]'
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group test --group clients --group bench
-	@touch $@
+# uv is quick, but reads nothing of pip's configuration: where it finds no index, pip installs.
+DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group test --group clients --group bench
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "setting up $(VENV) for the tests (once; a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --group uv
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(DEVELOPMENT) \
+		|| $(BIN)/python -m pip install --quiet $(DEVELOPMENT)
+	@touch $(VENV)/.installed $@
 
-# Agent frameworks are heavy, and their requirements clash with others'. uv is quick, but reads nothing of pip's
-# configuration: where it finds no index, pip installs.
+# Agent frameworks are heavy, and their requirements clash with others'.
 .venv-frameworks/%/.installed: tests/frameworks/%.txt pyproject.toml $(wildcard tests/frameworks/*/requirements.txt) | $(VENV)/.installed-dev
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-frameworks/$*
 	@$(BIN)/uv pip install --quiet --python .venv-frameworks/$*/bin/python --editable . -r $< \
