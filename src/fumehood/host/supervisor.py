@@ -109,13 +109,13 @@ class Supervisor:
 
         while not (pausing.is_running and sandbox.farewells.are_over):
             await sandbox.farewells.wait()
-
-            if pausing.is_running:
-                continue
-
             await pausing.settled()
 
-            if pausing.is_paused and not lifetime.spec.auto_resume:
+            # Who resumes what runs keeps all others waiting, and they would do the same to him.
+            if not pausing.is_paused:
+                continue
+
+            if not lifetime.spec.auto_resume:
                 raise SandboxPausedError(sandbox_id=sandbox_id)
 
             await self.resume(sandbox_id)
