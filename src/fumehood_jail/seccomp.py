@@ -264,7 +264,8 @@ def _answers(policy: Policy, tell: Code) -> dict[str, Code]:
 
 
 def _refusal(errno_name: str) -> Code:
-    number = getattr(errno, errno_name, None)
+    """Compiles an answer that is given in place of the call: an errno, or `SUCCESS`, which is the errno 0."""
+    number = 0 if errno_name == "SUCCESS" else getattr(errno, errno_name, None)
     if not isinstance(number, int):
         raise ValueError(f"the policy answers {errno_name!r}, which is no errno")
 

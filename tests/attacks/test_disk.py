@@ -1,0 +1,115 @@
+"""T06: what a sandbox does with the host's read-only files leaves the host's disk and page cache to others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_COMMON_FILE = "/bin/sh"
+
+FLUSHES = """
+import os
+fd = os.open("/bin/sh", os.O_RDONLY)
+for _ in range(2000): os.fsync(fd); os.fdatasync(fd)
+"""
+_FLUSHES_ASKED = 4000
+
+
+def flushes(path: str) -> int:
+    """How many flushes of its cache the disk of a file has been sent since the machine started."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+
+    for line in Path("/proc/diskstats").read_text(encoding="ascii").splitlines():
+        fields = line.split()
+
+        if f"{fields[0]}:{fields[1]}" == number and len(fields) > 18:
+            return int(fields[18])
+
+    pytest.skip(f"needs a disk that the kernel counts flushes of, which {number} is not")
+
+
+def test_t06_no_flush_of_the_hosts_disk(make):
+    """fsync of the host's files reaches no disk; the control, outside, has it flush its cache for each call."""
+    mine = make()
+    before = flushes(_COMMON_FILE)
+    mine.run(FLUSHES)
+    inside = flushes(_COMMON_FILE) - before
+    before = flushes(_COMMON_FILE)
+    subprocess.run([sys.executable, "-I", "-S", "-c", FLUSHES], check=True)
+    outside = flushes(_COMMON_FILE) - before
+
+    if outside < _FLUSHES_ASKED // 2:
+        pytest.skip("needs a file system whose fsync flushes the disk, for the control")
+
+    assert inside < outside // 2
+
+
+SYNCING = {
+    "fsync": "os.fsync(fd)",
+    "fdatasync": "os.fdatasync(fd)",
+    "sync_file_range": "checked(libc.sync_file_range(fd, ctypes.c_long(0), ctypes.c_long(0), 7))",
+    "msync": "mmap.mmap(fd, 0, prot=mmap.PROT_READ).flush()",
+    "readahead": "checked(libc.readahead(fd, ctypes.c_long(0), ctypes.c_size_t(1 << 20)))",
+    "fadvise": "os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)",
+}
+
+
+@pytest.mark.parametrize("call", SYNCING)
+def test_t06_what_synchronises_succeeds(call, attacked):
+    """Honest programs call these for files of their own: they get success, for the host's files too."""
+    code = (
+        "import ctypes, mmap, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "def checked(answer): assert answer == 0, os.strerror(ctypes.get_errno())\n"
+        "with open('mine', 'wb') as file: file.write(b'x' * 5000)\n"
+        "for path in ('mine', '/bin/sh'):\n"
+        "    fd = os.open(path, os.O_RDONLY)\n"
+        f"    {SYNCING[call]}\n"
+        "print('done')\n"
+    )
+    assert attacked.run(code) == "done\n"
+
+
+def is_cached(fd: int) -> bool:
+    """Whether the first page of a file is in the page cache."""
+    try:
+        return os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT) > 0
+    except BlockingIOError:
+        return False
+
+
+def quiet_file() -> str:
+    """A file of the system that no process has mapped, and that sandboxes see."""
+    for folder in ("/usr/share/doc", "/usr/share/man/man1", "/usr/share/perl5"):
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size >= 4096:
+                return str(path)
+
+    pytest.skip("needs documentation in /usr/share, which nothing else reads")
+
+
+def test_t06_the_hosts_page_cache_is_not_dropped(make):
+    """The host's pages of a file stay in memory; the control, outside, drops them by the same call."""
+    path = quiet_file()
+    dropping = (
+        f"import os\nfd = os.open({path!r}, os.O_RDONLY)\nos.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)"
+    )
+    mine = make()
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.pread(fd, 4096, 0)
+        assert is_cached(fd)
+        mine.run(dropping)
+        assert is_cached(fd)
+        subprocess.run([sys.executable, "-I", "-S", "-c", dropping], check=True)
+
+        if is_cached(fd):
+            pytest.skip("needs a file system that drops pages when it is advised to, for the control")
+    finally:
+        os.close(fd)
