@@ -6,6 +6,7 @@ there are only events. Code that fails is an `Execution` with an `error`, not an
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -17,6 +18,11 @@ from fumehood.limits import Usage
 from fumehood.models import Truncation
 from fumehood.results import Result
 from fumehood.text import visible
+
+# What the engine says of a process that ended itself; the digits of a status.
+_EXIT_CODE = re.compile(r"\(exit code (\d{1,3})\)")
+_STATUS = re.compile(r"\d{1,3}", re.ASCII)
+_MAX_DIGITS = 20
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -86,6 +92,20 @@ class ExecutionError:
 
     def __str__(self) -> str:
         return self.traceback or f"{self.name}: {self.value}"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code that the code itself ended with, or None when it did not end that way.
+
+        That of `sys.exit()`, of the last command of bash, or of a process that ended itself, as by `os._exit()`.
+        """
+        if self.name == "SystemExit":
+            is_number = self.value.removeprefix("-").isdecimal() and len(self.value) < _MAX_DIGITS
+            return int(self.value) & 0xFF if is_number else int(bool(self.value))
+
+        found = _EXIT_CODE.search(self.value) if self.kind == "context_died" else None
+        digits = found[1] if found else self.value if self.name == "ExitCode" else ""
+        return int(digits) if _STATUS.fullmatch(digits) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,12 +53,39 @@ def test_bash_runs_by_the_files_name(tmp_path):
         ("1 / 0", 1),
         ("import sys; sys.exit(7)", 7),
         ("import sys; sys.exit('bye')", 1),
-        ("import os; os._exit(3)", 137),
+        ("import os; os._exit(3)", 3),
+        ("import os; os._exit(0)", 0),
+        ("import os; os.kill(os.getpid(), 9)", 137),
     ],
 )
 def test_the_exit_code_is_that_of_the_code(tmp_path, code, exit_code):
     """Callers can tell how the code ended."""
     assert fumehood("run", "-", cwd=tmp_path, stdin=code).returncode == exit_code
+
+
+@pytest.mark.parametrize(
+    ("script", "exit_code"),
+    [
+        ("echo hi\nexit 0\n", 0),
+        ("echo hi\nexit 4\n", 4),
+        ("set -e\necho hi\n(exit 3)\necho not reached\n", 3),
+        ("set -euo pipefail\necho hi\nfalse | cat\necho not reached\n", 1),
+        ("echo hi\n(exit 5)\n", 5),
+    ],
+)
+def test_a_shell_script_ends_as_in_a_shell(tmp_path, script, exit_code):
+    """With its own exit code, its own output, and no report of a crash."""
+    (tmp_path / "a.sh").write_text(script)
+    done = fumehood("run", "a.sh", cwd=tmp_path)
+    told = [line for line in done.stderr.splitlines() if not line.startswith("fumehood: starting a sandbox")]
+    assert (done.stdout, told, done.returncode) == ("hi\n", [], exit_code)
+
+
+def test_a_program_that_ends_its_process_is_told_of_its_state(tmp_path):
+    """The exit code is the program's, and what it lost is said beside it."""
+    done = fumehood("run", "-", cwd=tmp_path, stdin="import os; os._exit(5)")
+    assert done.returncode == 5
+    assert "the context died (exit code 5), the state is lost" in done.stderr
 
 
 def test_the_time_limit_has_the_code_of_timeout(tmp_path):

@@ -44,9 +44,9 @@ _EXIT_CODES = {
     "context_died": 137,
 }
 _EXIT_CODES_HELP = """\
-exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit(); 124 at the time limit,
-130 when it was interrupted, 137 when it ran out of memory or died; 64 for a wrong argument, 70 when the
-sandbox failed, 74 when a file of this machine could not be read or written
+exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
+script; 124 at the time limit, 130 when it was interrupted, 137 when it ran out of memory or was killed; 64 for
+a wrong argument, 70 when the sandbox failed, 74 when a file of this machine could not be read or written
 """
 
 
@@ -141,13 +141,16 @@ def show_result(screen: Screen, result: Result) -> None:
 
 
 def show_error(screen: Screen, error: ExecutionError) -> None:
-    """Print an error as Python prints it; a plain exit is none."""
+    """Print an error as Python prints it; a plain exit, of Python or of bash, is none."""
+    if error.name == "ExitCode":
+        return
+
     if error.name != "SystemExit":
         screen.err(f"{str(error).rstrip()}\n")
 
         if error.hint:
             note(error.hint)
-    elif error.value and not _is_number(error.value):
+    elif error.value and not error.value.removeprefix("-").isdecimal():
         screen.err(f"{error.value}\n")
 
 
@@ -214,11 +217,5 @@ def exit_code_of(error: ExecutionError | None) -> int:
     if error is None:
         return 0
 
-    if error.name == "SystemExit":
-        return int(error.value) & 0xFF if _is_number(error.value) else int(bool(error.value))
-
-    return _EXIT_CODES.get(error.kind, 1)
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdecimal() and len(text) < 20
+    own = error.exit_code
+    return _EXIT_CODES.get(error.kind, 1) if own is None else own

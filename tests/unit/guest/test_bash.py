@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_state_lasts_from_cell_to_cell(bash_context):
     """Directory, variables and functions of one cell are there in the next."""
@@ -61,11 +63,77 @@ def test_nothing_of_the_shell_itself_is_printed(bash_context):
     assert bash_context.fd_err == ""
 
 
-def test_exit_ends_the_context_with_its_status(bare_zygote):
-    """`exit 3` ends the context process with status 3."""
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("exit 4", "4"),
+        ("(exit 5); exit", "5"),
+        ("f() { exit 6; }; f", "6"),
+        ("set -e; false; echo not reached", "1"),
+        ("set -euo pipefail; (exit 7) | cat; echo not reached", "7"),
+        ("exec bash -c 'exit 8'", "8"),
+        ("trap 'echo bye' EXIT; exit 9", "9"),
+    ],
+)
+def test_a_cell_that_ends_bash_has_its_status(bash_context, code, status):
+    """It is an error with the number, nothing is printed that the code did not print, and the context goes on."""
+    bash_context.run("cd /usr; x=1")
+    outcome = bash_context.run(code)
+    assert outcome.error == ("ExitCode", status)
+    assert f"bash has exited with status {status}" in outcome.traceback
+    assert bash_context.fd_err == ""
+    assert bash_context.fd_out == ("bye\n" if "bye" in code else "")
+    assert bash_context.run("echo $?").error is None
+    assert bash_context.fd_out == f"{status}\n"
+
+
+def test_to_exit_well_is_no_error(bash_context):
+    """A script that says `exit 0` has done well, and what follows is not run."""
+    assert bash_context.run("echo hi; exit 0; echo not reached").error is None
+    assert bash_context.run("(exit 0); echo still").error is None
+    assert (bash_context.fd_out, bash_context.fd_err) == ("hi\nstill\n", "")
+
+
+def test_exit_keeps_the_state_and_drops_options_and_traps(bash_context):
+    """Directory, variables of all kinds, functions and aliases go on in the new bash; `set -e` does not."""
+    bash_context.run(
+        "cd /usr; x=$'a\\'b\\nc'; export y=2; arr=(1 'two words'); declare -A map=([k]=v); declare -r fixed=3; "
+        "greet() { echo hello $1; }; export -f greet; alias ll='echo listed'; noise=$RANDOM"
+    )
+    assert bash_context.run("set -e; z=26; false", envs={"y": "borrowed"}).error == ("ExitCode", "1")
+    show = (
+        'echo "$x"; bash -c \'echo $y; greet child\'; echo "${arr[1]} ${map[k]} $fixed $z"; greet you; ll; pwd; '
+        "false; echo on; fixed=4"
+    )
+    bash_context.run(show)
+    assert bash_context.fd_out == ("a'b\nc\n2\nhello child\ntwo words v 3 26\nhello you\nlisted\n/usr\non\n")
+
+
+def test_a_cell_after_set_e_runs(bash_context):
+    """What the shell does for itself between two cells does not fail where `set -e` would end it."""
+    bash_context.run("set -euo pipefail; x=1")
+    assert bash_context.run("x=$((x + 1)); echo $x").error is None
+    assert bash_context.run("! true || echo $x", envs={"A": "1"}).error is None
+    assert bash_context.fd_out == "2\n2\n"
+
+
+def test_a_bash_whose_state_could_not_be_kept_says_so(bash_context):
+    """With the error, or at the beginning of the next cell when there was none."""
+    bash_context.run("x=1")
+    assert "are gone" in bash_context.run("exec false").traceback
+    bash_context.run("x=2")
+    assert bash_context.run("exec true").error is None
+    assert bash_context.fd_err == ""
+    bash_context.run('echo "${x-none}"')
+    assert bash_context.fd_out == "none\n"
+    assert "are gone" in bash_context.fd_err
+
+
+def test_a_signal_that_ends_bash_ends_the_context(bare_zygote):
+    """The host learns how: a lack of memory shows as SIGKILL."""
     context = bare_zygote.start("bash")
-    context.send("exit 3")
-    assert context.close() == 3
+    context.send("kill -KILL $$")
+    assert context.close() == -9
 
 
 def test_large_code_runs(bash_context):
