@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from fumehood_jail.errors import JailError
 
 CPU_PERIOD_MICROSECONDS = 100_000
-SMALL_SHARE = 8
 # The kernel refuses a quota below a millisecond.
 _SHORTEST_QUOTA_MICROSECONDS = 1000
 
@@ -48,8 +47,8 @@ class Cgroup(ABC):
         """Returns the CPU time used so far, and keeps no file open for that: to look at many, and seldom."""
 
     @abstractmethod
-    def set_small_share(self, is_small: bool) -> None:
-        """Gives it an eighth of the share of the processors that others have who want them too, or as much as they."""
+    def halve_cpu_weight(self, halved: bool) -> None:
+        """Set half of the kernel's default weight on contended processors, or the default."""
 
     @abstractmethod
     def memory_bytes(self) -> int:

@@ -10,7 +10,6 @@ import os
 
 from fumehood_jail.cgroup_base import (
     CPU_PERIOD_MICROSECONDS,
-    SMALL_SHARE,
     Cgroup,
     CgroupDriver,
     cpu_quota_microseconds,
@@ -21,8 +20,7 @@ from fumehood_jail.cgroup_base import (
 
 # Of the memory limit; what a socket may not buffer its sender waits for.
 _SHARE_OF_SOCKETS = 8
-# What the kernel begins with.
-_WHOLE_SHARE = 1024
+_DEFAULT_CPU_SHARES = 1024
 
 
 class CgroupV1(Cgroup):
@@ -70,11 +68,11 @@ class CgroupV1(Cgroup):
         """Returns the CPU time used so far, and keeps no file open for that."""
         return int(read_file(self._path("cpuacct", "cpuacct.usage"))) / 1e9
 
-    def set_small_share(self, is_small: bool) -> None:
-        """Gives it a small share of the processors, or its whole one; nothing to do without that controller."""
+    def halve_cpu_weight(self, halved: bool) -> None:
+        """Set half of the default weight, or the default; no effect without the controller `cpu`."""
         if "cpu" in self._folders:
-            share = _WHOLE_SHARE // SMALL_SHARE if is_small else _WHOLE_SHARE
-            write_file(self._path("cpu", "cpu.shares"), str(share))
+            shares = _DEFAULT_CPU_SHARES // 2 if halved else _DEFAULT_CPU_SHARES
+            write_file(self._path("cpu", "cpu.shares"), str(shares))
 
     def memory_bytes(self) -> int:
         """Returns the memory in use now."""

@@ -11,7 +11,6 @@ import os
 
 from fumehood_jail.cgroup_base import (
     CPU_PERIOD_MICROSECONDS,
-    SMALL_SHARE,
     Cgroup,
     CgroupDriver,
     cpu_quota_microseconds,
@@ -23,7 +22,7 @@ from fumehood_jail.cgroup_base import (
 _RECLAIM_BYTES = 64 << 20
 _MOST_RECLAIMS = 256
 # What the kernel begins with.
-_WHOLE_SHARE = 100
+_DEFAULT_CPU_WEIGHT = 100
 
 
 class CgroupV2(Cgroup):
@@ -56,11 +55,11 @@ class CgroupV2(Cgroup):
         """Returns the CPU time used so far, and keeps no file open for that."""
         return read_field(read_file(f"{self._folder}/cpu.stat"), b"usage_usec") / 1e6
 
-    def set_small_share(self, is_small: bool) -> None:
-        """Gives it a small share of the processors, or its whole one; nothing to do without that controller."""
+    def halve_cpu_weight(self, halved: bool) -> None:
+        """Set half of the default weight, or the default; no effect without the controller `cpu`."""
         path = f"{self._folder}/cpu.weight"
         if os.path.exists(path):
-            write_file(path, str(_WHOLE_SHARE // SMALL_SHARE if is_small else _WHOLE_SHARE))
+            write_file(path, str(_DEFAULT_CPU_WEIGHT // 2 if halved else _DEFAULT_CPU_WEIGHT))
 
     def memory_bytes(self) -> int:
         """Returns the memory in use now."""

@@ -17,6 +17,7 @@ from fumehood.host.live_sandbox import LiveSandbox
 from fumehood.host.pausing import pause_or_end
 from fumehood.host.unawaited import keep
 from fumehood.models import SandboxInfo, SandboxState
+from fumehood.runtimes.base import Guest
 
 
 class Lifetime:
@@ -72,6 +73,16 @@ class Lifetime:
             generation=sandbox.guest.generation,
             own_interpreter=sandbox.own_interpreter,
         )
+
+    @property
+    def tenant(self) -> str:
+        """The owner on whose behalf it runs; its own id where there is none."""
+        return self.spec.owner or self.sandbox.id
+
+    @property
+    def weighted_guest(self) -> Guest:
+        """The guest whose CPU weight can be halved."""
+        return self.sandbox.guest
 
     def set_timeout(self, timeout_seconds: float | None) -> None:
         """Lets it live for so long from now on."""

@@ -28,6 +28,7 @@ from fumehood.errors import (
 )
 from fumehood.fork_errors import ForkError
 from fumehood.host.admission import Admission, AdmissionRules
+from fumehood.host.cpu_fairness import CpuFairness
 from fumehood.host.floors import Floors
 from fumehood.host.lifetime import Lifetime
 from fumehood.host.live_sandbox import LiveSandbox
@@ -60,6 +61,7 @@ class Supervisor:
         self._admission = Admission(means.runtime, rules)
         self._nursery = Floors(means, lambda way: Nursery(way, self._admission, self._new_id, self._note_end))
         self._lifetimes: dict[str, Lifetime] = {}
+        self._cpu_fairness = CpuFairness(self._lifetimes)
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
         self._level = ""
@@ -106,6 +108,7 @@ class Supervisor:
         """
         lifetime = self._lifetime(sandbox_id)
         sandbox, pausing = lifetime.sandbox, lifetime.sandbox.pausing
+        self._cpu_fairness.note_request(lifetime)
 
         while not (pausing.is_running and sandbox.farewells.are_over):
             await sandbox.farewells.wait()
@@ -245,6 +248,7 @@ class Supervisor:
 
     async def aclose(self) -> None:
         """Ends everything."""
+        self._cpu_fairness.close()
         await self._nursery.close()
 
         for lifetime in list(self._lifetimes.values()):
@@ -283,6 +287,7 @@ class Supervisor:
             return
 
         lifetime.close()
+        self._cpu_fairness.forget(lifetime)
         self.records.keep(sandbox)
         self._remember_end(sandbox.id, sandbox.epitaph())
 

@@ -221,6 +221,14 @@ class Guest(ABC):
         """CPU time that the kernel counted for the whole sandbox; None where nobody counts from outside."""
 
     @abstractmethod
+    def used_cpu_seconds(self) -> float | None:
+        """Return the sum of `cpu_time`, without keeping files open for it; None if it is not counted from outside."""
+
+    @abstractmethod
+    def halve_cpu_weight(self, halved: bool) -> None:
+        """Halve the weight of the sandbox on contended processors, or restore it; no effect where it has none."""
+
+    @abstractmethod
     def memory_bytes(self) -> int | None:
         """Memory in use now, None where nobody counts from outside."""
 

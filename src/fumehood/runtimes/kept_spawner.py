@@ -15,14 +15,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import Spawner
-from fumehood.runtimes.linux_courtesy import Courtesy, Neighbour
 from fumehood.runtimes.linux_packets import PacketSocket
 
 _CLOSE_SECONDS = 10.0
 _MAX_REPORT_BYTES = 1 << 16
 
 
-class Noting(Neighbour, Protocol):
+class Noting(Protocol):
     """A guest that gives back what the host holds for it when it has ended."""
 
     def note_end(self) -> None:
@@ -45,7 +44,6 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         self._keeper = keeper
         # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
         self._guests: dict[int, _Guest] = {}
-        self._courtesy = Courtesy(self._guests)
         self._farewell: asyncio.Task[None] | None = None
         self._ends_with_guests = False
 
@@ -93,8 +91,6 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         return all(sock.closed for sock in self._sockets)
 
     def _close_sockets(self) -> None:
-        self._courtesy.close()
-
         for sock in self._sockets:
             sock.close()
 

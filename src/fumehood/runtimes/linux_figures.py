@@ -1,7 +1,8 @@
 """Figures of a guest by its control group: what both Linux runtimes report of CPU time and memory.
 
 Runs in the host process, on the engine's loop. Where there is no control group nobody counts from outside, and it says
-so. It changes nothing but the beginning of the count of the peak, and whether a guest makes way for others.
+so. It changes nothing but the beginning of the count of the peak, and the weight of a guest on contended
+processors.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ class CountedGuest(Guest):
         user_seconds, system_seconds = self._cgroup.cpu_seconds()
         return CpuTime(user_seconds=user_seconds, system_seconds=system_seconds)
 
-    def used_seconds(self) -> float | None:
-        """CPU time by the cgroup's count; None where nobody counts."""
+    def used_cpu_seconds(self) -> float | None:
+        """Return the CPU time that the cgroup counts; None without a cgroup."""
         return None if self._cgroup is None else self._cgroup.used_seconds()
 
-    def make_way(self, makes_way: bool) -> None:
-        """Gives it a small share of the processors where others want them too, or its whole one."""
+    def halve_cpu_weight(self, halved: bool) -> None:
+        """Halve the CPU weight of the cgroup, or restore it; without a cgroup there is none."""
         if self._cgroup is not None:
-            self._cgroup.set_small_share(makes_way)
+            self._cgroup.halve_cpu_weight(halved)
 
     def memory_bytes(self) -> int | None:
         """Memory by the cgroup's count; see the port."""
