@@ -51,6 +51,8 @@ BIG = {
     "fumehood.backends.http:HttpBackend",
     "fumehood.backends.local:LocalBackend",
     "fumehood.host.live_sandbox:LiveSandbox",
+    # The port: one method for each thing that the kernel can do to a sandbox.
+    "fumehood.runtimes.base:Guest",
     "fumehood.runtimes.linux_guest:LinuxGuest",
     "fumehood.facade.sandbox:Sandbox",
     "fumehood.server.tenancy:TenantBackend",
