@@ -77,7 +77,7 @@ class ExecutionError:
     Attributes:
         kind: exception (the code raised), time_limit, cpu_limit, interrupted, out_of_memory or context_died.
         name: Name of the exception's class; for the other kinds TimeLimitExceeded, CpuLimitExceeded,
-            Interrupted, OutOfMemory or ContextDied.
+            Interrupted, OutOfMemory, ContextDied, or SandboxEnded when the whole sandbox was ended, as by its lifetime.
         value: The message. For kinds other than exception it says whether the state was kept.
         traceback: Plain text, the code's own frames only.
         hint: Which wall or limit of the sandbox it seems to have run into, in words; advice, since it is read from what

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
 from fumehood.cli.options import add_sandbox_options, check_file, check_folder, open_sandbox
+from fumehood.cli.renewal import kept_alive
 from fumehood.cli.repl import enable_line_editing
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
     with (
         sandbox,
+        kept_alive(sandbox),
         Agent(
             model,
             sandbox=sandbox,

@@ -10,6 +10,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from fumehood.cli.options import add_sandbox_options, check_file, open_sandbox
+from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.notebook.determinism import Determinism
 from fumehood.notebook.ipynb import notebook_text
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         determinism=Determinism() if options.deterministic else None,
     )
 
-    with sandbox:
+    with sandbox, kept_alive(sandbox):
         done = run_in_sandbox(sandbox, notebook, how, on_step=lambda step: _show(screen, step))
 
     write_whole(options.output, notebook_text(done.notebook))

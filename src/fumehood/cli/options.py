@@ -24,6 +24,7 @@ _STDOUT_BYTES = 64 * MIB
 _OPTIONS = {
     "template": "--template",
     "limits.wall_seconds": "--timeout",
+    "timeout": "--lifetime",
     "limits.memory_bytes": "--memory",
     "limits.disk_bytes": "--disk",
     "envs name": "--env",
@@ -45,6 +46,13 @@ def add_sandbox_options(
     )
     group.add_argument(
         "--timeout", type=read_seconds, metavar="SECONDS", help="time of one execution (default: 30)"
+    )
+    group.add_argument(
+        "--lifetime",
+        type=read_seconds,
+        metavar="SECONDS",
+        help="how long the sandbox lives on should this command be cut off from it; while the command runs, its life "
+        "is renewed (default: the server's, or no end without a server)",
     )
     group.add_argument(
         "--memory", type=_size, metavar="SIZE", help="memory, such as 512M or 2G (default: 1G)"
@@ -134,6 +142,7 @@ def open_sandbox(options: argparse.Namespace) -> Sandbox:
         sandbox = Sandbox(
             options.template,
             limits=_limits(options),
+            timeout=options.lifetime,
             envs=read_envs(options.env),
             strict=options.strict,
             isolation=options.isolation,

@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
+from fumehood.cli.renewal import kept_alive
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)
 
-    with sandbox:
+    with sandbox, kept_alive(sandbox):
         info = sandbox.get_info()
         note(f"sandbox {info.id}, isolation {info.isolation.level}; exit() or Ctrl-D ends it")
 

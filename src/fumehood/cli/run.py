@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
+from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.events import InputRequestEvent
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)
 
-    with sandbox:
+    with sandbox, kept_alive(sandbox):
         before = list_tree(sandbox.files, _HOME) if options.output else []
         execution = _execute(sandbox, code, options)
         saved = _bring_back(sandbox, execution, before, options)

@@ -348,6 +348,11 @@ class LiveSandbox:
 
     # -- what contexts need
 
+    @property
+    def ended_by(self) -> FumehoodError | None:
+        """Why it was ended from outside, or None when it was not; see `ContextHost`."""
+        return self.closed_error() if self.end_reason not in (None, "died") else None
+
     def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
         """Has a context forked; see `ContextHost`."""
         return self.guest.start_context(ContextBirth(fds=link.guest_fds(), info=info, envs=self.envs))

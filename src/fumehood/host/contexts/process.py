@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fumehood.backends.requests import ExecuteRequest
+from fumehood.errors import FumehoodError
 from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.host.clock import SandboxClock
@@ -86,6 +87,10 @@ class ContextHost(Protocol):
     @property
     def security(self) -> Watcher:
         """Takes note of what is worth looking at."""
+
+    @property
+    def ended_by(self) -> FumehoodError | None:
+        """Why the sandbox was ended from outside, or None when it was not."""
 
     @property
     def transactions(self) -> Transactor:

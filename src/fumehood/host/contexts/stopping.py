@@ -11,6 +11,7 @@ import signal
 from dataclasses import replace
 from typing import Any, Literal
 
+from fumehood.errors import FumehoodError
 from fumehood.execution import ExecutionError
 from fumehood.failure_hints import KILLED_BY_FILTER
 from fumehood.host.clock import SandboxClock, Timer
@@ -77,9 +78,23 @@ class Stop:
 
 
 def why_stopped(
-    stop: Stop, reply: dict[str, Any] | None, exit_: Exit, wall_seconds: float, limits: Limits
+    stop: Stop,
+    reply: dict[str, Any] | None,
+    exit_: Exit,
+    wall_seconds: float,
+    limits: Limits,
+    ended: FumehoodError | None = None,
 ) -> ExecutionError | None:
-    """Says why an execution did not come to its own end, and whether the state was kept; None if it did."""
+    """Says why an execution did not come to its own end, and whether the state was kept; None if it did.
+
+    Args:
+        stop: How it was stopped from outside, if it was.
+        reply: The last message of the guest, or None when the context is gone.
+        exit_: How the process of the context ended.
+        wall_seconds: The time limit of the execution.
+        limits: Those of the sandbox.
+        ended: Why the whole sandbox was ended, if it was.
+    """
     state = _KEPT if reply is not None else _LOST
 
     if stop.kind == "time_limit":
@@ -100,6 +115,10 @@ def why_stopped(
 
     if reply is not None:
         return None
+
+    if ended is not None:
+        value = f"{ended.message}; {_STATE_LOST}"
+        return ExecutionError(kind="context_died", name="SandboxEnded", value=value, hint=ended.hint)
 
     value = f"the context died ({_how(exit_)}), {_STATE_LOST}"
     hint = KILLED_BY_FILTER if exit_.status == -signal.SIGSYS else ""

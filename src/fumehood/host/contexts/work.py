@@ -147,7 +147,7 @@ class ContextWork:
         for line in running.telemetry if host.security.wants_telemetry else ():
             host.security.note_telemetry(line, process.link.pid)
 
-        stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits)
+        stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits, host.ended_by)
 
         if request.transactional:
             stopped = undone(stopped)
