@@ -1,20 +1,33 @@
-"""A neighbour that takes all it may: calls in one sandbox before and while another is at its limits.
+"""Neighbours: calls in one sandbox while another is at its limits, and computing beside busy programs of the host.
 
-Both are on the machine that is measured, with the limits that sandboxes have by default, but for the neighbour's share
-of the processors, which is bounded as an owner bounds it who lets strangers in. Quiet and noisy calls are taken in
-blocks, one after the other, so that both see the same machine: between blocks the neighbour is paused.
+In the first both are on the machine that is measured, with the limits that sandboxes have by default, but for the
+neighbour's share of the processors, which is bounded as an owner bounds it who lets strangers in. Quiet and noisy calls
+are taken in blocks, one after the other, so that both see the same machine: between blocks the neighbour is paused.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fumehood import FumehoodError, Limits, Sandbox
 from fumehood_bench.figure import Figure, Plan
-from fumehood_bench.timing import milliseconds, percentile
+from fumehood_bench.timing import in_turn, milliseconds, percentile
 
 _TARGET_RATIO = 3.0
+# Computing gets at least nine tenths of what the same code gets outside.
+_COMPUTING_RATIO = 1 / 0.9
+_COMPUTE = """
+import time
+begun = time.perf_counter()
+i = 0
+while i < 5_000_000:
+    i += 1
+print(time.perf_counter() - begun)
+"""
 _BLOCK = 25
 # Its first one and the context's, what makes the noise, and what each of its threads runs.
 _NOISY_PROCESSES = 6
@@ -69,7 +82,58 @@ keep(SHOUT, None)
 
 
 def measure(plan: Plan) -> Iterator[Figure]:
-    """How many of the calls succeed, and how much slower the slow ones become."""
+    """Measure calls beside a noisy sandbox, and computing beside busy programs."""
+    yield from _calls_beside_a_noisy_sandbox(plan)
+    yield _computing_beside_busy_programs(plan)
+
+
+def _computing_beside_busy_programs(plan: Plan) -> Figure:
+    """Compare the same code in a sandbox and outside, in turn, while every processor is busy.
+
+    Each program is in a session of its own, as programs of different services are: the kernel groups by session.
+    """
+    with Sandbox(limits=Limits(wall_seconds=600)) as sandbox, _busy_programs(os.cpu_count() or 1):
+        samples = in_turn(
+            plan.repetitions(10),
+            warm_up=1,
+            inside=lambda: float("".join(sandbox.run_code(_COMPUTE).logs.stdout)),
+            outside=lambda: float(
+                subprocess.run(
+                    [sys.executable, "-c", _COMPUTE],
+                    capture_output=True,
+                    check=True,
+                    start_new_session=True,
+                ).stdout
+            ),
+        )
+
+    return Figure(
+        name="computing beside a busy program of the host for each processor, p50",
+        unit="s",
+        ours=percentile(samples["inside"], 50),
+        samples=len(samples["inside"]),
+        reference=percentile(samples["outside"], 50),
+        reference_name="the same code in a process outside, in turn",
+        target=_COMPUTING_RATIO,
+    )
+
+
+@contextmanager
+def _busy_programs(count: int) -> Iterator[None]:
+    programs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+        for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def _calls_beside_a_noisy_sandbox(plan: Plan) -> Iterator[Figure]:
+    """Count the calls that fail, and measure how much slower the slow ones become."""
     calls = plan.repetitions(200)
     quiet: list[float] = []
     noisy: list[float] = []
