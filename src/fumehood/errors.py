@@ -1,8 +1,8 @@
 """Everything that fumehood raises: one tree, drawn here.
 
-Used by all host code and by callers. User code that fails is never one of these: it is `Execution.error`. Each class
-writes its own message from typed fields (what failed, with the value) and gives a hint (the way out), so no call site
-composes prose. `code` is stable and may cross a process border. Guest text enters a message only by `visible_line`.
+Used by all host code and by callers. Code that fails is none of these: it is `Execution.error`. Each class writes its
+message from typed fields (what failed, with the value) and gives a hint (the way out); no call site composes prose.
+`code` is stable and may cross a process border. Guest text enters a message only by `visible_line`.
 
     FumehoodError
     ├── InvalidArgumentError (ValueError)             refused before anything was done
@@ -44,9 +44,8 @@ from typing import ClassVar, Literal
 
 from fumehood.text import errno_text, visible, visible_line
 
-# These say how something that ran has ended.
-_ENDS_OF_COMMANDS = ("command_exit", "command_timeout")
-EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted", "policy"]
+_ENDS_OF_COMMANDS = ("command_exit", "command_timeout")  # how something that ran has ended
+EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted", "policy", "excess"]
 
 
 class FumehoodError(Exception):
@@ -209,6 +208,7 @@ _ENDED: dict[EndReason, tuple[str, str]] = {
     "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
     "host_closed": ("the engine that kept it was closed", "create a new one"),
     "lost": ("the engine that kept it has ended, and another has taken its place", "create a new one"),
+    "excess": ("too many connections waited in it, or it held too many locks", "accept connections in time"),
     "policy": ("its security policy ended it", "`audit_log()` shows what it did, and which rule ended it"),
     "adopted": ("it has taken the place of the sandbox it was forked from", "use that one's id"),
 }
@@ -218,7 +218,7 @@ class SandboxClosedError(SandboxError, RuntimeError):
     """The sandbox lived here and has ended.
 
     Attributes:
-        reason: killed, expired, idle, died, host_closed, lost, adopted or policy.
+        reason: killed, expired, idle, died, host_closed, lost, adopted, policy or excess.
     """
 
     code = "sandbox_closed"

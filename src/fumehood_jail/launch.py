@@ -80,6 +80,8 @@ def furnish_sandbox(options: Dict[str, Any]) -> None:
     _step("become the guest user", _become_guest)
     _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
     _step("name the machine", syscalls.sethostname, options["hostname"])
+    # Before the sysctls are bound read-only with the sandbox's own /proc.
+    _step("bound the sockets", network.bound_sockets)
 
     if options["is_fork"]:
         _step("enter the root of forks", mounts.enter_fork_root)

@@ -141,6 +141,7 @@ class LiveSandbox:
         self.security = SecurityDesk(self, self.audit, self.pausing.pause, self.init.ask)
         self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
         guest.on_refused = self.security.note_refused_call
+        guest.on_excess = partial(self.end, "excess")
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
         self.contexts = LiveContexts(self, self.files.start_folder)
         self.contexts.default.adopt(birth.link, guest.first_context)

@@ -105,6 +105,7 @@ class Guest(ABC):
         policy_digest: Names the system call filter that it runs under: its SHA-256; empty where there is none of ours.
         on_refused: Set it to hear of each refused system call that no program needs: called with its name, and the
             number inside of the process. Where the kernel tells nobody, it is never called.
+        on_excess: Set it to end the sandbox when the kernel holds too much for it that no control group is charged for.
     """
 
     first_context: GuestContext
@@ -113,6 +114,7 @@ class Guest(ABC):
     ended: asyncio.Future[None]
     policy_digest: str = ""
     on_refused: Callable[[str, int | None], None]
+    on_excess: Callable[[], None]
 
     @abstractmethod
     def kill(self) -> None:

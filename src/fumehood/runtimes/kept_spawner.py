@@ -16,12 +16,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from fumehood.readiness import until_readable
 from fumehood.runtimes.base import Spawner
 from fumehood.runtimes.linux_packets import PacketSocket
+from fumehood.runtimes.linux_uncharged import Holder, Uncharged
 
 _CLOSE_SECONDS = 10.0
 _MAX_REPORT_BYTES = 1 << 16
 
 
-class Noting(Protocol):
+class Noting(Holder, Protocol):
     """A guest that gives back what the host holds for it when it has ended."""
 
     def note_end(self) -> None:
@@ -44,6 +45,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         self._keeper = keeper
         # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
         self._guests: dict[int, _Guest] = {}
+        self._uncharged = Uncharged(self._guests)
         self._farewell: asyncio.Task[None] | None = None
         self._ends_with_guests = False
 
@@ -91,6 +93,8 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         return all(sock.closed for sock in self._sockets)
 
     def _close_sockets(self) -> None:
+        self._uncharged.close()
+
         for sock in self._sockets:
             sock.close()
 

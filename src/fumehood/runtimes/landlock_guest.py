@@ -65,6 +65,7 @@ class LandlockGuest(CountedGuest):
         self.folder = folder
         self.ended = asyncio.get_running_loop().create_future()
         self.isolation = Isolation(level="none")
+        self.on_excess: Callable[[], None] = self.kill
         self._spawner = spawner
         self._limits = limits
         self._cgroup: cgroups.Cgroup | None = None
@@ -95,6 +96,10 @@ class LandlockGuest(CountedGuest):
         finally:
             for fd in (*fds, *doors):
                 os.close(fd)
+
+    def network_view(self) -> str | None:
+        """None: it has no network namespace, and may have no sockets that listen."""
+        return None
 
     async def greeted(self) -> None:
         """Waits for init's greeting: the sandbox is fenced, and its folders are there."""

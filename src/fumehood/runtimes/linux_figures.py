@@ -7,6 +7,8 @@ processors.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fumehood.runtimes.base import CpuTime, Guest
 from fumehood_jail import cgroups
 
@@ -33,6 +35,13 @@ class CountedGuest(Guest):
         """Halve the CPU weight of the cgroup, or restore it; without a cgroup there is none."""
         if self._cgroup is not None:
             self._cgroup.halve_cpu_weight(halved)
+
+    def process_ids(self) -> Iterable[int]:
+        """Its processes as the host numbers them, by the cgroup's list; none where there is none, or it has gone."""
+        try:
+            return self._cgroup.processes() if self._cgroup is not None else ()
+        except OSError:
+            return ()
 
     def memory_bytes(self) -> int | None:
         """Memory by the cgroup's count; see the port."""

@@ -90,6 +90,7 @@ class LinuxGuest(CountedGuest):
         self.ended = asyncio.get_running_loop().create_future()
         self.isolation = Isolation(level="none")
         self.on_refused: Callable[[str, int | None], None] = lambda *_: None
+        self.on_excess: Callable[[], None] = self.kill
         self._spawner = spawner
         self._number = number
         self._limits = limits
@@ -187,6 +188,10 @@ class LinuxGuest(CountedGuest):
             return context
         finally:
             close_all(given)
+
+    def network_view(self) -> str | None:
+        """Where /proc tells of its network namespace, as long as its init is there."""
+        return f"/proc/{self._pid}/net" if self._pidfd >= 0 else None
 
     def failed(self, step: str, reason: str) -> None:
         """Takes note of why the founder could not make this guest."""
