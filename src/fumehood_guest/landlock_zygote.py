@@ -9,13 +9,11 @@ never read what belongs to one sandbox: all later ones are copies of its memory.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any, Dict, List, NoReturn
 
-from fumehood_guest import gaps, landlock_warden
+from fumehood_guest import landlock_warden
 from fumehood_guest.packets import Packets, close_all
 from fumehood_guest.zygote import Zygote
-from fumehood_jail import huge_pages
 from fumehood_jail.landlock_launch import ZYGOTE_FD
 
 
@@ -26,12 +24,7 @@ class LandlockZygote(Zygote):
         """Imports, reports, serves the host; leaves the process when the host closes the socket."""
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
-        self._import(config["preload"])
-        gaps.freeze()
-        huge_pages.collapse()
-        version = ".".join(str(part) for part in sys.version_info[:3])
-        threads = len(os.listdir("/proc/self/task"))
-        self._host.send({"type": "ready", "python": version, "threads": threads})
+        self._prepare(config["preload"])
         self._service.run()
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:

@@ -6,7 +6,6 @@ that what a context does first has been done before: a fork shares what is loade
 
 from __future__ import annotations
 
-import importlib
 import linecache
 import socket
 import sys
@@ -16,13 +15,11 @@ from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.channel import Channel
 from fumehood_guest.gaps import forget_lookups
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.preloading import Preloading
 from fumehood_guest.streams import Streams
 
 if TYPE_CHECKING:
     from fumehood_guest.shell import PythonShell
-
-# A package that is preloaded, and the modules that nearly every user of it needs with it.
-_COMPANIONS = {"matplotlib": ("matplotlib.pyplot",), "numpy": ("numpy.random",)}
 
 _CELLS = (
     "1 + 1",
@@ -53,15 +50,18 @@ _REQUEST: Dict[str, Any] = {
 }
 
 
-def prepare(shell: PythonShell, preload: Sequence[str]) -> None:
-    """Imports the modules of `preload` and rehearses."""
-    for name in preload:
-        importlib.import_module(name)
+def prepare(shell: PythonShell, preload: Preloading) -> None:
+    """Imports the modules of `preload` and rehearses; does not rehearse if some of them are unfit."""
+    preload.load()
 
-        for companion in _COMPANIONS.get(name, ()):
-            importlib.import_module(companion)
+    if preload.unfit:
+        return
 
-    _rehearse(shell, [cell for name in preload for cell in _CELLS_BY_PACKAGE.get(name, ())])
+    for name in preload.found:
+        if name in _CELLS_BY_PACKAGE:
+            _rehearse(shell, _CELLS_BY_PACKAGE[name])
+            preload.check_threads(name, "its first use")
+
     forget_lookups()
     _rehearse(shell, _CELLS)
 

@@ -12,7 +12,7 @@ import os
 import sys
 import types
 from contextlib import nullcontext
-from typing import Any, ContextManager, Coroutine, Dict, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Coroutine, Dict, List, NoReturn, Optional, Tuple
 
 from IPython.core.autocall import ExitAutocall
 from IPython.core.history import HistoryManager
@@ -28,6 +28,7 @@ from fumehood_guest.comms import Comms
 from fumehood_guest.display import Publisher, ResultHook, ValueFormatter
 from fumehood_guest.figures import Figures
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.preloading import Preloading
 from fumehood_guest.questions import PythonAnswerer
 from fumehood_guest.repairs import Repairs
 from fumehood_guest.streams import Streams
@@ -90,7 +91,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
     # -- in the zygote
 
     @classmethod
-    def prepare(cls, *, preload: Sequence[str] = ()) -> PythonShell:
+    def prepare(cls, *, preload: Optional[Preloading] = None) -> PythonShell:
         """Makes the one shell of this process, imports `preload`, and runs everything once.
 
         Afterwards no thread is alive and nothing of the rehearsal is left.
@@ -104,7 +105,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         config.Completer.use_jedi = False
         profile = _Profile(location=os.path.expanduser(_PROFILE))
         shell: PythonShell = cls.instance(config=config, profile_dir=profile, user_module=_main_module())
-        preparation.prepare(shell, preload)
+        preparation.prepare(shell, preload or Preloading((), lambda _: None))
         shell.repairs = Repairs(shell)
         # Whatever descriptor 0 will be in a context, this reads it.
         sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115

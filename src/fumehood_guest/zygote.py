@@ -9,7 +9,6 @@ copies of its memory.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -21,17 +20,13 @@ from fumehood_guest.channel import Channel
 from fumehood_guest.context import Context, run_context
 from fumehood_guest.outlet import Outlet
 from fumehood_guest.packets import Packets, close_all, parse
+from fumehood_guest.preloading import Preloading, quiet_libraries, running_threads
 from fumehood_guest.randomness import reseed
 from fumehood_guest.service import Service
 from fumehood_guest.shell import PythonShell
 from fumehood_jail import huge_pages, launch, seccomp, syscalls
 from fumehood_jail.errors import JailError
 
-# While packages are imported they may start no threads: a fork copies only one.
-_SINGLE_THREADED = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS"),
-    "1",
-)
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
@@ -71,27 +66,25 @@ class Zygote:
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         self._program_untold = bytes.fromhex(config["seccomp_untold"])
-        self._import(config["preload"])
-        gaps.freeze()
-        huge_pages.collapse()
-        version = ".".join(str(part) for part in sys.version_info[:3])
-        threads = len(os.listdir("/proc/self/task"))
-        self._host.send({"type": "ready", "python": version, "threads": threads})
+        self._prepare(config["preload"])
         self._service.run()
 
-    def _import(self, names: List[str]) -> None:
-        """Imports what the template has of `names`, and prepares the shell."""
-        os.environ.update(_SINGLE_THREADED)
-        found = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
-        self._placeholders = _take_memory_in_one_piece(
-            min(_BARE_BYTES + _MODULE_BYTES * len(found), _MOST_BYTES)
-        )
-        self._shell = PythonShell.prepare(preload=found)
-        fork_hooks.do_once()
-        _rehearse_birth(self._shell)
+    def _prepare(self, names: List[str]) -> None:
+        """Imports what the template has of `names`, prepares the shell, and reports."""
+        with quiet_libraries():
+            preload = Preloading(names, lambda name: self._host.send({"type": "importing", "module": name}))
+            self._placeholders = _take_memory_in_one_piece(
+                min(_BARE_BYTES + _MODULE_BYTES * len(preload.found), _MOST_BYTES)
+            )
+            self._shell = PythonShell.prepare(preload=preload)
+            fork_hooks.do_once()
+            _rehearse_birth(self._shell)
 
-        for name in (*_SINGLE_THREADED, "MPLCONFIGDIR"):
-            os.environ.pop(name, None)
+        os.environ.pop("MPLCONFIGDIR", None)
+        gaps.freeze()
+        huge_pages.collapse()
+        report = {"missing": preload.missing, "unfit": preload.unfit, "threads": running_threads()}
+        self._host.send({"type": "ready", **report})
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
         if request["type"] == "start_context":

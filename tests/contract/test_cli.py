@@ -435,7 +435,8 @@ def test_doctor_tells_every_layer(tmp_path):
 
     assert done.returncode == 0
     assert "Sandboxes can start here." in done.stdout
-    assert {"user namespace", "seccomp", "landlock", "cgroup"} <= {layer["name"] for layer in layers}
+    names = {layer["name"] for layer in layers}
+    assert {"user namespace", "seccomp", "landlock", "cgroup", "first sandbox", "preload"} <= names
     assert all({"name", "state", "need", "why", "how_to_get_it"} <= layer.keys() for layer in layers)
     assert all(layer["why"] and layer["how_to_get_it"] for layer in layers if layer["state"] == "missing")
 

@@ -6,6 +6,7 @@ When the tests run as root, the children become an ordinary user; otherwise they
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -204,9 +205,12 @@ def test_the_doctor_of_an_ordinary_user() -> None:
     told = run_scene("user_scenes.doctor", ordinary=True)
     layers = {layer["name"]: layer for layer in told["layers"]}
 
-    assert told["code"] == 0
-    assert told["stderr"] == ""
-    assert layers["user namespace"]["state"] == "there"
+    assert told["code"] == 0, told
+    assert all(line.startswith("fumehood: ") for line in told["stderr"].splitlines()), told["stderr"]
+    assert layers["user namespace"]["state"] == layers["first sandbox"]["state"] == "there"
+    assert re.fullmatch(
+        r"level \S+: started in [\d.]+ s, computed 6 \* 7 in \d+ ms", layers["first sandbox"]["why"]
+    )
     assert all(layer["state"] == "there" for layer in told["layers"] if layer["need"] == "required")
     assert all(layer["how_to_get_it"] for layer in told["layers"] if layer["state"] != "there")
 

@@ -20,11 +20,11 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py
 _SCRIPTS = "[console_scripts]\ngreet = greeter:main\n"
 
 
-def make_wheel(name: str, version: str = "1.0", requires: str = "") -> bytes:
-    """Write a package; the one called `greeter` brings a program."""
+def make_wheel(name: str, version: str = "1.0", requires: str = "", module: str = _MODULE) -> bytes:
+    """Write a package of one module; the one called `greeter` brings a program."""
     folder = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    files = {f"{name}.py": f"__version__ = {version!r}\n\n\n{_MODULE}", f"{folder}/WHEEL": _WHEEL}
+    files = {f"{name}.py": f"__version__ = {version!r}\n\n\n{module}", f"{folder}/WHEEL": _WHEEL}
 
     if requires:
         metadata += f"Requires-Dist: {requires}\n"

@@ -175,11 +175,17 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.base": _FLOOR | _PORT - {"fumehood.backends.base"},
     # What a template is, and how it is isolated, knows nothing of whoever keeps it.
     "fumehood.templates": _FLOOR,
-    # The verbs try what they have built with a sandbox of their own.
+    # The verbs try what they have built with a sandbox of its own.
     "fumehood.templates.verbs": _FLOOR
     | {
         "fumehood.assemble",
         "fumehood.facade.callbacks",
+        "fumehood.templates",
+        "fumehood.templates.trial",
+    },
+    "fumehood.templates.trial": _FLOOR
+    | {
+        "fumehood.assemble",
         "fumehood.facade.portal",
         "fumehood.facade.sandbox",
         "fumehood.templates",
@@ -194,7 +200,9 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.readiness",
         "fumehood.runtimes.base",
         "fumehood.runtimes.linux",
+        "fumehood.runtimes.preload_reports",
     },
+    "fumehood.runtimes.preload_reports": _FLOOR | {"fumehood.runtimes.base", "fumehood.templates"},
     # Reads what a step of the jail has failed with.
     "fumehood.runtimes.launch_faults": _FLOOR | {"fumehood_jail"},
     # The runtimes are the only parts of the host that know the jail. This spawner hears the zygote
@@ -209,6 +217,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.runtimes.base",
         "fumehood.runtimes.kept_spawner",
         "fumehood.runtimes.launch_faults",
+        "fumehood.runtimes.preload_reports",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",
@@ -223,6 +232,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.runtimes.base",
         "fumehood.runtimes.kept_spawner",
         "fumehood.runtimes.launch_faults",
+        "fumehood.runtimes.preload_reports",
         "fumehood.runtimes.linux",
         "fumehood_guest",
         "fumehood_jail",
@@ -421,8 +431,11 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.cli.doctor": {
         "fumehood.cli",
         "fumehood.cli.attacks",
+        "fumehood.errors",
         "fumehood.text",
         "fumehood.runtimes.linux",
+        "fumehood.templates.template",
+        "fumehood.templates.trial",
     },
     "fumehood.cli.attacks": {"fumehood.cli", "fumehood.scorecard", "fumehood.text"},
     # What attacks the walls must know them: it is judged by their policy, and takes one of them away.

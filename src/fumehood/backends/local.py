@@ -56,6 +56,7 @@ from fumehood.models import (
 from fumehood.network import EgressRecord, Network
 from fumehood.record import Record
 from fumehood.security import SecurityEvent
+from fumehood.templates.preloads import LeftOut
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -76,6 +77,10 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool of ready sandboxes is full."""
         await self._do(self._supervisor.wait_warm, template)
+
+    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+        """Returns the modules of a template's preload list that are not preloaded."""
+        return await self._do(self._supervisor.templates.left_out, template)
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Start a sandbox; see the port."""

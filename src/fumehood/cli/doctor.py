@@ -1,7 +1,8 @@
 """`fumehood doctor`: every layer of isolation on this machine, there or missing, why, and how to get it.
 
-Runs in the user's terminal. It only prints what the runtime found; nothing is changed. With `--attack` it hands
-over to the scorecard.
+Runs in the user's terminal. It prints what the runtime found, and then starts one real sandbox of the default
+template: packages of the environment can prevent what the machine allows. With `--attack` it hands over to the
+scorecard.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "doctor",
         help="what this machine allows",
         description="Print every layer of isolation: whether it is there, why not, and how to get it. "
-        "The exit code is 0 when sandboxes can start here, 1 when a required layer is missing.",
+        "Then start one sandbox, and compute something in it. The exit code is 0 when that has worked, 1 when a "
+        "required layer is missing or no sandbox starts.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
     parser.add_argument(
@@ -48,7 +50,12 @@ def run(options: argparse.Namespace) -> int:
     with patience("examining this machine"):
         layers = doctor()
 
-    lacking = [layer for layer in layers if layer["state"] == "missing" and layer["need"] == "required"]
+    # A machine that lacks what is required starts none; the layer says why, and better.
+    if not any(_is_lacking(layer) for layer in layers):
+        with patience("starting a sandbox"):
+            layers += _first_sandbox()
+
+    lacking = [layer for layer in layers if _is_lacking(layer)]
 
     if options.json:
         print(json.dumps(layers, indent=2))
@@ -59,9 +66,48 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(lacking))
 
 
+def _is_lacking(layer: dict[str, str]) -> bool:
+    return layer["state"] == "missing" and layer["need"] == "required"
+
+
+def _first_sandbox() -> list[dict[str, str]]:
+    """Starts a real sandbox of the default template; returns what is to be said of it, in lines like the layers'."""
+    # Late: it is the whole engine.
+    from fumehood.errors import FumehoodError
+    from fumehood.templates.template import DEFAULT_PRELOAD, Template
+    from fumehood.templates.trial import try_template
+
+    try:
+        trial = try_template(Template())
+    except FumehoodError as error:
+        reason = str(error).partition("\n")[0]
+        return [_line("first sandbox", "missing", "required", reason, error.hint)]
+
+    took = f"started in {trial.start_seconds:.1f} s, computed 6 * 7 in {trial.run_seconds * 1000:.0f} ms"
+    sandbox = _line("first sandbox", "there", "required", f"level {trial.level}: {took}", "")
+
+    if not trial.left_out:
+        preload = _line("preload", "there", "advice", ", ".join(DEFAULT_PRELOAD), "")
+    else:
+        is_slim = all(one.cause == "missing" for one in trial.left_out)
+        way = (
+            "pip install 'fumehood[data]'" if is_slim else "nothing has to be done: sandboxes can import them"
+        )
+        preload = _line("preload", "degraded", "advice", "; ".join(map(str, trial.left_out)), way)
+
+    return [sandbox, preload]
+
+
+def _line(name: str, state: str, need: str, why: str, how_to_get_it: str) -> dict[str, str]:
+    return {"name": name, "state": state, "need": need, "why": why, "how_to_get_it": how_to_get_it}
+
+
 def _verdict(layers: list[dict[str, str]], lacking: list[dict[str, str]]) -> str:
     if not lacking:
         return "Sandboxes can start here."
+
+    if any(layer["name"] == "first sandbox" for layer in lacking):
+        return "No sandbox starts here, though no layer is missing."
 
     names = ", ".join(layer["name"] for layer in lacking)
     is_weaker = any(layer["name"] == "isolation level" and layer["state"] == "degraded" for layer in layers)

@@ -136,6 +136,10 @@ def run_list(options: argparse.Namespace) -> int:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
+    for info in found:
+        for module, reason in info.left_out.items():
+            note(f"{info.name} does not preload {module}: {reason}")
+
     return 0
 
 

@@ -8,8 +8,9 @@ never from the name of its runtime.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from fumehood.backends.requests import SandboxSpec
 from fumehood.errors import IsolationUnavailableError
@@ -18,8 +19,10 @@ from fumehood.host.nursery import Means, Nursery
 from fumehood.isolation_levels import reaches
 from fumehood.models import Isolation
 from fumehood.runtimes.base import Runtime
+from fumehood.templates.preloads import LeftOut
 from fumehood.templates.template import Template
 
+_T = TypeVar("_T")
 _DOCTOR = "run `fumehood doctor` to see what this machine allows"
 
 
@@ -69,6 +72,14 @@ class Floors:
 
     async def wait_warm(self, template: str) -> None:
         """Returns when the pool of a template is full, by the way that its sandboxes are made."""
+        await self._with_nursery(lambda nursery: nursery.wait_warm(template))
+
+    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+        """Returns the modules of a template's preload list that are not preloaded, by that same way."""
+        return await self._with_nursery(lambda nursery: nursery.left_out(template))
+
+    async def _with_nursery(self, ask: Callable[[Nursery], Awaitable[_T]]) -> _T:
+        """Asks the nursery of the strongest way that is possible here."""
         *stronger, weakest = self._ways_to(self._floor)
 
         for _, nursery in stronger:
@@ -76,13 +87,11 @@ class Floors:
                 continue
 
             try:
-                await nursery.wait_warm(template)
+                return await ask(nursery)
             except IsolationUnavailableError:
                 self._given_up.add(nursery)
-            else:
-                return
 
-        await weakest[1].wait_warm(template)
+        return await ask(weakest[1])
 
     async def close(self) -> None:
         """Makes no more; see the nursery."""

@@ -26,6 +26,7 @@ from fumehood.limits import Limits
 from fumehood.network import Network
 from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.runtimes.own_interpreters import start_template
+from fumehood.templates.preloads import LeftOut
 from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.templates.template import Template
 
@@ -117,6 +118,11 @@ class Nursery:
         """Returns when the template's pool is full."""
         started = await self._started(template)
         await started.pool.wait_full()
+
+    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+        """Returns the modules of a template's preload list that are not preloaded; starts it unless it has started."""
+        started = await self._started(template)
+        return started.spawner.left_out
 
     async def close(self) -> None:
         """Makes no more, and ends those that nobody has."""

@@ -60,6 +60,8 @@ class Supervisor:
         self._incarnation = make_part()
         self._admission = Admission(means.runtime, rules)
         self._nursery = Floors(means, lambda way: Nursery(way, self._admission, self._new_id, self._note_end))
+        # What is asked of the templates themselves.
+        self.templates = self._nursery
         self._lifetimes: dict[str, Lifetime] = {}
         self._cpu_fairness = CpuFairness(self._lifetimes)
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()

@@ -19,6 +19,7 @@ from fumehood.isolation_levels import IsolationLevel
 from fumehood.limits import Limits
 from fumehood.models import ContextInfo, Isolation
 from fumehood.network import Network
+from fumehood.templates.preloads import LeftOut
 from fumehood.templates.template import Template
 
 
@@ -250,8 +251,10 @@ class Spawner(ABC):
         guest_envs: Environment that everything in a sandbox starts with.
         fixed_limits: Names of the limits that are fixed when a guest is made; `Guest.apply` changes the others.
         ended: Done when no guest can be made any more.
+        left_out: The modules of the template's preload list that are not preloaded.
     """
 
+    left_out: tuple[LeftOut, ...] = ()
     guest_envs: dict[str, str]
     fixed_limits: frozenset[str]
     ended: asyncio.Future[None]

@@ -17,6 +17,7 @@ from fumehood.readiness import until_readable
 from fumehood.runtimes.base import Spawner
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_uncharged import Holder, Uncharged
+from fumehood.runtimes.preload_reports import PreloadReport
 
 _CLOSE_SECONDS = 10.0
 _MAX_REPORT_BYTES = 1 << 16
@@ -48,6 +49,39 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         self._uncharged = Uncharged(self._guests)
         self._farewell: asyncio.Task[None] | None = None
         self._ends_with_guests = False
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._preload = PreloadReport(())
+
+    @property
+    def importing(self) -> str:
+        """The module that the zygote has begun to import last."""
+        return self._preload.importing
+
+    async def _until_ready(self) -> None:
+        """Waits until everything is imported.
+
+        Raises:
+            UnfitModulesError: Modules cannot be preloaded; a start without them may succeed.
+            SandboxStartError: No sandbox can be made by the processes that were started.
+        """
+        await self._ready
+        self.left_out = self._preload.missing
+
+    def _note_preloading(self, message: dict[str, Any]) -> None:
+        """Takes note of what the zygote says before it is ready, and when it is; later it says nothing of that."""
+        if self._ready.done():
+            return
+
+        if message["type"] == "importing":
+            self._preload.note_importing(message)
+            return
+
+        fault = self._preload.fault(message)
+
+        if fault is None:
+            self._ready.set_result(None)
+        else:
+            self._ready.set_exception(fault)
 
     @property
     @abstractmethod

@@ -22,7 +22,7 @@ from importlib import resources
 from typing import Any
 
 import fumehood_jail
-from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.kept_spawner import read_report, to_its_end, until_ended
 from fumehood.runtimes.landlock_plan import (
@@ -35,6 +35,7 @@ from fumehood.runtimes.landlock_spawner import LandlockSpawner, Place
 from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
+from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
@@ -53,6 +54,7 @@ _KEEPER = (
     "from fumehood_jail.landlock_keeper import main; main(int(sys.argv[1]))"
 )
 _LAYER = "landlock"
+_CHECK_ACCESS = "check that its interpreter and its packages can be read by the user of the guests"
 
 
 class LandlockRuntime(Runtime):
@@ -64,6 +66,7 @@ class LandlockRuntime(Runtime):
         self._programs: dict[str, bytes] = {}
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
         self._room: LinuxRoom | None = None
+        self._left_out = LeftOutModules()
 
     def is_possible(self) -> bool:
         """Whether the kernel can fence files and signals."""
@@ -78,6 +81,9 @@ class LandlockRuntime(Runtime):
 
     async def start(self, template: Template) -> LandlockSpawner:
         """Starts a keeper and a zygote for the template; returns when everything is imported."""
+        return await self._left_out.start(template, self._start)
+
+    async def _start(self, template: Template) -> LandlockSpawner:
         why = why_impossible()
 
         if why is not None:
@@ -159,16 +165,13 @@ class LandlockRuntime(Runtime):
                 await spawner.begin(self._program(guests), template.preload)
         except BaseException as error:
             await to_its_end(_undo(keeper.process, spawner, zygote))
-            words = keeper.last_words().rpartition("\n")[2]
+            importing = spawner.importing if spawner is not None else ""
+            fault = start_fault(template, error, importing, keeper.last_words(), _CHECK_ACCESS)
 
-            if isinstance(error, asyncio.CancelledError | IsolationUnavailableError) or not words:
+            if fault is error:
                 raise
 
-            raise TemplateError(
-                template=template.name,
-                reason=f"its zygote did not become ready: {words}",
-                hint="check that its interpreter and its packages can be read by the user of the guests",
-            ) from None
+            raise fault from None
         finally:
             keeper.close()
 

@@ -27,6 +27,7 @@ from fumehood.runtimes.landlock_isolation import describe_fence
 from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
+from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
 from fumehood_jail import cgroups, users
 from fumehood_jail.errors import JailError
 
@@ -71,14 +72,14 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         self.fixed_limits = _FIXED_LIMITS | (frozenset() if self._driver else {"memory_bytes"})
         self._zygote = PacketSocket(zygote, self._zygote_says, self._zygote_ended)
         self._numbers = itertools.count(1)
-        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_given_back = False
 
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
         """Gives the zygote its orders, and waits until everything is imported."""
+        self._preload = PreloadReport(preload)
         self._zygote.send({"type": "configure", "seccomp": program.hex(), "preload": list(preload)})
-        await self._ready
+        await self._until_ready()
 
     async def spawn(
         self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]
@@ -201,8 +202,8 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
     def _zygote_says(self, message: dict[str, Any]) -> None:
         kind = message["type"]
 
-        if kind == "ready":
-            self._note_ready(message)
+        if kind in ("importing", "ready"):
+            self._note_preloading(message)
             return
 
         number = int(message["sandbox"])
@@ -211,19 +212,6 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
             self._guests[number].failed("fork", str(message["detail"]))
 
         self._guest_ended(number)
-
-    def _note_ready(self, message: dict[str, Any]) -> None:
-        if self._ready.done():
-            return
-
-        if message["threads"] == 1:
-            self._ready.set_result(message)
-            return
-
-        reason = (
-            f"the preloaded modules left {message['threads'] - 1} threads running, which a fork would lose"
-        )
-        self._ready.set_exception(SandboxStartError(step="preload", reason=reason))
 
     def _guest_ended(self, number: int) -> None:
         guest = self._guests.pop(number, None)
@@ -249,7 +237,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         self._begin(self.aclose())
 
         if not self._ready.done():
-            self._ready.set_exception(SandboxStartError(step="preload", reason="the zygote ended"))
+            self._ready.set_exception(ZygoteEndedError())
 
     def _all_ended(self) -> None:
         for number in list(self._guests):

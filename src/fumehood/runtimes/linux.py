@@ -21,7 +21,7 @@ from importlib import resources
 from typing import Any
 
 import fumehood_jail
-from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.kept_spawner import read_report, to_its_end, wait_for_exit
 from fumehood.runtimes.launch_faults import launch_fault
@@ -33,6 +33,7 @@ from fumehood.runtimes.linux_plan import (
 )
 from fumehood.runtimes.linux_room import LinuxRoom
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX, Filters, LinuxSpawner
+from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
 from fumehood.templates.environment import Environment, read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.templates.template import Template
@@ -55,6 +56,8 @@ _GET_IDS = (
     "or list a larger range in /etc/subuid and /etc/subgid."
 )
 
+_CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
+
 _FOUNDER = (
     "from fumehood_guest import fork_hooks; fork_hooks.leave_out(); "
     "from fumehood_guest.founder import main; main()"
@@ -72,6 +75,7 @@ class LinuxRuntime(Runtime):
         self._filters: Filters | None = None
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
         self._room: LinuxRoom | None = None
+        self._left_out = LeftOutModules()
 
     def room(self) -> Room:
         """Tells what the machine has left; see the port."""
@@ -82,6 +86,9 @@ class LinuxRuntime(Runtime):
 
     async def start(self, template: Template) -> LinuxSpawner:
         """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
+        return await self._left_out.start(template, self._start)
+
+    async def _start(self, template: Template) -> LinuxSpawner:
         await asyncio.to_thread(check_files, template)
         environment = await asyncio.to_thread(read_environment, template)
         freezer = self._freezer()
@@ -112,19 +119,13 @@ class LinuxRuntime(Runtime):
                 await spawner.begin(self._sandbox_filters(), template.preload)
         except BaseException as error:
             await to_its_end(_undo(keeper.process, spawner, made))
-            words = keeper.last_words().rpartition("\n")[2]
+            importing = spawner.importing if spawner is not None else ""
+            fault = start_fault(template, error, importing, keeper.last_words(), _CHECK_IMPORTS)
 
-            if isinstance(error, asyncio.CancelledError | IsolationUnavailableError):
+            if fault is error:
                 raise
 
-            if isinstance(error, SandboxStartError) and not words:
-                raise
-
-            raise TemplateError(
-                template=template.name,
-                reason=f"its zygote did not become ready: {words or error or type(error).__name__}",
-                hint="check that IPython and the preloaded modules can be imported by the template's interpreter",
-            ) from None
+            raise fault from None
         finally:
             keeper.close()
 

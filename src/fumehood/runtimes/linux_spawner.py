@@ -32,6 +32,7 @@ from fumehood.runtimes.linux_ids import GuestIds
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
+from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
 from fumehood_jail import cgroups, seccomp, users
 from fumehood_jail.errors import JailError
 
@@ -95,7 +96,6 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._forking = asyncio.Lock()
         self._told_calls: Mapping[int, str] = {}
         self.policy_digest = ""
-        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._removals: set[asyncio.Task[None]] = set()
 
     async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
@@ -105,9 +105,10 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         untold = filters.program.hex()
         self._founder.send({"type": "configure", "seccomp": untold})
         await failpoints.reach("template.begin", self)
+        self._preload = PreloadReport(preload)
         orders = {"seccomp": filters.told_program.hex(), "seccomp_untold": untold, "preload": list(preload)}
         self._zygote.send({"type": "configure", **orders})
-        await self._ready
+        await self._until_ready()
 
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> LinuxGuest:
         """Makes one guest; see the port."""
@@ -346,22 +347,12 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     def _zygote_says(self, message: dict[str, Any]) -> None:
         kind = message["type"]
 
-        if kind == "ready" and not self._ready.done():
-            self._note_ready(message)
+        if kind in ("importing", "ready"):
+            self._note_preloading(message)
         elif kind == "context_exited":
             self._context_ended(int(message["number"]), int(message["status"]))
         elif kind == "context_failed":
             self._context_ended(int(message["number"]), 1)
-
-    def _note_ready(self, message: dict[str, Any]) -> None:
-        if message["threads"] == 1:
-            self._ready.set_result(message)
-            return
-
-        reason = (
-            f"the preloaded modules left {message['threads'] - 1} threads running, which a fork would lose"
-        )
-        self._ready.set_exception(SandboxStartError(step="preload", reason=reason))
 
     def _context_ended(self, number: int, status: int) -> None:
         context = self._contexts.pop(number, None)
@@ -391,7 +382,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._farewell = asyncio.get_running_loop().create_task(self.aclose())
 
         if not self._ready.done():
-            self._ready.set_exception(SandboxStartError(step="preload", reason="the zygote ended"))
+            self._ready.set_exception(ZygoteEndedError())
 
     def _all_ended(self) -> None:
         for number in list(self._contexts):

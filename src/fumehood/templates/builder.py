@@ -9,22 +9,20 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import copy_files, describe_files
+from fumehood.templates.preloads import LeftOut
 from fumehood.templates.recipe import Recipe
 from fumehood.templates.source import Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.templates.template import Template
 
-_OFF_THE_LIST = (
-    "take the modules that start threads off the preload list: sandboxes can import them all the same"
-)
-
-# Starts a real sandbox from a template, and raises what is wrong with it.
-Trial = Callable[[Template], None]
+# Starts a real sandbox from a template, and raises what is wrong with it; returns the modules that are not preloaded.
+Trial = Callable[[Template], Sequence[LeftOut]]
 
 
 def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, say: Say) -> TemplateInfo:
@@ -82,7 +80,7 @@ def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say
     say("starting a sandbox from it")
     try:
         version = read_environment(template).version
-        trial(template)
+        left_out = trial(template)
     except TemplateError as error:
         raise TemplateStoreError(
             template=recipe.name, operation="build", reason=error.reason, hint=error.hint
@@ -92,10 +90,14 @@ def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say
             template=recipe.name,
             operation="build",
             reason=f"no sandbox starts from it: {error.step}: {error.reason}",
-            hint=_OFF_THE_LIST if error.step == "preload" else error.hint,
+            hint=error.hint,
         ) from None
 
+    for one in left_out:
+        say(f"not preloaded: {one}; sandboxes can import it all the same")
+
     info = new_info(template, version=version, size_bytes=size_bytes, fingerprint=fingerprint)
+    info = replace(info, left_out={one.module: one.reason for one in left_out})
     return Record(info=info, build=place.name, interpreter=os.path.relpath(python, place.folder))
 
 

@@ -22,7 +22,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,6 +52,8 @@ class TemplateInfo:
         built_at: When it was built.
         fingerprint: Digest of everything that it was made of.
         own_interpreter: Whether each of its sandboxes has an interpreter of its own.
+        left_out: The modules of the preload list that are not imported once, and why: such as those whose import
+            leaves threads running, which a fork would lose. Code in sandboxes can import them.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TemplateInfo:
     built_at: datetime
     fingerprint: str
     own_interpreter: bool = False
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +172,7 @@ class TemplateStore:
         return Template(
             name=name,
             python=os.path.join(folder, record.interpreter),
-            preload=record.info.preload,
+            preload=tuple(name for name in record.info.preload if name not in record.info.left_out),
             files=os.path.join(folder, _FILES) if record.info.has_files else None,
             envs=record.info.envs,
             own_interpreter=record.info.own_interpreter,

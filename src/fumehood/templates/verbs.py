@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from fumehood.assemble import Settings, make_backend, template_store
+from fumehood.assemble import template_store
 from fumehood.errors import InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.facade.callbacks import check_callbacks
-from fumehood.facade.portal import Portal
-from fumehood.facade.sandbox import Sandbox
 from fumehood.templates.builder import build
+from fumehood.templates.preloads import LeftOut
 from fumehood.templates.recipe import Recipe
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.source import Say
 from fumehood.templates.store import TemplateInfo, hint_of_names
 from fumehood.templates.template import Template
+from fumehood.templates.trial import try_template
 
 
 def build_template(
@@ -44,7 +44,8 @@ def build_template(
         name: Letters, digits, '.', '_' and '-'.
         requirements: The path of a requirements file, or a list of requirements.
         python: A version such as 3.12, or the path of an interpreter; None is the Python of this process.
-        preload: Modules that are imported once for all sandboxes.
+        preload: Modules that are imported once for all sandboxes. One whose import leaves threads running is left
+            out: `TemplateInfo.left_out` says so, and sandboxes import it where they use it.
         files: A folder whose content each sandbox finds in its home directory.
         envs: Environment variables of its sandboxes.
         own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.
@@ -114,29 +115,23 @@ def _say_nothing(_text: str) -> None:
     return
 
 
-def _try_out(template: Template) -> None:
-    """Starts a sandbox, and sees whether what should be imported in it is."""
-    portal = Portal()
-    try:
-        backend = make_backend(Settings(pool_size=0, max_sandboxes=1), portal)
+def _try_out(template: Template) -> tuple[LeftOut, ...]:
+    """Starts a sandbox; returns the modules that have to be left out since their import starts threads."""
+    left_out = try_template(template).left_out
+    wrong = next((one for one in left_out if one.cause != "threads"), None)
 
-        with Sandbox(template, backend=backend) as sandbox:
-            names = ", ".join(map(repr, template.preload))
-            execution = sandbox.run_code(
-                f"import sys; print(*[name for name in [{names}] if name not in sys.modules])"
-            )
-    finally:
-        portal.close()
+    if wrong is None:
+        return left_out
 
-    missing = str(execution.logs).strip()
-
-    if execution.error is not None:
-        reason = f"the first code in a sandbox of it failed: {execution.error}"
-        raise TemplateError(template=template.name, reason=reason, hint="check what its requirements install")
-
-    if missing:
+    if wrong.cause == "error":
         raise TemplateError(
             template=template.name,
-            reason=f"the preload module {missing.split()[0]!r} is not in its environment",
-            hint="add the package that has it to the requirements, or take it off the preload list",
+            reason=f"the preload module {wrong.module!r} cannot be imported: {wrong.reason}",
+            hint="check what the requirements install, or take it off the preload list",
         )
+
+    raise TemplateError(
+        template=template.name,
+        reason=f"the preload module {wrong.module!r} is not in its environment",
+        hint="add the package that has it to the requirements, or take it off the preload list",
+    )

@@ -12,12 +12,13 @@ import socket
 import sys
 
 from fumehood_guest.context import run_context
+from fumehood_guest.preloading import Preloading
 from fumehood_guest.shell import PythonShell
 
 
 def main() -> None:
     control = socket.socket(fileno=0)
-    preload = [name for name in sys.argv[1].split(",") if name]
+    preload = Preloading([name for name in sys.argv[1].split(",") if name], lambda _: None)
     shell = PythonShell.prepare(preload=preload)
     gc.collect()
     gc.freeze()
