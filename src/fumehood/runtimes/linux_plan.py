@@ -58,7 +58,8 @@ _FONTS = """<?xml version="1.0"?>
 
 # Init listens there in every sandbox, so that what is set here never changes, and a sandbox without network says so.
 _PROXY = f"http://127.0.0.1:{egress.PORT}"
-_NOT_BY_PROXY = "localhost,127.0.0.1,::1,fumehood"
+# The unspecified address means this machine too: servers name it in what they print, and people paste that.
+_NOT_BY_PROXY = "localhost,127.0.0.1,0.0.0.0,::1,fumehood"
 
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 

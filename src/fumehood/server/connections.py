@@ -8,9 +8,15 @@ happens while a request is under way is up to whoever answers it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import logging
+import socket
+import struct
+import termios
 from collections import OrderedDict
 from typing import ClassVar
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -20,6 +26,13 @@ HEAD_SECONDS = 30.0
 MAX_WAITING = 4096
 # Requests on one connection behind the one that is under way; most clients send none before they have their answer.
 MAX_PIPELINED = 64
+# The name under which the scope of a request holds what breaks its connection off.
+_BREAKING = "fumehood.break_off"
+# How long a client may take to receive what was sent before its connection is reset.
+_LAST_BYTES_SECONDS = 2.0
+_LAST_BYTES_POLL_SECONDS = 0.01
+_LINGER_ZERO = struct.pack("ii", 1, 0)
+_LOG = logging.getLogger("fumehood.server")
 _MAX_FRAGMENTS = 16_384
 _MAX_PONG_BYTES = 1 << 20
 _TOO_BIG = 1009
@@ -38,6 +51,28 @@ def bounded_http(
     """
     bounds = {"head_seconds": head_seconds, "max_waiting": max_waiting, "waiting": OrderedDict()}
     return type("BoundedHttp", (_BoundedHttp,), bounds)
+
+
+async def break_off(scope: Scope, reason: str) -> None:
+    """Ends a connection by a reset, in the middle of an answer that cannot be completed.
+
+    An ordinary end in the middle of a body is taken for a timeout, or for the whole, by some clients. What was sent
+    before is delivered first, as far as the client receives it within two seconds.
+
+    Args:
+        scope: The scope of the request whose answer it is.
+        reason: Why, for the log.
+
+    Raises:
+        RuntimeError: The request did not come over a connection of this server.
+    """
+    breaking = scope.get("extensions", {}).get(_BREAKING)
+
+    if breaking is None:
+        raise RuntimeError(f"an answer broke off: {reason}")
+
+    _LOG.debug("an answer was broken off: %s", reason)
+    await breaking()
 
 
 class _BoundedHttp(HttpToolsProtocol):
@@ -71,6 +106,10 @@ class _BoundedHttp(HttpToolsProtocol):
         elif self._head_timer is None and self._is_idle() and not self.transport.is_closing():
             # More of the same does not give it more time.
             self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {_BREAKING: self._break_off}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
         self._pending_bytes = 0
@@ -112,6 +151,30 @@ class _BoundedHttp(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    async def _break_off(self) -> None:
+        connection = self.transport.get_extra_info("socket")
+
+        try:
+            async with asyncio.timeout(_LAST_BYTES_SECONDS):
+                while not self.transport.is_closing() and self._unsent_bytes(connection):
+                    await asyncio.sleep(_LAST_BYTES_POLL_SECONDS)
+        except TimeoutError:
+            # It does not read; what it has not received is lost to it.
+            pass
+
+        if not self.transport.is_closing():
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+            self.transport.abort()
+
+        # The protocol is called when the transport is closed, in the next turn of the loop.
+        await asyncio.sleep(0)
+
+    def _unsent_bytes(self, connection: socket.socket) -> int:
+        """Returns how much the client has not acknowledged."""
+        in_kernel = bytearray(4)
+        fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, in_kernel)
+        return self.transport.get_write_buffer_size() + int.from_bytes(in_kernel, "little")
 
     def _give_up(self) -> None:
         self._stop_waiting()

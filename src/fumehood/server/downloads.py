@@ -11,6 +11,8 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fumehood.errors import FumehoodError
+from fumehood.server.connections import break_off
 from fumehood.server.streaming import send_bytes, send_unless_gone
 
 
@@ -42,13 +44,17 @@ class Download(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer, until it ends or the client goes."""
         async with aclosing(self._pieces):
-            await send_unless_gone(self._send(send), receive)
+            await send_unless_gone(self._send(scope, send), receive)
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send_bytes(self._first, send)
 
-        async for piece in self._pieces:
-            await send_bytes(piece, send)
+        try:
+            async for piece in self._pieces:
+                await send_bytes(piece, send)
+        except FumehoodError as error:
+            await break_off(scope, error.message)
+            return
 
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -81,6 +81,7 @@ class PortTarget:
             from the server's.
         keep_credentials: True when headers with credentials are meant for the server inside, because none of
             them was needed to come here.
+        host: The Host header for the server inside; empty for `localhost` and the port.
     """
 
     sandbox_id: str
@@ -89,6 +90,7 @@ class PortTarget:
     prefix: str = ""
     own_origin: bool = False
     keep_credentials: bool = False
+    host: str = ""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):
@@ -112,7 +114,7 @@ def inner_headers(connection: HTTPConnection, target: PortTarget) -> list[tuple[
     outer = connection.url
     return [
         # Development servers refuse names that they do not know.
-        ("host", f"localhost:{target.port}"),
+        ("host", target.host.replace("${PORT}", str(target.port)) or f"localhost:{target.port}"),
         *headers,
         ("x-forwarded-host", outer.netloc),
         ("x-forwarded-proto", outer.scheme),

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket
 from fumehood.backends.base import Backend
 from fumehood.backends.streams import ByteStream
 from fumehood.errors import SandboxError
+from fumehood.server.connections import break_off
 from fumehood.server.port_headers import Header, PortTarget, inner_headers, outer_headers
 from fumehood.server.port_websocket import carry_websocket
 from fumehood.server.streaming import GONE, ended, send_bytes
@@ -149,7 +150,7 @@ class _Exchange:
 
     async def _carry(self, send: Send) -> None:
         while isinstance(event := await self._next(), h11.Data):
-            # Raised here, an error breaks the answer off, so that the client does not take it for the whole.
+            # An error raised here breaks the answer off, so that the client does not take it for the whole.
             await send_bytes(bytes(event.data), send)
 
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -200,5 +201,7 @@ class _Carried(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             await self._exchange.carry(send)
+        except (SandboxError, h11.ProtocolError) as error:
+            await break_off(scope, str(error))
         finally:
             await self._exchange.close()

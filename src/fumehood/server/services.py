@@ -7,7 +7,6 @@ sandboxes only through `backend_for`, which knows whose a sandbox is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.drain import Drain
 from fumehood.server.metrics import ServerMetrics
+from fumehood.server.port_dialects import PortDialect
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.settings import ServerSettings
@@ -28,9 +28,6 @@ from fumehood.storage.files import StoredFiles
 from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
 from fumehood.storage.usage import UsageLedger
-
-# Tells the backend for a request to a port of a sandbox, if it brings what opens that one; None if it does not.
-PortOpener = Callable[[HTTPConnection, str], Awaitable[Backend | None]]
 
 
 @dataclass(kw_only=True)
@@ -45,7 +42,7 @@ class AppServices(ABC):
         queue: Admission of stateless runs.
         metrics: What the app counts of itself.
         drain: Whether it takes work, and how much is under way.
-        port_openers: How dialects show, by tokens of their own, that a caller may reach a port by its host name.
+        port_dialects: The dialects whose sandboxes have ports with host names.
     """
 
     settings: ServerSettings
@@ -55,7 +52,7 @@ class AppServices(ABC):
     queue: FairQueue
     metrics: ServerMetrics
     drain: Drain = field(default_factory=Drain)
-    port_openers: list[PortOpener] = field(default_factory=list)
+    port_dialects: list[PortDialect] = field(default_factory=list)
 
     @abstractmethod
     def backend_for(self, principal: Principal) -> Backend:

@@ -250,5 +250,37 @@ def test_a_sandbox_is_found_by_its_host(start_server, http, eventually):
     traffic = {"e2b-traffic-access-token": sandbox.traffic_access_token}
     eventually(lambda: get(3000, "/", "", **traffic).text == "served")
     assert get(3000, "/", token).text == "served"
-    assert get(3000, "/", "").status_code == 401
-    assert get(3001, "/", token).status_code == 502
+    refused = get(3000, "/", "")
+    missing = "the port is private, and the header e2b-traffic-access-token is wrong"
+    assert (refused.status_code, refused.json()) == (
+        403,
+        {"sandboxId": sandbox.sandbox_id, "message": missing, "code": 403},
+    )
+    closed = get(3001, "/", token)
+    assert (closed.status_code, closed.json()) == (
+        502,
+        {
+            "sandboxId": sandbox.sandbox_id,
+            "message": "The sandbox is running but port is not open",
+            "port": 3001,
+            "code": 502,
+        },
+    )
+    sandbox.kill()
+    dead = get(3000, "/", token)
+    assert (dead.status_code, dead.json()) == (
+        502,
+        {"sandboxId": sandbox.sandbox_id, "message": "The sandbox was not found", "code": 502},
+    )
+
+
+def test_a_server_inside_is_reached_by_every_name_of_the_machine(sandbox):
+    """Without the proxy: `0.0.0.0`, as servers print it, `::1` and the loopback's other names."""
+    serving = "exec python3 -m http.server --bind :: 8123"
+    sandbox.files.write("served/index.html", "served")
+    sandbox.commands.run(serving, background=True, timeout=0, cwd="/home/user/served")
+    asking = (
+        "for h in 0.0.0.0 127.0.0.1 localhost '[::1]'; do "
+        "curl -sS --retry 100 --retry-delay 1 --retry-connrefused --max-time 50 http://$h:8123/; done"
+    )
+    assert sandbox.commands.run(asking).stdout == "served" * 4

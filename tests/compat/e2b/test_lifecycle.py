@@ -150,6 +150,7 @@ def test_lists_are_filtered_ordered_and_paged():
             assert limit is None or len(page) <= limit
             found += [info.sandbox_id for info in page]
 
+        assert pages.next_token is None
         return found
 
     try:

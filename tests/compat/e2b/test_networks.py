@@ -101,3 +101,25 @@ def test_what_a_server_does_not_allow_is_refused(use):
 
     with Sandbox.create(timeout=60) as sandbox:
         assert sandbox.get_info().allow_internet_access is False
+
+
+def test_headers_of_rules_are_added_to_requests(use):
+    """They become the proxy's secrets for https to that host, and their values are never told."""
+    server = use(max_network="listed")
+    rules = {NAME: [{"transform": {"headers": {"X-Api-Token": "hidden-value"}}}]}
+
+    with Sandbox.create(timeout=60, network={"allow_out": [NAME], "rules": rules}) as sandbox:
+        assert network_of(server, sandbox)["secrets"] == {NAME: {"X-Api-Token": ""}}
+        told = sandbox.get_info().network
+        assert told["rules"] == {NAME: [{"transform": {"headers": {"X-Api-Token": ""}}}]}
+        assert "hidden-value" not in sandbox.commands.run("env; cat /proc/self/environ").stdout
+
+    identity = {NAME: [{"transform": {"headers": {"Authorization": "Bearer ${e2b.identity.tokens.aws}"}}}]}
+
+    for refused in (
+        identity,
+        {"*.example.com": rules[NAME]},
+        {NAME: [{"transform": {"headers": {"Host": "x"}}}]},
+    ):
+        with pytest.raises(SandboxException, match=r"501|400"):
+            Sandbox.create(timeout=60, network={"allow_out": [NAME], "rules": refused})

@@ -26,7 +26,7 @@ def routes(services: Services) -> list[BaseRoute]:
     callers = Callers(services)
     envd = Envd(callers, tokens, services.settings.max_upload_bytes)
     ports = Ports(callers, tokens)
-    services.port_openers.append(ports.opened)
+    services.port_dialects.append(ports)
     traffic = TrafficRoute(envd, Interpreter(callers, tokens), ports, services.settings.domain)
     signed = SignedRoute(SignedFiles(services.backend, tokens, envd))
     return [traffic, signed, *Control(services, callers, tokens).routes()]

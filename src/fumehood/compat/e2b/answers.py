@@ -140,6 +140,12 @@ def closed_port_answer(sandbox_id: str, port: int) -> Response:
     return JSONResponse({"sandboxId": sandbox_id, "message": PORT_CLOSED, "port": port, "code": 502}, 502)
 
 
+def forbidden_answer(sandbox_id: str, state: str) -> Response:
+    """Answers a request to a private port whose token is missing or wrong."""
+    message = f"the port is private, and the header e2b-traffic-access-token is {state}"
+    return JSONResponse({"sandboxId": sandbox_id, "message": message, "code": 403}, 403)
+
+
 def fault_answer(request_id: str, error: Exception) -> Response:
     """Answers a fault of ours, without a word about the inside."""
     _LOG.error("request %s failed", request_id, exc_info=error)

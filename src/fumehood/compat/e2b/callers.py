@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from fumehood.backends.base import Backend
+from fumehood.models import SandboxInfo
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.services import Services
 from fumehood.service_errors import KeyNotFoundError, UnauthenticatedError
@@ -52,6 +53,14 @@ class Callers:
         principal = await self._holder(_token_of(request))
         principal.require("sandboxes")
         return Caller(principal, self._services.backend_for(principal))
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Returns what a sandbox is, without asking who wants to know.
+
+        Raises:
+            SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
+        """
+        return await self._services.backend.info(sandbox_id)
 
     async def _holder(self, token: str | None) -> Principal:
         """Who holds a token, as it is or written as some clients want theirs."""

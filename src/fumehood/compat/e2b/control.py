@@ -126,13 +126,21 @@ class Control:
         running = sum(info.state == "running" for info in infos)
         return JSONResponse(
             [sandbox_words.listed_data(info, cores) for info in page],
-            headers={"x-next-token": token, "x-total-running": str(running)},
+            headers={**listing.token_headers(token), "x-total-running": str(running)},
         )
 
     async def _detail(self, request: Request, caller: Caller) -> Response:
         info = await self._found(request, caller)
         cores = (await caller.backend.capacity()).cpu_cores
-        return JSONResponse(sandbox_words.detail_data(info, self._tokens, self._domain, cores))
+        return JSONResponse(
+            sandbox_words.detail_data(
+                info,
+                self._tokens,
+                self._domain,
+                cores,
+                are_ports_public=bool(self._domain) and self._settings.public_ports,
+            )
+        )
 
     async def _kill(self, request: Request, caller: Caller) -> Response:
         sandbox_id = request.path_params["sandbox_id"]

@@ -154,6 +154,18 @@ class Fields:
 
         return Fields(value, f"{self._name}{name}.")
 
+    def inners(self, name: str) -> list[Fields]:
+        """Returns a list of objects in this one."""
+        value = self._get(name)
+
+        if value is None:
+            return []
+
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self._wrong(name, value, "a list of objects")
+
+        return [Fields(item, f"{self._name}{name}[{place}].") for place, item in enumerate(value)]
+
     def data(self, name: str) -> bytes | None:
         """Returns bytes, which are written as base64, or None where none stand."""
         value = self._get(name)

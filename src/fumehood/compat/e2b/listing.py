@@ -92,6 +92,11 @@ def page_of(infos: Iterable[SandboxInfo], query: ListQuery) -> tuple[list[Sandbo
     return page, _token(page[-1]) if len(chosen) > len(page) else ""
 
 
+def token_headers(token: str) -> dict[str, str]:
+    """Returns the header with the next page's token; no header on the last page, where an empty one is a token too."""
+    return {"x-next-token": token} if token else {}
+
+
 def _fits(info: SandboxInfo, query: ListQuery) -> bool:
     metadata = given_metadata(info)
     return (

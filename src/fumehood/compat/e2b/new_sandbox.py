@@ -11,7 +11,7 @@ from typing import Any
 from fumehood.backends.requests import SandboxSpec
 from fumehood.compat.e2b.answers import NotOfferedError
 from fumehood.compat.e2b.fields import Fields
-from fumehood.compat.e2b.networks import read_network
+from fumehood.compat.e2b.networks import read_network, read_port_rules
 from fumehood.compat.e2b.sandbox_words import kept_metadata, our_template
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB, Limits
@@ -39,7 +39,7 @@ def read_spec(
         body: The request.
         policy: What its key may use.
         most_network: The most network that it may have.
-        are_ports_public: Whether ports are reached without a token.
+        are_ports_public: Whether ports are reached without a token where nothing else is chosen.
 
     Raises:
         InvalidArgumentError: A field has no sense.
@@ -50,10 +50,6 @@ def read_spec(
             raise NotOfferedError(what=what, instead=f"create the sandbox without {name}")
 
     rules = body.inner("network")
-
-    if rules is not None and are_ports_public and rules.flag("allowPublicTraffic") is False:
-        raise NotOfferedError(what="private ports", instead="its owner has made all ports public")
-
     template = body.text("templateID")
     on_timeout = "pause" if body.flag("autoPause") else "kill"
 
@@ -65,7 +61,9 @@ def read_spec(
         template=our_template(template),
         limits=default_limits(policy),
         envs=body.strings("envVars"),
-        metadata=kept_metadata(body.strings("metadata"), template),
+        metadata=kept_metadata(
+            body.strings("metadata"), template, read_port_rules(rules, are_ports_public=are_ports_public)
+        ),
         timeout_seconds=read_timeout(body) or DEFAULT_SECONDS,
         on_timeout="pause" if on_timeout == "pause" else "kill",
         auto_resume=auto_resume is not None and auto_resume.flag("enabled") is True,

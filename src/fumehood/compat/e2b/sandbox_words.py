@@ -15,11 +15,14 @@ from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
 from fumehood.models import SandboxInfo
+from fumehood.server.port_dialects import PortRules
 
 # The newest version whose features all exist here: files by octet-stream, but no metadata on files (0.6.2).
 ENVD_VERSION = "0.5.7"
 _OWN = "fumehood.e2b/"
 _TEMPLATE = f"{_OWN}template"
+_PRIVATE_PORTS = f"{_OWN}private-ports"
+_PORT_HOST = f"{_OWN}port-host"
 _DEFAULT_NAMES = ("base", "code-interpreter-v1")
 _DEFAULT = "default"
 # For a sandbox that lives until it is killed; E2B's clients want a time.
@@ -31,8 +34,13 @@ def our_template(name: str) -> str:
     return _DEFAULT if name in _DEFAULT_NAMES else name
 
 
-def kept_metadata(metadata: Mapping[str, str], template: str) -> dict[str, str]:
+def kept_metadata(metadata: Mapping[str, str], template: str, ports: PortRules) -> dict[str, str]:
     """Returns the metadata of a new sandbox: the caller's, and what E2B knows besides.
+
+    Args:
+        metadata: The caller's.
+        template: The name by which its template was asked for.
+        ports: What was chosen for its ports.
 
     Raises:
         InvalidArgumentError: The caller uses one of our names.
@@ -43,7 +51,22 @@ def kept_metadata(metadata: Mapping[str, str], template: str) -> dict[str, str]:
                 field="metadata", value=name, allowed=f"names that do not begin with {_OWN!r}"
             )
 
-    return {**metadata, _TEMPLATE: template}
+    kept = {**metadata, _TEMPLATE: template}
+
+    if ports.is_private:
+        kept[_PRIVATE_PORTS] = "yes"
+
+    if ports.host:
+        kept[_PORT_HOST] = ports.host
+
+    return kept
+
+
+def port_rules(info: SandboxInfo) -> PortRules:
+    """Returns what was chosen for the ports of a sandbox."""
+    return PortRules(
+        is_private=info.metadata.get(_PRIVATE_PORTS) == "yes", host=info.metadata.get(_PORT_HOST, "")
+    )
 
 
 def given_metadata(info: SandboxInfo) -> dict[str, str]:
@@ -91,7 +114,9 @@ def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
     }
 
 
-def detail_data(info: SandboxInfo, tokens: SandboxTokens, domain: str, host_cores: float) -> dict[str, Any]:
+def detail_data(
+    info: SandboxInfo, tokens: SandboxTokens, domain: str, host_cores: float, *, are_ports_public: bool
+) -> dict[str, Any]:
     """Returns all there is to say of a sandbox."""
     return {
         **listed_data(info, host_cores),
@@ -99,8 +124,30 @@ def detail_data(info: SandboxInfo, tokens: SandboxTokens, domain: str, host_core
         "domain": domain or None,
         # What there is, whatever was asked for.
         "allowInternetAccess": info.network.internet,
+        "network": _network_data(info, are_ports_public=are_ports_public),
         "lifecycle": {"autoResume": info.auto_resume, "onTimeout": info.on_timeout},
     }
+
+
+def _network_data(info: SandboxInfo, *, are_ports_public: bool) -> dict[str, Any]:
+    """The network that is in force, whatever was asked for; headers that are added stay without their values."""
+    ports = port_rules(info)
+    network = info.network.without_secrets()
+    data: dict[str, Any] = {
+        "allowOut": list(network.allow),
+        "denyOut": list(network.deny),
+        "allowPublicTraffic": are_ports_public and not ports.is_private,
+    }
+
+    if network.secrets:
+        data["rules"] = {
+            place: [{"transform": {"headers": dict(headers)}}] for place, headers in network.secrets.items()
+        }
+
+    if ports.host:
+        data["maskRequestHost"] = ports.host
+
+    return data
 
 
 def _time(value: datetime) -> str:

@@ -22,6 +22,7 @@ from fumehood.backends.save_requests import LoadRequest
 from fumehood.compat.e2b.answers import plain_answer
 from fumehood.compat.e2b.bodies import json_body
 from fumehood.compat.e2b.callers import Caller
+from fumehood.compat.e2b.listing import token_headers
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import GIB
 from fumehood.models import SandboxInfo
@@ -93,7 +94,7 @@ class Snapshots:
         limit = _limit(query.get("limit", ""))
         page = found[start : start + limit]
         token = page[-1].id if page and start + limit < len(found) else ""
-        return JSONResponse([_data(one) for one in page], headers={"x-next-token": token})
+        return JSONResponse([_data(one) for one in page], headers=token_headers(token))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
         """Forgets a snapshot; sandboxes that were made of it live on."""

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fumehood.errors import FumehoodError
+from fumehood.server.connections import break_off
 from fumehood.server.streaming import ended, send_unless_gone
 
 _T = TypeVar("_T")
@@ -42,9 +43,9 @@ class StreamAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer, until it ends or nobody reads it any more."""
         # The stream is closed before anybody hears that it is.
-        await send_unless_gone(self._send(send), receive)
+        await send_unless_gone(self._send(scope, send), receive)
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._pieces):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -53,8 +54,8 @@ class StreamAnswer(Response):
             try:
                 async for piece in self._pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-            except FumehoodError:
-                # Returning without the last part breaks the connection.
+            except FumehoodError as error:
+                await break_off(scope, error.message)
                 return
 
             await send({"type": "http.response.body", "body": b""})

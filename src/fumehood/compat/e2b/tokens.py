@@ -14,8 +14,18 @@ import time
 
 from fumehood.service_errors import UnauthenticatedError
 
+_EXPIRED = "signature is already expired"
 _MAX_DIGITS = 12
 _SIGNATURE = re.compile(r"v1_[A-Za-z0-9+/]{43}", re.ASCII)
+
+
+class SignatureExpiredError(UnauthenticatedError):
+    """The time of a signed URL is over; `message` is what E2B says, word for word, since its clients compare it."""
+
+    def __init__(self) -> None:
+        super().__init__(reason=_EXPIRED)
+        self.message, self.hint = _EXPIRED, ""
+        self.args = (_EXPIRED,)
 
 
 class SandboxTokens:
@@ -107,7 +117,8 @@ class SignedPath:
         """Lets a signature pass whose time is not over.
 
         Raises:
-            UnauthenticatedError: It is over, or no time.
+            SignatureExpiredError: It is over.
+            UnauthenticatedError: It is no time.
         """
         if not self.expiration:
             return
@@ -120,7 +131,7 @@ class SignedPath:
             raise UnauthenticatedError(reason="signature_expiration is not a time")
 
         if int(self.expiration) < time.time():
-            raise UnauthenticatedError(reason="signature is already expired")
+            raise SignatureExpiredError
 
 
 def _is_same(expected: str, given: str | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Path
@@ -31,6 +32,7 @@ from fumehood.server.port_access import (
     read_signed_part,
     signed_part,
 )
+from fumehood.server.port_dialects import PortRules
 from fumehood.server.port_headers import PortTarget
 from fumehood.server.port_proxy import proxy_http, proxy_websocket
 from fumehood.server.problems import (
@@ -44,7 +46,7 @@ from fumehood.server.problems import (
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.ports import PortAnswer, SignPort
-from fumehood.server.services import services_of
+from fumehood.server.services import AppServices, services_of
 from fumehood.server.signing import principal_behind, signing_secret
 
 router = guarded_router("ports", "/v1/sandboxes/{sandbox_id}/ports")
@@ -78,7 +80,7 @@ async def sign_port(
     settings = services.settings
     host = f"{port}-{sandbox_id}.{settings.domain}" if settings.domain else None
 
-    if host is not None and settings.public_ports:
+    if host is not None and settings.public_ports and not (await _rules(services, sandbox_id)).is_private:
         return answer(PortAddress(url=f"{request.url.scheme}://{host}/", host=host))
 
     base = (settings.public_url or str(request.base_url)).rstrip("/")
@@ -124,11 +126,9 @@ async def _by_signature(connection: HTTPConnection) -> tuple[Backend, PortTarget
 
 async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Backend, PortTarget]:
     services = services_of(connection)
-
-    if services.settings.public_ports:
-        backend = services.backend
-    else:
-        backend = await _opened(connection, address.sandbox_id)
+    rules = await _rules(services, address.sandbox_id)
+    is_public = services.settings.public_ports and not rules.is_private
+    backend = services.backend if is_public else await _opened(connection, address.sandbox_id)
 
     raw = connection.scope.get("raw_path", connection.scope["path"].encode()).decode("latin-1")
     return backend, PortTarget(
@@ -136,16 +136,26 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
         port=address.port,
         path=f"{raw.partition('?')[0]}{_query(connection)}",
         own_origin=True,
-        keep_credentials=services.settings.public_ports,
+        keep_credentials=is_public,
+        host=rules.host,
     )
+
+
+async def _rules(services: AppServices, sandbox_id: str) -> PortRules:
+    """The rules of a sandbox's ports: those of the first dialect that has any for it."""
+    for dialect in services.port_dialects:
+        if (rules := await dialect.rules(sandbox_id)) != PortRules():
+            return rules
+
+    return PortRules()
 
 
 async def _opened(connection: HTTPConnection, sandbox_id: str) -> Backend:
     """The backend for a caller with a key, or a token that a dialect gave out for this sandbox."""
     services = services_of(connection)
 
-    for opener in services.port_openers:
-        if (backend := await opener(connection, sandbox_id)) is not None:
+    for dialect in services.port_dialects:
+        if (backend := await dialect.opened(connection, sandbox_id)) is not None:
             return backend
 
     principal = await principal_of(connection)
@@ -187,6 +197,30 @@ async def _carry(websocket: WebSocket, way: Awaitable[tuple[Backend, PortTarget]
         await proxy_websocket(backend, target, websocket)
     except FumehoodError as error:
         await refuse_websocket(websocket, error)
+
+
+async def _carry_by_host(websocket: WebSocket, address: SandboxPort) -> None:
+    """Carries a WebSocket connection to a host name; a refusal has the form of the dialect that it concerns."""
+    try:
+        backend, target = await _by_host(websocket, address)
+        await proxy_websocket(backend, target, websocket)
+    except FumehoodError as error:
+        refusal = _refused(websocket, error, address)
+
+        if refusal is None or websocket.application_state is not WebSocketState.CONNECTING:
+            await refuse_websocket(websocket, error)
+            return
+
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await websocket.send_denial_response(refusal)
+
+
+def _refused(connection: HTTPConnection, error: FumehoodError, address: SandboxPort) -> Response | None:
+    for dialect in services_of(connection).port_dialects:
+        if (refusal := dialect.refused(connection, error, address.sandbox_id, address.port)) is not None:
+            return refusal
+
+    return None
 
 
 async def refuse_websocket(websocket: WebSocket, error: FumehoodError) -> None:
@@ -287,8 +321,7 @@ class HostNames:
         if address is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            websocket = WebSocket(scope, receive, send)
-            await _carry(websocket, _by_host(websocket, address))
+            await _carry_by_host(WebSocket(scope, receive, send), address)
         else:
             await self._answer(Request(scope, receive, send), address, scope, receive, send)
 
@@ -299,7 +332,7 @@ class HostNames:
             backend, target = await _by_host(request, address)
             answer = await proxy_http(backend, target, request)
         except FumehoodError as error:
-            answer = await answer_error(request, error)
+            answer = _refused(request, error, address) or await answer_error(request, error)
 
         await answer(scope, receive, send)
 

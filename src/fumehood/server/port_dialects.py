@@ -1,0 +1,43 @@
+"""What a dialect decides about the ports of its sandboxes: the rules of each, its tokens, the form of a refusal.
+
+Runs in the server process. The routes of ports ask it for requests by a host name, which no dialect sees first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from fumehood.backends.base import Backend
+from fumehood.errors import FumehoodError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRules:
+    """What was chosen for the ports of one sandbox when it was made.
+
+    Attributes:
+        is_private: A token is needed also where the server makes ports public.
+        host: The Host header that a server inside receives, with `${PORT}` for its port; empty for the usual one.
+    """
+
+    is_private: bool = False
+    host: str = ""
+
+
+class PortDialect(Protocol):
+    """What a dialect says of the ports of its sandboxes, for requests by a host name."""
+
+    async def opened(self, connection: HTTPConnection, sandbox_id: str) -> Backend | None:
+        """Returns the backend for a request that brings a token of the dialect for this sandbox, or None."""
+
+    async def rules(self, sandbox_id: str) -> PortRules:
+        """Returns the rules of a sandbox's ports; the default ones for a sandbox that is not known."""
+
+    def refused(
+        self, connection: HTTPConnection, error: FumehoodError, sandbox_id: str, port: int
+    ) -> Response | None:
+        """Returns how the dialect answers a request that was refused, or None for a client that is not its own."""
