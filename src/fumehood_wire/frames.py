@@ -12,7 +12,7 @@ import json
 import re
 import struct
 from math import isinf
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, Optional, Union, get_args
 
 __all__ = [
     "CODES",
@@ -110,25 +110,30 @@ def encode(header: Header, payload: bytes = b"") -> bytes:
 class Decoder:
     """Cuts a byte stream into frames.
 
-    Feed it what arrives, in any pieces. The first fault is final: every later call raises the same error.
+    Feed it what arrives, in any pieces, or add the bytes and take the frames one by one: a frame is decoded when it is
+    taken, so that the caller decides how many of them it decodes at once. The first fault is final: every later call
+    raises the same error.
     """
 
-    __slots__ = ("_buffer", "_failure", "_max_header_bytes", "_max_payload_bytes", "_needed_bytes")
+    __slots__ = ("_buffer", "_failure", "_max_header_bytes", "_max_payload_bytes", "_needed_bytes", "_start")
 
     def __init__(
         self, *, max_header_bytes: int = MAX_HEADER_BYTES, max_payload_bytes: int = MAX_PAYLOAD_BYTES
     ) -> None:
         self._max_header_bytes = max_header_bytes
         self._max_payload_bytes = max_payload_bytes
-        self._buffer = bytearray()
-        # The buffer is not looked at again before it holds this many bytes.
+        # Only a frame that has come in several pieces needs a buffer that grows.
+        self._buffer: Union[bytes, bytearray] = b""
+        # Where the next frame begins in it.
+        self._start = 0
+        # The buffer is not looked at again before it holds this many bytes from there on.
         self._needed_bytes = _PREFIX.size
-        self._failure: ProtocolError | None = None
+        self._failure: Optional[ProtocolError] = None
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held of an unfinished frame; not zero at the end of the stream means that it was cut off."""
-        return len(self._buffer)
+        """Bytes held that were not taken as frames; not zero at the end of the stream means that it was cut off."""
+        return len(self._buffer) - self._start
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes from the stream and return the frames that are complete now, in order.
@@ -136,68 +141,88 @@ class Decoder:
         Raises:
             ProtocolError: The stream breaks a rule. Frames before the fault in the same call are lost.
         """
+        self.add(data)
+        frames = []
+
+        while (frame := self.next_frame()) is not None:
+            frames.append(frame)
+
+        return frames
+
+    def add(self, data: bytes) -> None:
+        """Take bytes from the stream.
+
+        Raises:
+            ProtocolError: The stream has broken a rule before.
+        """
+        self._check_failure()
+
+        if self._start >= len(self._buffer):
+            self._buffer = bytes(data)
+        elif isinstance(self._buffer, bytearray):
+            # CPython moves the start of a bytearray forward here, it does not shift the rest down.
+            del self._buffer[: self._start]
+            self._buffer += data
+        else:
+            self._buffer = bytearray().join((memoryview(self._buffer)[self._start :], data))
+
+        self._start = 0
+
+    def next_frame(self) -> Optional[Frame]:
+        """Return the next frame, or None when it is not complete.
+
+        Raises:
+            ProtocolError: The stream breaks a rule.
+        """
+        self._check_failure()
+
+        if len(self._buffer) - self._start < self._needed_bytes:
+            return None
+
+        try:
+            return self._take_frame()
+        except ProtocolError as error:
+            self._failure = ProtocolError(error.code, error.detail)
+            self._buffer, self._start = b"", 0
+            raise
+
+    def _check_failure(self) -> None:
         if self._failure is not None:
             raise ProtocolError(self._failure.code, self._failure.detail)
 
-        try:
-            return self._feed(data)
-        except ProtocolError as error:
-            self._failure = ProtocolError(error.code, error.detail)
-            self._buffer = bytearray()
-            raise
+    def _take_frame(self) -> Optional[Frame]:
+        start = self._start
+        header_bytes, payload_bytes = _PREFIX.unpack_from(self._buffer, start)
 
-    def _feed(self, data: bytes) -> list[Frame]:
-        if not self._buffer:
-            with memoryview(data) as view:
-                frames, used = self._take_frames(view)
-                self._buffer += view[used:]
+        if header_bytes > self._max_header_bytes:
+            raise ProtocolError(
+                "header_size", f"header of {header_bytes} bytes, limit {self._max_header_bytes}"
+            )
 
-            return frames
+        if payload_bytes > self._max_payload_bytes:
+            raise ProtocolError(
+                "payload_size", f"payload of {payload_bytes} bytes, limit {self._max_payload_bytes}"
+            )
 
-        self._buffer += data
+        header_start = start + _PREFIX.size
+        payload_start = header_start + header_bytes
+        end = payload_start + payload_bytes
 
-        if len(self._buffer) < self._needed_bytes:
-            return []
+        if end > len(self._buffer):
+            self._needed_bytes = end - start
+            return None
 
         with memoryview(self._buffer) as view:
-            frames, used = self._take_frames(view)
-
-        # CPython moves the start of a bytearray forward here, it does not shift the rest down.
-        del self._buffer[:used]
-        return frames
-
-    def _take_frames(self, view: memoryview) -> tuple[list[Frame], int]:
-        """Return the complete frames at the start of `view` and their length; note what comes next."""
-        frames: list[Frame] = []
-        start = 0
-        self._needed_bytes = _PREFIX.size
-
-        while len(view) - start >= _PREFIX.size:
-            header_bytes, payload_bytes = _PREFIX.unpack_from(view, start)
-
-            if header_bytes > self._max_header_bytes:
-                raise ProtocolError(
-                    "header_size", f"header of {header_bytes} bytes, limit {self._max_header_bytes}"
-                )
-
-            if payload_bytes > self._max_payload_bytes:
-                raise ProtocolError(
-                    "payload_size", f"payload of {payload_bytes} bytes, limit {self._max_payload_bytes}"
-                )
-
-            header_start = start + _PREFIX.size
-            payload_start = header_start + header_bytes
-            end = payload_start + payload_bytes
-
-            if end > len(view):
-                self._needed_bytes = end - start
-                break
-
             header = _read_header(view[header_start:payload_start])
-            frames.append((header, bytes(view[payload_start:end])))
-            start = end
+            payload = bytes(view[payload_start:end])
 
-        return frames, start
+        self._needed_bytes = _PREFIX.size
+        self._start = end
+
+        if end == len(self._buffer):
+            self._buffer, self._start = b"", 0
+
+        return header, payload
 
 
 def parse_json(data: bytes) -> object:

@@ -114,11 +114,13 @@ class Message(NamedTuple):
         header: What its header must be.
         max_payload_bytes: The bound of its payload; None leaves that to the decoder.
         parts: The payload is the parts whose sizes stand in the header's field "parts".
+        min_payload_bytes: What it holds at least.
     """
 
     header: Rule
     max_payload_bytes: int | None = 0
     parts: bool = False
+    min_payload_bytes: int = 0
 
 
 class Variants(NamedTuple):
@@ -170,9 +172,10 @@ def _message(
     *,
     exclusive: Mapping[str, Rule] | None = None,
     max_payload_bytes: int | None = 0,
+    min_payload_bytes: int = 0,
 ) -> Message:
     header = record({"type": text(MAX_TYPE_CHARS), **required}, optional, exclusive=exclusive)
-    return Message(header, max_payload_bytes)
+    return Message(header, max_payload_bytes, min_payload_bytes=min_payload_bytes)
 
 
 def _display(required: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None) -> Message:
@@ -261,6 +264,8 @@ CONTEXT_TO_HOST: Table = {
         {"id": _ID, "name": one_of("stdout", "stderr"), "at": _SECONDS},
         {"after_fd": flag(only=True)},
         max_payload_bytes=MAX_CHUNK_BYTES,
+        # Text without a character says nothing, and would cost the host as much as a line.
+        min_payload_bytes=1,
     ),
     "display_data": _display({}, {"display_id": _DISPLAY_ID}),
     "execute_result": _display({"execution_count": _COUNT}, {"display_id": _DISPLAY_ID}),
@@ -332,6 +337,9 @@ def check(table: Table, header: Header, payload: bytes) -> None:
         raise ProtocolError(
             "payload", f"{header['type']}: payload of {len(payload)} bytes, limit {message.max_payload_bytes}"
         )
+
+    if len(payload) < message.min_payload_bytes:
+        raise ProtocolError("payload", f"{header['type']}: payload of {len(payload)} bytes")
 
     if message.parts and sum(size_bytes for _, size_bytes in header["parts"]) != len(payload):
         raise ProtocolError(

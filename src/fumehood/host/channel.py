@@ -1,24 +1,25 @@
 """A channel: frames over a non-blocking socket, on the engine's loop.
 
 Runs in the host process. Bytes from the guest go through the wire's decoder and through nothing else; the
-first breach of the protocol closes the channel. Descriptors are only ever sent: one that a guest tries to
-pass is never received, because nothing here asks the kernel for any.
+first breach of the protocol closes the channel. Frames are decoded and handled one by one, and a turn of the loop
+ends between two of them: however many a guest sends, and however short they are, others get their turn. Descriptors
+are only ever sent: one that a guest tries to pass is never received, because nothing here asks the kernel for any.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fumehood.descriptors import close_all, copies
+from fumehood.host.loop_share import TURN_SECONDS, LoopShare
 from fumehood_wire.frames import MAX_PAYLOAD_BYTES, Decoder, ProtocolError, encode
 
 _RECEIVE_BYTES = 1 << 18
-# How much may be received in one turn of the loop before others get theirs.
-_MAX_TURN_BYTES = 1 << 22
 
 OnFrame = Callable[[dict[str, Any], bytes], None]
 OnClose = Callable[[ProtocolError | None], None]
@@ -32,6 +33,8 @@ class Channel:
         on_frame: Called with each header and payload; a `ProtocolError` that it raises closes the channel.
         on_close: Called once, with the breach that ended the channel, or None when it was closed by either side.
         max_payload_bytes: What a payload may hold.
+        share: The share of the loop that is charged with what arrives; by default one of its own.
+        on_caught_up: Called when all that has arrived was handled, after more had arrived than one turn could handle.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Channel:
         on_close: OnClose,
         *,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        share: LoopShare | None = None,
+        on_caught_up: Callable[[], None] | None = None,
     ) -> None:
         self._sock = sock
         # By number: asyncio describes a socket object in words each time it looks for one that is not watched.
@@ -51,9 +56,10 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._closed = False
-        # What the loop is to do next, where it can be looked at.
-        self._ready: deque[asyncio.Handle] | None = getattr(self._loop, "_ready", None)
-        self._loop.add_reader(self._fd, self._receive_and_go_on)
+        self._on_caught_up = on_caught_up
+        self._is_behind = False
+        self._share = share or LoopShare()
+        self._share.add_reader(self._fd, self._take_turn)
 
     @property
     def closed(self) -> bool:
@@ -93,44 +99,72 @@ class Channel:
         if len(self._unsent) == 1:
             self._flush()
 
-    def receive(self) -> None:
-        """Takes in what has arrived; also called to be sure that nothing has, before something later is judged."""
-        taken = 0
+    def receive(self, max_seconds: float = TURN_SECONDS) -> bool:
+        """Handles what has arrived; also called to be sure that nothing has, before something later is judged.
 
-        while not self._closed and taken < _MAX_TURN_BYTES:
-            try:
-                data = self._sock.recv(_RECEIVE_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
+        Args:
+            max_seconds: After this time it returns, at the end of a frame.
 
-            if not data:
-                self._end(None)
-                return
+        Returns:
+            Whether that was all; the rest follows in later turns of the loop, and `on_caught_up` is called after it.
+        """
+        ends = time.monotonic() + max_seconds
+        has_all = self._receive(lambda: time.monotonic() >= ends)
 
-            taken += len(data)
-            try:
-                for header, payload in self._decoder.feed(data):
-                    self._on_frame(header, payload)
-            except ProtocolError as error:
-                self._end(error)
-                return
+        # The bytes that are left are not in the socket any more: the loop would not see them.
+        if not has_all:
+            self._share.call_again(self._fd)
 
-            if len(data) < _RECEIVE_BYTES:
-                return
+        return has_all
 
-    def _receive_and_go_on(self) -> None:
-        """Does next what only waited for this: the loop would ask for other news first, and then do the same."""
-        ready = self._ready
-        was_last = not ready
-        self.receive()
+    def _take_turn(self) -> bool:
+        return not self._receive(self._share.is_turn_over)
 
-        if ready is not None and was_last and len(ready) == 1:
-            handle = ready.popleft()
+    def _receive(self, is_over: Callable[[], bool]) -> bool:
+        """Handles frames until there are no more, or until it is over; false when there may be more."""
+        has_all = self._handle_frames(is_over)
+        was_behind, self._is_behind = self._is_behind, not has_all
 
-            if not handle.cancelled():
-                handle._run()
+        if has_all and was_behind and self._on_caught_up is not None:
+            self._on_caught_up()
+
+        return has_all
+
+    def _handle_frames(self, is_over: Callable[[], bool]) -> bool:
+        may_hold_more = True
+        try:
+            while not self._closed:
+                frame = self._decoder.next_frame()
+
+                if frame is not None:
+                    self._on_frame(*frame)
+                elif not may_hold_more or (data := self._read()) is None:
+                    return True
+                else:
+                    may_hold_more = len(data) == _RECEIVE_BYTES
+                    self._decoder.add(data)
+
+                if is_over():
+                    return self._closed or not (may_hold_more or self._decoder.pending_bytes)
+        except ProtocolError as error:
+            self._end(error)
+
+        return True
+
+    def _read(self) -> bytes | None:
+        """Returns what the socket holds, None when that is nothing; ends the channel where it has ended."""
+        try:
+            data = self._sock.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+
+        if not data:
+            self._end(None)
+            return None
+
+        return data
 
     def close(self) -> None:
         """Closes the channel; closing twice is no error."""
@@ -181,7 +215,7 @@ class Channel:
             close_all(fds)
 
         self._unsent.clear()
-        self._loop.remove_reader(self._fd)
+        self._share.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._sock.close()
         self._on_close(error)

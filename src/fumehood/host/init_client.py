@@ -12,8 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fumehood.host.channel import Channel
+from fumehood.host.loop_share import LoopShare
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import ProtocolError
+
+# Init says little between two turns of the loop; one that floods is not listened to for longer at once.
+_CATCH_UP_SECONDS = 0.02
 
 
 class InitError(Exception):
@@ -43,6 +47,7 @@ class InitClient:
         sock: The host's end of the socket to init, already greeted.
         on_event: Called with each event.
         on_close: Called once when the channel ends.
+        share: The sandbox's share of the loop; by default one of its own.
     """
 
     def __init__(
@@ -50,12 +55,13 @@ class InitClient:
         sock: socket.socket,
         on_event: Callable[[dict[str, Any], bytes], None],
         on_close: Callable[[ProtocolError | None], None],
+        share: LoopShare | None = None,
     ) -> None:
         self._on_event = on_event
         self._on_close = on_close
         self._waiting: dict[int, tuple[str, asyncio.Future[tuple[Any, bytes]]]] = {}
         self._next_number = 1
-        self._channel = Channel(sock, self._receive, self._closed)
+        self._channel = Channel(sock, self._receive, self._closed, share=share)
 
     async def ask(
         self, verb: str, payload: bytes = b"", *, fds: Sequence[int] = (), **arguments: Any
@@ -92,9 +98,9 @@ class InitClient:
             raise
 
     def catch_up(self) -> None:
-        """Takes in what init has said up to now."""
+        """Takes in what init has said up to now, as far as that is possible in `_CATCH_UP_SECONDS`."""
         if not self._channel.closed:
-            self._channel.receive()
+            self._channel.receive(_CATCH_UP_SECONDS)
 
     def close(self) -> None:
         """Closes the channel; init ends itself, and the sandbox with it."""

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from sys import getsizeof
 from typing import Any
 
@@ -32,6 +33,7 @@ from fumehood.host.clock import SandboxClock, Timer
 from fumehood.host.command_output import CommandOutput, StreamName, TerminalOutput
 from fumehood.host.idleness import Idleness
 from fumehood.host.init_client import InitError
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.pipes import open_pipe
 from fumehood.limits import MIB, Limits
 from fumehood.models import ProcessInfo
@@ -57,14 +59,22 @@ class LiveProcesses:
         envs: Environment of every command.
         clock: The sandbox's.
         idleness: The sandbox's; a command that somebody follows is use.
+        share: The sandbox's share of the loop; by default one of its own.
     """
 
     def __init__(
-        self, ask: Ask, limits: Limits, envs: dict[str, str], clock: SandboxClock, idleness: Idleness
+        self,
+        ask: Ask,
+        limits: Limits,
+        envs: dict[str, str],
+        clock: SandboxClock,
+        idleness: Idleness,
+        share: LoopShare | None = None,
     ) -> None:
         self._ask = ask
         self._clock = clock
         self._idleness = idleness
+        self._share = share or LoopShare()
         self._limits = limits
         self._envs = dict(envs)
         self._all: dict[int, _Process] = {}
@@ -99,7 +109,7 @@ class LiveProcesses:
         if len(argv) > MAX_ARGUMENTS_BYTES:
             raise CommandStartError(command=_named(spec), errno_value=errno.E2BIG)
 
-        process = _Process(spec, self._limits)
+        process = _Process(spec, self._limits, self._share)
         arguments: dict[str, Any] = {"cwd": spec.cwd or _DEFAULT_CWD}
         arguments["envs"] = {**self._envs, **spec.envs}
 
@@ -256,7 +266,8 @@ class LiveProcesses:
 class _Process:
     """One command."""
 
-    def __init__(self, spec: ProcessSpec, limits: Limits) -> None:
+    def __init__(self, spec: ProcessSpec, limits: Limits, share: LoopShare) -> None:
+        self._share = share
         self.timed_out = False
         # What it holds when it has ended.
         self.kept_bytes = 0
@@ -299,7 +310,7 @@ class _Process:
         )
 
         for fd in self._read_ends:
-            self._loop.add_reader(fd, self._readable, fd)
+            self._watch(fd)
 
     def end(self, exit_code: int) -> None:
         """It has ended; what it wrote before still comes first."""
@@ -437,6 +448,14 @@ class _Process:
         self._read_ends[self._terminal.fileno()] = "pty"
         self.guest_fds = (guest_end.detach(),)
 
+    def _watch(self, fd: int) -> None:
+        self._share.add_reader(fd, partial(self._read_once, fd))
+
+    def _read_once(self, fd: int) -> bool:
+        """Reads once in a turn; whether there is more is seen by the loop."""
+        self._readable(fd)
+        return False
+
     def _readable(self, fd: int) -> bool:
         """Reads once; false when there is nothing to read now, or ever."""
         try:
@@ -459,16 +478,16 @@ class _Process:
 
         if self._output.is_full and self._terminal is not None:
             self._stands_still = True
-            self._loop.remove_reader(self._terminal)
+            self._share.remove_reader(self._terminal.fileno())
 
     def _go_on(self) -> None:
         """Somebody has seen a piece: a terminal that stood still may write again."""
         if self._stands_still and not self._output.is_full and self._terminal is not None and self.running:
             self._stands_still = False
-            self._loop.add_reader(self._terminal, self._readable, self._terminal.fileno())
+            self._watch(self._terminal.fileno())
 
     def _end_of(self, fd: int) -> None:
-        self._loop.remove_reader(fd)
+        self._share.remove_reader(fd)
         stream = self._read_ends.pop(fd, None)
 
         if stream is not None and stream != "pty":

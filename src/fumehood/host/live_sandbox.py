@@ -41,6 +41,7 @@ from fumehood.host.live_metrics import LiveMetrics
 from fumehood.host.live_ports import LivePorts
 from fumehood.host.live_processes import LiveProcesses
 from fumehood.host.live_watches import LiveWatches
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.measuring import Meter
 from fumehood.host.pausing import Pausing
 from fumehood.host.recording import Recorder
@@ -84,10 +85,11 @@ class Birth:
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
         self.link: ContextLink | None = None
+        self.share = LoopShare()
 
     def first_context(self) -> ContextBirth:
         """Makes what the runtime starts the context with."""
-        self.link = new_link(self.limits, lambda error: self.on_broken(error))
+        self.link = new_link(self.limits, lambda error: self.on_broken(error), self.share)
         return ContextBirth(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
 
     def abandon(self) -> None:
@@ -125,13 +127,14 @@ class LiveSandbox:
         self.clock = SandboxClock()
         self.farewells = Farewells(self.clock)
         self._idleness = Idleness(self.clock)
-        self.init = InitClient(guest.socket, self._event, self._init_closed)
+        self.share = birth.share
+        self.init = InitClient(guest.socket, self._event, self._init_closed, self.share)
         self.pausing = Pausing(self, self.init.ask)
         self._hollowing: asyncio.Task[None] | None = None
         self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
         self._watches = LiveWatches(self.ask, self._check_alive)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
-        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.checkpoints = LiveCheckpoints(self)
         self.transactions = Transactions(self.checkpoints)
@@ -184,7 +187,7 @@ class LiveSandbox:
         """Hands a prepared sandbox to its user, with limits and environment of their own."""
         self.limits = limits
         self.guest.apply(limits)
-        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
         self._metrics.begin()
         self.touch()
 

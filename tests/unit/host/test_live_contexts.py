@@ -15,6 +15,7 @@ from fumehood.host.clock import SandboxClock
 from fumehood.host.contexts import live_contexts
 from fumehood.host.contexts.live_contexts import LiveContexts
 from fumehood.host.contexts.process import ContextStartError
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.recording import Recorder
 from fumehood.limits import Limits
 from fumehood.runtimes.base import GuestContext
@@ -46,6 +47,7 @@ class Box:
         self.clock = SandboxClock()
         self.limits = Limits()
         self.recorder = Recorder()
+        self.share = LoopShare()
         self.processes: list[Process] = []
         self.found = asyncio.Event()
         self.found.set()

@@ -30,6 +30,7 @@ from fumehood.host.contexts.process import new_link
 from fumehood.host.idleness import Idleness
 from fumehood.host.init_client import InitClient
 from fumehood.host.live_processes import LiveProcesses
+from fumehood.host.loop_share import LoopShare
 from fumehood.limits import Limits
 
 
@@ -98,7 +99,7 @@ def only(free: int) -> Iterator[Callable[[], int]]:
 
 
 async def _context(undo: ExitStack) -> None:
-    link = new_link(Limits(), lambda _: None)
+    link = new_link(Limits(), lambda _: None, LoopShare())
     undo.callback(link.close)
 
 

@@ -13,15 +13,17 @@ import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fumehood.execution import StreamName
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.pipes import open_pipe
 
 _READ_BYTES = 1 << 16
 # What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
 _MAX_DRAIN_BYTES = 1 << 20
 # How much is read in one turn of the loop for frames that came behind it: somebody may keep writing while many come.
-_MAX_TURN_BYTES = 1 << 22
+_MAX_TURN_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -37,18 +39,26 @@ class GuestOutput:
     """The two pipes of one context.
 
     Args:
-        look_at_channel: Takes in what lies in the channel.
+        look_at_channel: Handles what lies in the channel; returns false when that takes more than one turn of the loop,
+            and `note_channel_caught_up` is called at its end.
         on_text: Called with the stream, the text, how many bytes it was, and when it was read.
+        share: The share of the loop that is charged with what is read; by default one of its own.
     """
 
     def __init__(
-        self, look_at_channel: Callable[[], None], on_text: Callable[[StreamName, str, int, float], None]
+        self,
+        look_at_channel: Callable[[], bool],
+        on_text: Callable[[StreamName, str, int, float], None],
+        share: LoopShare | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._share = share or LoopShare()
         self._look_at_channel = look_at_channel
         self._on_text = on_text
         self._held: _Held | None = None
+        self._waits_for_channel = False
         self._turn_bytes = 0
+        self._ended: set[int] = set()
         self._streams: dict[int, StreamName] = {}
         self._poller = select.poll()
         self.write_ends: list[int] = []
@@ -68,7 +78,7 @@ class GuestOutput:
         os.set_blocking(read_end, False)
         self._streams[read_end] = stream
         self.write_ends.append(write_end)
-        self._loop.add_reader(read_end, self._ready, read_end)
+        self._watch(read_end)
         self._poller.register(read_end, select.POLLIN)
 
     def close_write_ends(self) -> None:
@@ -96,31 +106,56 @@ class GuestOutput:
         elif self._turn_bytes < _MAX_TURN_BYTES:
             self._note_read(self._drain())
 
+    def note_channel_caught_up(self) -> None:
+        """Delivers what waited for the channel, and reads on."""
+        self._deliver_held()
+
+        if self._waits_for_channel:
+            self._waits_for_channel = False
+
+            for fd in self._streams:
+                self._watch(fd)
+
     def close(self) -> None:
         """Closes the pipes; what lies in them is delivered first."""
+        self._deliver_held()
         self._drain()
 
         for fd in self._streams:
-            self._loop.remove_reader(fd)
+            self._share.remove_reader(fd)
             os.close(fd)
 
         self._streams.clear()
         self.close_write_ends()
 
-    def _ready(self, fd: int) -> None:
+    def _watch(self, fd: int) -> None:
+        if fd not in self._ended:
+            self._share.add_reader(fd, partial(self._ready, fd))
+
+    def _ready(self, fd: int) -> bool:
         try:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
-            return
+            return False
 
         if not data:
             # Every writer has closed it; the channel, or init, says when the context is gone.
-            self._loop.remove_reader(fd)
-            return
+            self._ended.add(fd)
+            self._share.remove_reader(fd)
+            return False
 
         self._held = _Held(self._streams[fd], data, time.monotonic())
-        self._look_at_channel()
-        self._deliver_held()
+
+        if self._look_at_channel():
+            self._deliver_held()
+        elif self._streams and not self._waits_for_channel:
+            # What lies in the channel may belong before it: nothing more is read until all of that was handled.
+            self._waits_for_channel = True
+
+            for watched in self._streams:
+                self._share.remove_reader(watched)
+
+        return False
 
     def _deliver_held(self) -> None:
         held, self._held = self._held, None

@@ -84,7 +84,7 @@ class ContextLife:
 
     def start_fresh(self) -> asyncio.Task[ContextProcess]:
         """Has a fresh process forked."""
-        link = new_link(self._host.limits, self._host.broken)
+        link = new_link(self._host.limits, self._host.broken, self._host.share)
         try:
             guest = self._host.start_context(link, self._info)
         except BaseException:
@@ -148,7 +148,9 @@ class ContextLife:
         self._check_not_removed()
         self._note_count()
         await failpoints.reach("rollback.turn", self)
-        link = new_link(self._host.limits, self._host.broken, name, self._counts.get(name, 0))
+        link = new_link(
+            self._host.limits, self._host.broken, self._host.share, name, self._counts.get(name, 0)
+        )
         files_are_back = False
         try:
             asked = asyncio.ensure_future(line.revive(link))

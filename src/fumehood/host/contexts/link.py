@@ -26,6 +26,7 @@ from fumehood.host.contexts.asking import Asked, question_header
 from fumehood.host.contexts.events import event_of, read_changes, read_telemetry
 from fumehood.host.contexts.guest_output import GuestOutput
 from fumehood.host.contexts.tool_calls import ToolCalls
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.sockets import open_pair
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
@@ -34,6 +35,10 @@ from fumehood_wire.states import Conversation, Kind
 _MAX_BACKGROUND_EVENTS = 1_000
 _MAX_BACKGROUND_BYTES = 8 << 20
 _MAX_EARLY_CHARACTERS = 1_000
+# No program clears what it has shown so often without showing anything, or tells so often what an execution did, which
+# it is to tell once: an interrupt may make it say so again.
+_MAX_CLEARS_IN_A_ROW = 100_000
+_MAX_NOTES = 100
 
 Header = dict[str, Any]
 
@@ -51,6 +56,39 @@ class Running:
     variables: tuple[VariableChange, ...] = ()
     tools: ToolCalls | None = None
     telemetry: tuple[str, ...] = ()
+    # How many messages there were about what it has changed and done.
+    note_count: int = 0
+
+    def note(self, message_type: str, payload: bytes) -> None:
+        """Keeps what the execution says to have changed or done.
+
+        Raises:
+            ProtocolError: It says so too often, or the payload is not that.
+        """
+        self.note_count += 1
+
+        if self.note_count > _MAX_NOTES:
+            raise ProtocolError("order", f"{message_type}: more than {_MAX_NOTES} times in one execution")
+
+        if message_type == "changes":
+            self.variables = read_changes(payload)
+        else:
+            self.telemetry = read_telemetry(payload)
+
+
+class _Clears:
+    """Counts messages that clear what is clear already."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, message_type: str) -> None:
+        self.count = self.count + 1 if message_type == "clear_output" else 0
+
+        if self.count > _MAX_CLEARS_IN_A_ROW:
+            raise ProtocolError(
+                "order", f"clear_output: more than {_MAX_CLEARS_IN_A_ROW:,} times with nothing in between"
+            )
 
 
 class ContextLink:
@@ -61,10 +99,16 @@ class ContextLink:
         on_broken: Called when the context breaks the wire.
         max_payload_bytes: What one result may take on the wire.
         count: How many executions of this name went before, with another process.
+        share: The sandbox's share of the loop; by default one of its own.
     """
 
     def __init__(
-        self, name: str, on_broken: Callable[[ProtocolError], None], max_payload_bytes: int, count: int = 0
+        self,
+        name: str,
+        on_broken: Callable[[ProtocolError], None],
+        max_payload_bytes: int,
+        count: int = 0,
+        share: LoopShare | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.name = name
@@ -79,14 +123,23 @@ class ContextLink:
         self._forked: asyncio.Future[int | None] | None = None
         self._background: list[Event] = []
         self._background_bytes = 0
-        self._output = GuestOutput(lambda: self._channel.receive(), self._emit_text)
+        self._clears = _Clears()
+        share = share or LoopShare()
+        self._output = GuestOutput(lambda: self._channel.receive(), self._emit_text, share)
         try:
             host_end, self._guest_end = open_pair()
         except OSError:
             self._output.close()
             raise
 
-        self._channel = Channel(host_end, self._receive, self._closed, max_payload_bytes=max_payload_bytes)
+        self._channel = Channel(
+            host_end,
+            self._receive,
+            self._closed,
+            max_payload_bytes=max_payload_bytes,
+            share=share,
+            on_caught_up=self._output.note_channel_caught_up,
+        )
 
     def guest_fds(self) -> tuple[int, int, int]:
         """The ends that go to the guest; `close_guest_fds` when they are sent."""
@@ -268,18 +321,13 @@ class ContextLink:
             self._finish(header)
             return
 
-        if message_type == "changes":
+        if message_type in ("changes", "telemetry"):
             if self._running is not None:
-                self._running.variables = read_changes(payload)
+                self._running.note(message_type, payload)
 
             return
 
-        if message_type == "telemetry":
-            if self._running is not None:
-                self._running.telemetry = read_telemetry(payload)
-
-            return
-
+        self._clears.note(message_type)
         event = self._event(message_type, header, payload)
 
         if event is not None:
@@ -338,6 +386,7 @@ class ContextLink:
 
     def _emit_text(self, stream: StreamName, text: str, size_bytes: int, read_at: float) -> None:
         kind = StdoutEvent if stream == "stdout" else StderrEvent
+        self._clears.count = 0
         self._emit(kind(text=text, at_seconds=self._since_start(read_at)), size_bytes)
 
     def _since_start(self, at: float) -> float:

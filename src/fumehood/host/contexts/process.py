@@ -20,6 +20,7 @@ from fumehood.events import Event
 from fumehood.execution import Execution
 from fumehood.host.clock import SandboxClock
 from fumehood.host.contexts.link import ContextLink
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.measuring import Meter
 from fumehood.host.recording import Recorder
 from fumehood.host.unawaited import Farewells, keep
@@ -82,6 +83,7 @@ class ContextHost(Protocol):
     recorder: Recorder
     audit: AuditTrail
     farewells: Farewells
+    share: LoopShare
     isolation_level: str
 
     @property
@@ -239,14 +241,19 @@ class ContextProcess:
 
 
 def new_link(
-    limits: Limits, on_broken: Callable[[ProtocolError], None], name: str | None = None, count: int = 0
+    limits: Limits,
+    on_broken: Callable[[ProtocolError], None],
+    share: LoopShare,
+    name: str | None = None,
+    count: int = 0,
 ) -> ContextLink:
     """Makes the host's side of a context that is not forked yet.
 
     Args:
         limits: What it may send.
         on_broken: Called when the context breaks the wire.
+        share: The sandbox's share of the loop.
         name: Under which it knows its executions; None: a new one.
         count: How many of them there have been under this name.
     """
-    return ContextLink(name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count)
+    return ContextLink(name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count, share)

@@ -15,6 +15,7 @@ from typing import Any
 
 from fumehood.host.channel import Channel
 from fumehood.host.contexts.link import ContextLink
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.sockets import open_pair
 from fumehood.host.unawaited import keep
 from fumehood.runtimes.base import GuestContext
@@ -73,6 +74,7 @@ class CheckpointLine:
         kill: Kills the process with a number inside.
         send_signal: Sends a signal to the process with a number inside.
         origin: Of the context that it is a checkpoint of.
+        share: The sandbox's share of the loop; by default one of its own.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class CheckpointLine:
         kill: Callable[[int], Awaitable[None]],
         send_signal: Callable[[int, int], Awaitable[None]],
         origin: GuestContext,
+        share: LoopShare | None = None,
     ) -> None:
         self.origin = origin
         loop = asyncio.get_running_loop()
@@ -88,7 +91,7 @@ class CheckpointLine:
         self._on_broken = on_broken
         self._kill = kill
         self._send_signal = send_signal
-        self._channel = Channel(host_end, self._receive, self._closed)
+        self._channel = Channel(host_end, self._receive, self._closed, share=share)
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[ContextLink, asyncio.Future[RevivedContext | None]]] = {}
         self._contexts: dict[int, RevivedContext] = {}

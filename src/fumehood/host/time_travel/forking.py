@@ -158,6 +158,7 @@ class Forking:
         birth.link = new_link(
             self._parent.limits,
             lambda error: birth.on_broken(error),
+            birth.share,
             kept.conversation,
             context.count_of(kept.conversation),
         )

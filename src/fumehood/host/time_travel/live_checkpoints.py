@@ -30,6 +30,7 @@ from fumehood.host.clock import SandboxClock
 from fumehood.host.contexts.live_context import LiveContext
 from fumehood.host.contexts.process import ContextProcess, ContextStartError
 from fumehood.host.init_client import InitGoneError
+from fumehood.host.loop_share import LoopShare
 from fumehood.host.recording import Mark
 from fumehood.host.time_travel.checkpoint_line import CheckpointLine
 from fumehood.host.time_travel.live_snapshots import LiveSnapshots
@@ -50,6 +51,7 @@ class Checkpointed(Protocol):
     clock: SandboxClock
     guest: Guest
     farewells: Farewells
+    share: LoopShare
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
         """Asks init."""
@@ -154,7 +156,9 @@ class LiveCheckpoints:
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
         sandbox = self._sandbox
-        line = CheckpointLine(sandbox.broken, sandbox.kill_context, sandbox.signal_context, process.origin)
+        line = CheckpointLine(
+            sandbox.broken, sandbox.kill_context, sandbox.signal_context, process.origin, sandbox.share
+        )
         self._passing.add(line)
         try:
             await failpoints.reach("checkpoint.turn", self._sandbox)

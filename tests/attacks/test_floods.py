@@ -1,0 +1,215 @@
+"""T06, H04: a guest that floods a reader of the engine holds up itself, and neither the loop nor its neighbours.
+
+Each flood goes through another reader. While it goes on, no callback of the loop may use much processor time at once,
+and a neighbour's cells take at most five times as long as beside an honest busy loop of the same sandbox.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tests.attacks.test_wire import SPEAKER, run_twice
+from tests.loop_stalls import loop_stalls
+from tests.waiting import until
+
+from fumehood import Limits, ProtocolViolationError, SandboxError
+
+# One frame at the bounds of the wire costs some tens of milliseconds; a stall that is none of our making, such as a
+# collection of garbage, some more. Without bounds on a turn it is seconds.
+LONGEST_STALL_SECONDS = 0.25
+CELLS = 40
+ROUNDS = 3
+BEGUN = "open('/tmp/begun', 'w').close()\n"
+BUSY = f"{BEGUN}while True: pass"
+# Pieces of a megabyte, so that the sender costs nothing beside what it sends.
+_SEND = f"piece = one * ((1 << 20) // len(one) + 1)\n{BEGUN}while True: raw(piece)"
+_SHOWN = (
+    "one = frame({'type': 'update_display_data', 'display_id': 'd', 'id': current(), 'at': 1.0, 'parts': %s, "
+    "'metadata': %s}, %s)\n"
+)
+FRAMES = {
+    "the shortest text": f"one = stream(b'x')\n{_SEND}",
+    "text and clearing": (
+        f"one = stream(b'x') + frame({{'type': 'clear_output', 'id': current(), 'at': 1.0, 'wait': True}})\n{_SEND}"
+    ),
+    "text behind the pipes": f"one = stream(b'x', after_fd=True)\n{_SEND}",
+    "large texts": f"one = stream('\\u20ac'.encode() * 300_000)\n{_SEND}",
+    "updates of many parts": (_SHOWN % ("[[f'a/x{n}', 1] for n in range(64)]", "{}", "b'x' * 64") + _SEND),
+    "headers of many values": _SHOWN % ("[]", "{'a': [{}] * 49_000}", "b''") + _SEND,
+    "comm messages of many values": (
+        f"one = comm(b'{{\"data\":{{\"a\":[' + b'{{}},' * 49_000 + b'0]}},\"metadata\":{{}}}}')\n{_SEND}"
+    ),
+    "errors": (
+        "one = frame({'type': 'error', 'id': current(), 'at': 1.0, 'ename': 'E', 'evalue': 'x' * 60_000}, "
+        f"json.dumps(['x' * 90] * 9_000).encode())\n{_SEND}"
+    ),
+}
+FORKED = "import os\nfor _ in range(%d):\n    if not os.fork():\n        while True: %s\n" + BUSY.replace(
+    "\n", "\n"
+)
+PROGRAMS = {
+    "prints": f"{BEGUN}while True: print('x')",
+    "pipes": FORKED % (4, "os.write(1, b'x' * 65536); os.write(2, b'x' * 65536)"),
+    "pipes, byte by byte": FORKED % (4, "os.write(1, b'x'); os.write(2, b'x')"),
+    "refused calls": FORKED % (4, "libc.mount(0, 0, 0, 0, 0)"),
+}
+
+
+def cell_seconds(neighbour: Any) -> list[float]:
+    """How long a neighbour's cells take, sorted."""
+    taken = []
+
+    for _ in range(CELLS):
+        began = time.perf_counter()
+        neighbour.sandbox.run_code("1")
+        taken.append(time.perf_counter() - began)
+
+    return sorted(taken)
+
+
+def p95(seconds: list[float]) -> float:
+    return seconds[int(len(seconds) * 0.95)]
+
+
+@contextmanager
+def running(flooder: Any, code: str) -> Iterator[None]:
+    """Runs code that has no end, and kills its sandbox afterwards."""
+
+    def run() -> None:
+        try:
+            flooder.sandbox.run_code(code, timeout=60)
+        except SandboxError:
+            return  # it was killed, as it was to be
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(lambda: flooder.sandbox.files.exists("/tmp/begun"), "the flood")
+        yield
+        assert thread.is_alive(), "the flood has ended"
+    finally:
+        flooder.sandbox.kill()
+        thread.join()
+
+
+def hold(make: Callable[..., Any], flood: Callable[[], Any]) -> None:
+    """Asserts that a flood holds up neither the loop nor a neighbour; a round may be spoilt by other work."""
+    neighbour = make()
+    neighbour.run("1")
+    busy = make()
+    busy.run("1")
+
+    with running(busy, BUSY):
+        control = p95(cell_seconds(neighbour))
+
+    seen = []
+
+    with flood():
+        for _ in range(ROUNDS):
+            with loop_stalls() as stalls:
+                taken = p95(cell_seconds(neighbour))
+
+            seen.append((taken / control, stalls.longest_seconds))
+
+            if taken <= 5 * control and stalls.longest_seconds <= LONGEST_STALL_SECONDS:
+                return
+
+    pytest.fail(f"times as slow as beside a busy loop, and longest stall of the loop: {seen}")
+
+
+def speaking(make: Callable[..., Any], code: str) -> Any:
+    flooder = make(limits=Limits(grace_seconds=0.1))
+    flooder.run(SPEAKER)
+    flooder.run("import ctypes\nlibc = ctypes.CDLL(None)")
+    return running(flooder, code)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_t06_a_flood_of_frames_holds_nobody_up(name, make):
+    """Written raw to the channel, as fast as the host takes them."""
+    hold(make, lambda: speaking(make, FRAMES[name]))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_t06_a_flood_by_a_program_holds_nobody_up(name, make):
+    """By print, by the pipes behind the descriptors 1 and 2, and by calls that the host is told of."""
+    hold(make, lambda: speaking(make, PROGRAMS[name]))
+
+
+@contextmanager
+def commands(flooder: Any, command: str) -> Iterator[None]:
+    for _ in range(20):
+        flooder.sandbox.commands.run(command, background=True)
+
+    yield
+    flooder.sandbox.kill()
+
+
+@contextmanager
+def watched(flooder: Any) -> Iterator[None]:
+    """Many changes of files in a directory that somebody watches."""
+    with flooder.sandbox.files.watch("/tmp") as changes:
+        flooder.sandbox.commands.run(
+            "cd /tmp; while :; do for n in 1 2 3 4 5 6 7 8 9; do : > file-with-a-name-$n; done; rm file-*; done",
+            background=True,
+        )
+        assert next(changes)
+        yield
+
+    flooder.sandbox.kill()
+
+
+@pytest.mark.parametrize("command", ["yes", "while :; do echo; done"])
+def test_t06_a_flood_by_commands_holds_nobody_up(command, make):
+    """Twenty commands that write without an end."""
+    hold(make, lambda: commands(make(), command))
+
+
+def test_t06_a_flood_of_changed_files_holds_nobody_up(make):
+    """Init tells of each change of a watched directory."""
+    hold(make, lambda: watched(make()))
+
+
+def broken_rule(mine: Any, code: str) -> str:
+    with pytest.raises(ProtocolViolationError) as caught:
+        run_twice(mine, code)
+
+    return f"{caught.value.rule}: {caught.value.detail}"
+
+
+MEANINGLESS = {
+    "text without a character": ("raw(stream(b''))", "payload: stream"),
+    "clearing what is clear": (
+        "one = frame({'type': 'clear_output', 'id': current(), 'at': 1.0, 'wait': True})\nraw(one * 100_001)",
+        "order: clear_output",
+    ),
+    "what was changed, again and again": (
+        "one = frame({'type': 'changes', 'id': current(), 'at': 1.0}, b'[]')\nraw(one * 101)",
+        "order: changes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEANINGLESS)
+def test_h04_messages_that_mean_nothing_end_the_sandbox(name, make):
+    """No program sends them; the error names the rule."""
+    mine = make()
+    mine.run(SPEAKER)
+    code, rule = MEANINGLESS[name]
+    assert broken_rule(mine, code).startswith(rule)
+
+
+def test_h04_what_an_honest_program_does_often_ends_nothing(make):
+    """The control: clearing without an end in sight, empty prints, and lines of nothing."""
+    mine = make()
+    code = (
+        "from IPython.display import clear_output\nimport sys\n"
+        "for n in range(2000):\n    clear_output(wait=True); print('', end=''); sys.stdout.write(''); print()"
+    )
+    assert mine.sandbox.run_code(code).error is None
+    assert mine.run("print(1)") == "1\n"
