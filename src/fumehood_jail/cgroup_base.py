@@ -10,10 +10,14 @@ import errno
 import os
 import signal
 from abc import ABC, abstractmethod
+from typing import Iterable
 
 from fumehood_jail.errors import JailError
 
 CPU_PERIOD_MICROSECONDS = 100_000
+# What one sandbox reads from a disk of the host in a second, where it is not in memory already.
+DISK_READ_BYTES = 200 << 20
+DISK_READS = 4000
 # The kernel refuses a quota below a millisecond.
 _SHORTEST_QUOTA_MICROSECONDS = 1000
 
@@ -167,14 +171,16 @@ class CgroupDriver(ABC):
 
     Attributes:
         version: 1 or 2.
-        controllers: Which of memory, pids, cpu, cpuacct and freezer are there; the first two always are.
+        controllers: Which of memory, pids, cpu, cpuacct, freezer and io are there; the first two always are.
+        disks: Those whose reads are bounded, by their numbers ("8:0").
     """
 
-    __slots__ = ("controllers",)
+    __slots__ = ("controllers", "disks")
     version: int
 
     def __init__(self, controllers: frozenset[str]) -> None:
         self.controllers = controllers
+        self.disks: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -195,9 +201,46 @@ class CgroupDriver(ABC):
     def open(self, name: str) -> Cgroup:
         """Returns the cgroup called `name`, whether it exists or not."""
 
+    @property
+    @abstractmethod
+    def _io_parent(self) -> str:
+        """The folder in which groups with bounds of reads lie."""
+
     @abstractmethod
     def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
         """Writes the limits of processes and CPU."""
+
+    @abstractmethod
+    def _bound_reads(self, folder: str, disk: str) -> None:
+        """Bounds what the group in `folder` reads from a disk."""
+
+    def bound_disks(self, disks: Iterable[str], name: str) -> None:
+        """Has every cgroup that is made from now on bound its reads of those disks for which the kernel can do that.
+
+        Args:
+            disks: By their numbers.
+            name: Of a cgroup in which it is tried.
+        """
+        if "io" not in self.controllers:
+            return
+
+        folder = f"{self._io_parent}/{name}"
+        bounded: list[str] = []
+        try:
+            os.mkdir(folder, 0o755)
+        except OSError:
+            return
+
+        for disk in disks:
+            try:
+                self._bound_reads(folder, disk)
+            except OSError:
+                continue
+
+            bounded.append(disk)
+
+        os.rmdir(folder)
+        self.disks = tuple(bounded)
 
     def create(self, name: str, *, memory_bytes: int, processes: int, cpu_cores: float) -> Cgroup:
         """Makes a cgroup with its limits, or nothing.
@@ -215,6 +258,8 @@ class CgroupDriver(ABC):
 
             cgroup.set_memory_bytes(memory_bytes)
             self._limit(cgroup, processes, cpu_cores)
+            for disk in self.disks:
+                self._bound_reads(f"{self._io_parent}/{name}", disk)
         except OSError as error:
             cgroup.remove()
             raise JailError(

@@ -10,6 +10,8 @@ import os
 
 from fumehood_jail.cgroup_base import (
     CPU_PERIOD_MICROSECONDS,
+    DISK_READ_BYTES,
+    DISK_READS,
     Cgroup,
     CgroupDriver,
     cpu_quota_microseconds,
@@ -125,7 +127,8 @@ class CgroupDriverV1(CgroupDriver):
     version = 1
 
     def __init__(self, parents: dict[str, str]) -> None:
-        super().__init__(frozenset(parents))
+        # What version 2 calls io.
+        super().__init__(frozenset("io" if name == "blkio" else name for name in parents))
         self._parents = parents
 
     @property
@@ -148,6 +151,14 @@ class CgroupDriverV1(CgroupDriver):
         return CgroupV1(
             name, {controller: f"{parent}/{name}" for controller, parent in self._parents.items()}
         )
+
+    @property
+    def _io_parent(self) -> str:
+        return self._parents["blkio"]
+
+    def _bound_reads(self, folder: str, disk: str) -> None:
+        write_file(f"{folder}/blkio.throttle.read_bps_device", f"{disk} {DISK_READ_BYTES}")
+        write_file(f"{folder}/blkio.throttle.read_iops_device", f"{disk} {DISK_READS}")
 
     def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
         name = cgroup.name

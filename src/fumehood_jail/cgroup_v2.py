@@ -11,6 +11,8 @@ import os
 
 from fumehood_jail.cgroup_base import (
     CPU_PERIOD_MICROSECONDS,
+    DISK_READ_BYTES,
+    DISK_READS,
     Cgroup,
     CgroupDriver,
     cpu_quota_microseconds,
@@ -153,6 +155,13 @@ class CgroupDriverV2(CgroupDriver):
     def open(self, name: str) -> CgroupV2:
         """Returns the cgroup called `name`, whether it exists or not."""
         return CgroupV2(name, f"{self._parent}/{name}")
+
+    @property
+    def _io_parent(self) -> str:
+        return self._parent
+
+    def _bound_reads(self, folder: str, disk: str) -> None:
+        write_file(f"{folder}/io.max", f"{disk} rbps={DISK_READ_BYTES} riops={DISK_READS}")
 
     def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
         folder = f"{self._parent}/{cgroup.name}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 
+from fumehood_jail import disks
 from fumehood_jail.cgroup_base import Cgroup, CgroupDriver, kill_members
 from fumehood_jail.cgroup_freezer import thaw_folder
 from fumehood_jail.cgroup_v1 import CgroupDriverV1
@@ -32,7 +33,8 @@ __all__ = [
 
 _NEEDED = ("memory", "pids")
 _NEEDED_V1 = ("memory", "pids", "cpuacct")
-_WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer")
+_WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer", "io")
+_WANTED_V1 = ("memory", "pids", "cpu", "cpuacct", "freezer", "blkio")
 _SWEEP_SECONDS = 5.0
 _SWEEP_PAUSE_SECONDS = 0.005
 # What names a process for good, by its number.
@@ -72,7 +74,11 @@ def detect(proc: str = "/proc/self") -> tuple[CgroupDriver | None, list[str]]:
     if not mounts:
         reasons.append("no cgroup file system is mounted")
 
-    return _detect_v2(mounts, paths, reasons) or _detect_v1(mounts, paths, reasons), reasons
+    driver = _detect_v2(mounts, paths, reasons) or _detect_v1(mounts, paths, reasons)
+    if driver is not None:
+        driver.bound_disks(disks.below_the_system(), cgroup_name("fumehoodprobe", "disks"))
+
+    return driver, reasons
 
 
 def memory_folders() -> list[tuple[int, str]]:
@@ -241,7 +247,7 @@ def _why_not_delegated(folder: str) -> str:
 
 def _detect_v1(mounts: list[_Mount], paths: dict[str, str], reasons: list[str]) -> CgroupDriver | None:
     parents: dict[str, str] = {}
-    for controller in _WANTED:
+    for controller in _WANTED_V1:
         mount = next((mount for mount in mounts if controller in mount.controllers), None)
         if mount is None or controller not in paths:
             reasons.append(f"cgroup v1: the controller {controller!r} is not mounted")

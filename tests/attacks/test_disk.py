@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fumehood_jail.cgroup_base import DISK_READ_BYTES, DISK_READS
+
 _COMMON_FILE = "/bin/sh"
 
 FLUSHES = """
@@ -113,3 +115,49 @@ def test_t06_the_hosts_page_cache_is_not_dropped(make):
             pytest.skip("needs a file system that drops pages when it is advised to, for the control")
     finally:
         os.close(fd)
+
+
+READING = """
+import mmap, os, time
+path, buffer = PATH, mmap.mmap(-1, SIZE)
+fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+most, reads, begun = os.path.getsize(path) - SIZE, 0, time.monotonic()
+while time.monotonic() < begun + 1.5:
+    os.preadv(fd, [buffer], reads * SIZE % most & ~0xfff)
+    reads += 1
+print(reads, time.monotonic() - begun)
+"""
+
+
+def large_file() -> str:
+    """A large file of the system that sandboxes see."""
+    found = [path for path in Path("/usr/bin").iterdir() if path.is_file() and not path.is_symlink()]
+    found += [path for path in Path("/usr/lib").rglob("*.so*") if path.is_file() and not path.is_symlink()]
+    return str(max(found, key=lambda path: path.stat().st_size))
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 20], ids=["small", "large"])
+def test_t06_reads_from_the_hosts_disk_are_bounded(size, attacked):
+    """Past the page cache a sandbox reads so many times, and so much, a second; the control reads what it can."""
+    layers = {layer.name: layer for layer in attacked.sandbox.get_info().isolation.layers}
+
+    if layers["cgroup io"].state != "on":
+        pytest.skip(f"needs a disk whose reads control groups bound: {layers['cgroup io'].why}")
+
+    code = READING.replace("SIZE", str(size)).replace("PATH", repr(large_file()))
+    most = min(DISK_READS, DISK_READ_BYTES / size)
+    execution = attacked.sandbox.run_code(code)
+
+    if execution.error is not None and execution.error.name == "OSError":
+        pytest.skip("needs a file system that can read past the page cache")
+
+    assert execution.error is None, execution.error
+    reads, seconds = map(float, "".join(execution.logs.stdout).split())
+    # What the kernel lets through at first is a share of a second's.
+    assert reads <= most * (seconds + 0.5)
+
+    control = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    reads, seconds = map(float, control.stdout.split())
+
+    if reads / seconds <= most:
+        pytest.skip("needs a disk that is faster than the bound, for the control")

@@ -10,6 +10,7 @@ from typing import Any
 
 from fumehood.models import Isolation, Layer, LayerState
 from fumehood.runtimes.levels import isolation_of
+from fumehood.runtimes.linux_isolation import NO_DISK_BOUND, disk_reads
 from fumehood_jail import cgroups
 from fumehood_jail.landlock_fence import NEEDED_ABI
 
@@ -74,14 +75,16 @@ def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer,
                 why=f"a resource limit for the whole user instead: {reason}",
             ),
             Layer(name="cgroup cpu", state="off", why=f"nothing holds cpu_cores: {reason}"),
+            Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: {reason}"),
         )
 
-    return tuple(
+    own = tuple(
         Layer(name=f"cgroup {name}", state="on", why=f"version {driver.version}")
         if name in driver.controllers
         else Layer(name=f"cgroup {name}", state="degraded", why="its controller cannot be written")
         for name in ("memory", "pids", "cpu")
     )
+    return (*own, disk_reads(driver))
 
 
 def _layer(name: str, is_on: bool, detail: str, why_not: str) -> Layer:

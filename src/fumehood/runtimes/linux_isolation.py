@@ -12,9 +12,11 @@ from typing import Any
 from fumehood.models import Isolation, Layer, LayerState
 from fumehood.runtimes.levels import isolation_of
 from fumehood_jail import cgroups, users
+from fumehood_jail.cgroup_base import DISK_READ_BYTES, DISK_READS
 from fumehood_jail.namespaces import ALL_NAMESPACES, own_numbers
 
 _SECCOMP_FILTER = 2
+NO_DISK_BOUND = "nothing bounds what it reads from the host's disks"
 
 
 def describe_isolation(
@@ -81,15 +83,31 @@ def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer,
             Layer(name="cgroup memory", state="degraded", why=f"a watcher inside instead: {reason}"),
             Layer(name="cgroup pids", state="degraded", why=f"a resource limit instead: {reason}"),
             Layer(name="cgroup cpu", state="off", why=f"nothing holds cpu_cores: {reason}"),
+            Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: {reason}"),
             Layer(name="cgroup freezer", state="degraded", why=f"signals stop what is paused: {reason}"),
         )
 
-    return tuple(
+    own = tuple(
         Layer(name=f"cgroup {name}", state="on", why=f"version {driver.version}")
         if name in driver.controllers
         else Layer(name=f"cgroup {name}", state="degraded", why="its controller cannot be written")
         for name in ("memory", "pids", "cpu", "freezer")
     )
+    return (*own, disk_reads(driver))
+
+
+def disk_reads(driver: cgroups.CgroupDriver) -> Layer:
+    """Tells whether what a sandbox reads from the host's disks is bounded."""
+    if "io" not in driver.controllers:
+        return Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: its controller cannot be written")
+
+    if not driver.disks:
+        why = f"{NO_DISK_BOUND}: the kernel bounds none of the disks below the system's files"
+        return Layer(name="cgroup io", state="off", why=why)
+
+    most = f"{DISK_READ_BYTES >> 20} MiB and {DISK_READS:,} reads a second"
+    why = f"version {driver.version}; at most {most} of disk {', '.join(driver.disks)}"
+    return Layer(name="cgroup io", state="on", why=why)
 
 
 def _layer(name: str, is_on: bool, detail: str, why_not: str) -> Layer:
