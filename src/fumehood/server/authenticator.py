@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.incoming import admit_caller
 from fumehood.server.made_once import make_once
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.service_errors import ForbiddenError, KeyNotFoundError, UnauthenticatedError
@@ -65,6 +66,7 @@ class TokenAuthenticator(Authenticator):
             raise UnauthenticatedError(reason="the token is too long")
 
         if hmac.compare_digest(_digest(token), self._owner_digest):
+            admit_caller()
             return Principal(key_id=OWNER_ID)
 
         record = await self._keys.verify(token)
@@ -72,6 +74,7 @@ class TokenAuthenticator(Authenticator):
         if record is None:
             raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
 
+        admit_caller()
         return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
 
     async def signer(self, key_id: str) -> Principal:

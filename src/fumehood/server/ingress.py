@@ -13,14 +13,17 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from fumehood.server.drain import RETRY_SECONDS, Drain
+from fumehood.server.incoming import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.settings import ServerSettings
+from fumehood.server.streaming import GONE
 from fumehood.service_errors import ServerEndingError
 
 _LOG = logging.getLogger("fumehood.server")
@@ -39,13 +42,6 @@ _SERVICE_RESTART = 1012
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Called with the method, the route's own path, the status and the seconds it took.
 Observer = Callable[[str, str, int, float], None]
-
-
-class BodyTooLargeError(HTTPException):
-    """More came than is allowed; of the framework's kind, because that alone passes through its parsers."""
-
-    def __init__(self, maximum: int) -> None:
-        super().__init__(413, _too_large(maximum))
 
 
 class Ingress:
@@ -72,6 +68,7 @@ class Ingress:
         self._drain = drain
         self._observe = observe
         self._is_upload = is_upload
+        self._unknown_bodies = UnknownBodies()
         self._hosts = _LOOPBACK | {settings.host.lower()} | {name.lower() for name in settings.allowed_hosts}
         self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts  # noqa: S104
         self._origins = frozenset(origin.lower() for origin in settings.allowed_origins)
@@ -96,7 +93,9 @@ class Ingress:
             return
 
         if scope["type"] == "websocket":
-            await self._app(scope, receive, send)
+            with suppress(WebSocketDisconnect):
+                await self._app(scope, receive, send)
+
             return
 
         with self._drain.request():
@@ -105,7 +104,7 @@ class Ingress:
     async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         begun = time.monotonic()
         status = 0
-        bounded = _Bounded(receive, self._bound(scope))
+        incoming = Incoming(scope, receive, self._bound(scope), self._unknown_bodies)
 
         async def send_on(message: Message) -> None:
             nonlocal status
@@ -128,12 +127,18 @@ class Ingress:
             await send(message)
 
         try:
-            await self._app(scope, bounded, send_on)
-        except BodyTooLargeError:
+            with incoming:
+                await self._app(scope, incoming, send_on)
+        except BodyTooLargeError as error:
             if status == 0:
                 status = 413
-                await _refuse(scope, send, 413, "request_too_large", _too_large(bounded.maximum), request_id)
-        except Exception:
+                await _refuse(scope, send, 413, "request_too_large", too_large(error.maximum), request_id)
+        except Exception as error:
+            if is_departure(error):
+                # No answer can reach it, and nothing went wrong here.
+                status = status or GONE
+                return
+
             _LOG.exception("request %s failed", request_id)
 
             if status:
@@ -170,7 +175,7 @@ class Ingress:
         length = headers.get(b"content-length", b"")
 
         if scope["type"] == "http" and length.isdigit() and int(length) > self._bound(scope):
-            return 413, "request_too_large", _too_large(self._bound(scope))
+            return 413, "request_too_large", too_large(self._bound(scope))
 
         return None
 
@@ -197,31 +202,9 @@ class Ingress:
         return text in self._origins or text.partition("://")[2] == host.decode("latin-1").lower()
 
 
-class _Bounded:
-    """A request's body, counted as it comes."""
-
-    def __init__(self, receive: Receive, maximum: int) -> None:
-        self._receive = receive
-        self.maximum = maximum
-        self._seen = 0
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._seen += len(message.get("body", b""))
-
-        if self._seen > self.maximum:
-            raise BodyTooLargeError(self.maximum)
-
-        return message
-
-
 def _request_id(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id", b"").decode("latin-1")
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
-
-
-def _too_large(maximum: int) -> str:
-    return f"the request is larger than {maximum:,} bytes"
 
 
 async def _refuse(scope: Scope, send: Send, status: int, code: str, detail: str, request_id: str) -> None:

@@ -16,6 +16,7 @@ from fumehood.backends.base import Backend
 from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.drain import Drain
+from fumehood.server.incoming import admit_caller
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.port_dialects import PortDialect
 from fumehood.server.principal import Principal
@@ -91,6 +92,7 @@ class Services(AppServices):
 
     def backend_for(self, principal: Principal) -> Backend:
         """Returns the backend as this caller may see it: its own sandboxes, within its limits."""
+        admit_caller()
         allowance = Allowance(principal, self.spending, self.backend, self.settings)
         return TenantBackend(self.backend, self.owners, principal, allowance)
 

@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from fumehood.server.connections import BoundedWebSocket, bounded_http
+from fumehood.server.log_repeats import limit_repeats
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
@@ -39,6 +40,7 @@ def prepare_log(level: str) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_holds_no_secret)
+    limit_repeats(logging.getLogger())
 
 
 async def serve_app(

@@ -44,10 +44,10 @@ Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]
 NDJSON: Form = "application/x-ndjson"
 EVENTS: Form = "text/event-stream"
-_FORMS: Mapping[str, Form] = {NDJSON: NDJSON, EVENTS: EVENTS}
-
 # Of no use to anybody who has gone; counted by this number, as nginx does.
 GONE = 499
+_FORMS: Mapping[str, Form] = {NDJSON: NDJSON, EVENTS: EVENTS}
+
 # More than all that an execution with the default limits may keep, so only endless updates reach it.
 MAX_WAITING_BYTES = 80 * MIB
 # How long an error may take to still become the status of the answer.

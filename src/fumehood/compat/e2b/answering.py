@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from fumehood.compat.e2b.answers import fault_answer
 from fumehood.compat.e2b.bodies import Inbox
-from fumehood.server.ingress import BodyTooLargeError
+from fumehood.server.incoming import IngressRefusalError
 from fumehood.server.problems import request_id_of
 
 _FIRST_REFUSAL = 400
@@ -29,9 +29,7 @@ async def answered(
 
     try:
         response = await handler(request)
-    except ClientDisconnect:
-        return
-    except BodyTooLargeError:
+    except (ClientDisconnect, IngressRefusalError):
         # The ingress's own affair.
         raise
     except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive
 from fumehood.compat.e2b.fields import Fields, read_object
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
-from fumehood.server.ingress import BodyTooLargeError
+from fumehood.server.incoming import IngressRefusalError
 from fumehood.service_errors import RequestTooLargeError
 
 MAX_JSON_BYTES = 16 * MIB
@@ -55,7 +55,7 @@ class Inbox:
             async with asyncio.timeout(_LEFT_SECONDS):
                 while not self._is_over and left > 0:
                     left -= len((await self()).get("body", b""))
-        except (TimeoutError, BodyTooLargeError):
+        except (TimeoutError, IngressRefusalError):
             return
 
 

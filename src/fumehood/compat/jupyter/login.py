@@ -59,22 +59,30 @@ class LoginRoutes:
         return response
 
     async def _log_in(self, request: Request) -> Response:
-        # Whoever logs in is still a stranger, and may not hold a request open.
+        xsrf = request.cookies.get(XSRF_COOKIE, "")
+
+        if not xsrf:
+            # Nothing of the body is read: no form can be right without it.
+            raise _without_xsrf()
+
+        # The caller is not known yet, and may not hold a request open.
         try:
             async with asyncio.timeout(_FORM_SECONDS):
                 form = _read_form(await read_body(request, _MAX_FORM_BYTES))
         except TimeoutError:
             return Response(status_code=408, headers={"Connection": "close"})
 
-        xsrf = request.cookies.get(XSRF_COOKIE, "")
-
         if not same_secret(form.get("_xsrf", [""])[0], xsrf):
-            raise ForbiddenError(reason="its `_xsrf` is not that of the cookie; GET /login gives both")
+            raise _without_xsrf()
 
         cookie = await self._callers.log_in(form.get("password", [""])[0], xsrf)
         response = Response(status_code=302, headers={"Location": "/api", "Cache-Control": "no-store"})
         _set_cookie(request, response, SESSION_COOKIE, cookie)
         return response
+
+
+def _without_xsrf() -> ForbiddenError:
+    return ForbiddenError(reason="its `_xsrf` is not that of the cookie; GET /login gives both")
 
 
 def _read_form(body: bytes) -> Mapping[str, Sequence[str]]:

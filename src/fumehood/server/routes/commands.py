@@ -12,7 +12,6 @@ from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import Path, Request
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from fumehood.backends.requests import (
@@ -31,7 +30,7 @@ from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
 from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewCommand, NewSignal, TerminalSize
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import GONE, Line, stream_response
+from fumehood.server.streaming import Line, stream_response
 from fumehood.server.uploads import pieces_of
 
 router = guarded_router("commands", "/v1/sandboxes/{sandbox_id}/commands")
@@ -89,11 +88,8 @@ async def send_stdin(sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, r
     # An empty body asks as well whether there is such a command.
     await backend.process_call(sandbox_id, SendStdin(pid=pid, data=b""))
 
-    try:
-        async for piece in pieces_of(request):
-            await backend.process_call(sandbox_id, SendStdin(pid=pid, data=piece))
-    except ClientDisconnect:
-        return Response(status_code=GONE)
+    async for piece in pieces_of(request):
+        await backend.process_call(sandbox_id, SendStdin(pid=pid, data=piece))
 
     return Response(status_code=204)
 

@@ -12,7 +12,6 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from fumehood.backends.base import Backend
@@ -30,7 +29,6 @@ from fumehood.server.schemas.files import FileAnswer, FileList
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
 from fumehood.server.signing import Grant, principal_behind
-from fumehood.server.streaming import GONE
 from fumehood.server.uploads import files_of, pieces_of
 
 router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files", route_class=SignableRoute)
@@ -126,10 +124,7 @@ async def write_file(
 
     Works with a signed address in place of a token.
     """
-    try:
-        return answer(await backend.write(sandbox_id, path, pieces_of(request)))
-    except ClientDisconnect:
-        return Response(status_code=GONE)
+    return answer(await backend.write(sandbox_id, path, pieces_of(request)))
 
 
 @upload_router.post(
@@ -149,13 +144,10 @@ async def upload_files(
     """
     written: list[FileInfo] = []
 
-    try:
-        async with aclosing(files_of(request)) as files:
-            async for file in files:
-                place = posixpath.join(path, file.name)
-                written.append(await backend.write(sandbox_id, place, file.pieces))
-    except ClientDisconnect:
-        return Response(status_code=GONE)
+    async with aclosing(files_of(request)) as files:
+        async for file in files:
+            place = posixpath.join(path, file.name)
+            written.append(await backend.write(sandbox_id, place, file.pieces))
 
     answered = items(written)
     answered.status_code = 201

@@ -24,6 +24,7 @@ from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.models import PortAddress
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
+from fumehood.server.incoming import admit_caller
 from fumehood.server.port_access import (
     MAX_PORT,
     SandboxPort,
@@ -128,6 +129,11 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
     services = services_of(connection)
     rules = await _rules(services, address.sandbox_id)
     is_public = services.settings.public_ports and not rules.is_private
+
+    if is_public:
+        # Anybody may call what listens there.
+        admit_caller()
+
     backend = services.backend if is_public else await _opened(connection, address.sandbox_id)
 
     raw = connection.scope.get("raw_path", connection.scope["path"].encode()).decode("latin-1")

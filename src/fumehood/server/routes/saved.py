@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from fastapi import Request
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from fumehood.backends.base import Backend
@@ -96,12 +95,9 @@ async def load_sandbox(backend: CallersBackend, request: Request) -> Response:
 
 async def load_for(backend: Backend, request: Request, owner: str) -> Response:
     """Makes a sandbox of the saved state in a request, in somebody's name."""
-    try:
-        async with _received(request) as (wish, path):
-            wish = replace(wish, spec=replace(wish.spec, owner=owner))
-            loaded = await unless_gone(request, backend.load(wish, path))
-    except ClientDisconnect:
-        return Response(status_code=GONE)
+    async with _received(request) as (wish, path):
+        wish = replace(wish, spec=replace(wish.spec, owner=owner))
+        loaded = await unless_gone(request, backend.load(wish, path))
 
     return Response(status_code=GONE) if loaded is None else answer(loaded, 201)
 

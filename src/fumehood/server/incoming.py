@@ -1,0 +1,206 @@
+"""The body of a request as it comes in: bounded in size, and more tightly for as long as the caller is not known.
+
+Runs in the server process, inside the ingress, for every route of every dialect. A route that reads a body before it
+has authenticated the caller needs to do nothing for that: until `admit_caller` is called, what it receives is bounded
+in size and time, and each client address has a number of such bodies at once and a rate. A login form is such a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from contextvars import ContextVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope
+
+UNKNOWN_BODY_BYTES = 1 << 20
+UNKNOWN_BODY_SECONDS = 10.0
+MAX_UNKNOWN_BODIES = 256
+MAX_UNKNOWN_BODIES_OF_ADDRESS = 16
+UNKNOWN_BODIES_PER_SECOND = 10.0
+UNKNOWN_BODIES_BURST = 60
+_REMEMBERED_ADDRESSES = 10_000
+
+
+class IngressRefusalError(HTTPException):
+    """A request is refused while its body is read; of the framework's kind, which alone passes through its parsers."""
+
+
+class BodyTooLargeError(IngressRefusalError):
+    """More came than is allowed.
+
+    Args:
+        maximum: How many bytes are.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(413, too_large(maximum))
+        self.maximum = maximum
+
+
+def too_large(maximum: int) -> str:
+    """Returns what is said of a request that is larger than allowed."""
+    return f"the request is larger than {maximum:,} bytes"
+
+
+def is_departure(error: BaseException) -> bool:
+    """Tells whether an error says nothing but that the client has left, which is no fault of the server."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_departure(part) for part in error.exceptions)
+
+    return isinstance(error, ClientDisconnect)
+
+
+class _Admission:
+    """Whether the caller of one request is known."""
+
+    __slots__ = ("is_given",)
+
+    def __init__(self) -> None:
+        self.is_given = False
+
+
+_ADMISSION: ContextVar[_Admission] = ContextVar("fumehood_admission")
+
+
+def admit_caller() -> None:
+    """Notes that the caller of the request that is being answered is known, or that anybody may call.
+
+    The authenticator does this; a place that lets callers in without it must do so itself.
+    """
+    admission = _ADMISSION.get(None)
+
+    if admission is not None:
+        admission.is_given = True
+
+
+class UnknownBodies:
+    """Counts the bodies that are read before their callers are known, by client address."""
+
+    def __init__(self) -> None:
+        self._at_once: Counter[str] = Counter()
+        # Tokens left, and when they were counted; the address that asked last is the last.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def begin(self, address: str) -> None:
+        """Counts one more.
+
+        Raises:
+            IngressRefusalError: 429: the address has too many, or began too many lately; 503: the server has.
+        """
+        if self._at_once[address] >= MAX_UNKNOWN_BODIES_OF_ADDRESS or not self._take_token(address):
+            self._forget_unused(address)
+            raise _refusal(429, "too many requests without a known caller come from this address")
+
+        if self._at_once.total() >= MAX_UNKNOWN_BODIES:
+            self._forget_unused(address)
+            raise _refusal(503, "too many requests without a known caller are under way")
+
+        self._at_once[address] += 1
+
+    def end(self, address: str) -> None:
+        """Counts one less."""
+        self._at_once[address] -= 1
+        self._forget_unused(address)
+
+    def _forget_unused(self, address: str) -> None:
+        if self._at_once[address] <= 0:
+            del self._at_once[address]
+
+    def _take_token(self, address: str) -> bool:
+        now = time.monotonic()
+        left, counted = self._buckets.pop(address, (float(UNKNOWN_BODIES_BURST), now))
+        left = min(UNKNOWN_BODIES_BURST, left + (now - counted) * UNKNOWN_BODIES_PER_SECOND)
+        self._buckets[address] = (left - 1 if left >= 1 else left, now)
+
+        while len(self._buckets) > _REMEMBERED_ADDRESSES:
+            self._buckets.popitem(last=False)
+
+        return left >= 1
+
+
+class Incoming:
+    """The messages of one request, counted as they come.
+
+    To be used as a context manager around the app that receives them.
+
+    Args:
+        scope: The request.
+        receive: Gives its messages.
+        maximum: How many bytes its body may have.
+        unknown: Counts it for as long as its caller is not known.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, maximum: int, unknown: UnknownBodies) -> None:
+        self.maximum = maximum
+        self._receive = receive
+        self._unknown = unknown
+        self._address = (scope.get("client") or ("", 0))[0]
+        self._admission = _Admission()
+        self._is_over = not _announces_body(scope)
+        self._until = 0.0
+        self._seen = 0
+
+    def __enter__(self) -> Incoming:
+        self._token = _ADMISSION.set(self._admission)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _ADMISSION.reset(self._token)
+        self._end_unknown()
+
+    async def __call__(self) -> Message:
+        """Gives the next message.
+
+        Raises:
+            IngressRefusalError: The body is larger or slower than it may be, or too many come from strangers.
+        """
+        if self._is_over or self._admission.is_given:
+            self._end_unknown()
+            message = await self._receive()
+            maximum = self.maximum
+        else:
+            message = await self._receive_of_unknown()
+            maximum = min(self.maximum, UNKNOWN_BODY_BYTES)
+
+        self._is_over = self._is_over or not message.get("more_body", False)
+        self._seen += len(message.get("body", b""))
+
+        if self._seen > maximum:
+            raise BodyTooLargeError(maximum)
+
+        return message
+
+    async def _receive_of_unknown(self) -> Message:
+        if not self._until:
+            self._unknown.begin(self._address)
+            self._until = time.monotonic() + UNKNOWN_BODY_SECONDS
+
+        try:
+            async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
+                return await self._receive()
+        except TimeoutError:
+            raise _refusal(
+                408,
+                f"the request did not come within {UNKNOWN_BODY_SECONDS:g} s, and its caller is not known",
+            ) from None
+
+    def _end_unknown(self) -> None:
+        if self._until:
+            self._until = 0.0
+            self._unknown.end(self._address)
+
+
+def _announces_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        for name, value in scope["headers"]
+    )
+
+
+def _refusal(status: int, detail: str) -> IngressRefusalError:
+    headers = {"Connection": "close"} | ({} if status == 408 else {"Retry-After": "1"})
+    return IngressRefusalError(status, detail, headers)
