@@ -143,6 +143,7 @@ if TYPE_CHECKING:
         HostUnavailableError,
         IdempotencyConflictError,
         KeyNotFoundError,
+        LimitForbiddenError,
         NetworkForbiddenError,
         NoHostNameError,
         OverloadedError,
@@ -245,6 +246,7 @@ __all__ = [
     "KeyNotFoundError",
     "Layer",
     "LeftOut",
+    "LimitForbiddenError",
     "Limits",
     "LineChart",
     "LoadError",
@@ -394,8 +396,8 @@ _HOMES = {
     "security": "SecurityEvent SecurityRule",
     "service_errors": """
         BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
-        IdempotencyConflictError KeyNotFoundError NetworkForbiddenError NoHostNameError OverloadedError
-        QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError ServiceError
+        IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
+        NoHostNameError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError ServiceError
         SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
     "storage.artifact_files": "PublishedFile",

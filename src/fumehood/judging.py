@@ -17,6 +17,7 @@ from fumehood.models import NOTHING_CUT, Truncation
 
 Verdict = Literal["accepted", "wrong_answer", "time_limit", "memory_limit", "runtime_error"]
 
+DEFAULT_CASE_SECONDS = 10.0
 _MAX_CODE_BYTES = 1 * MIB
 _MAX_CASES = 10_000
 _CASES = "pairs of texts: what the program reads, and what it should print"
@@ -38,7 +39,7 @@ class JudgeRequest:
 
     code: str
     stdins: tuple[str, ...]
-    wall_seconds: float = 10.0
+    wall_seconds: float = DEFAULT_CASE_SECONDS
     memory_bytes: int | None = None
     concurrency: int | None = None
 

@@ -43,12 +43,26 @@ class Bound:
     def describe(self) -> str:
         """Return the range in words."""
         kind = "a whole number" if self.whole else "a number"
-        text = f"{kind} of {self.unit} from {_number(self.low)} to {_number(self.high)}"
+        text = f"{kind} of {self.unit} from {plain_number(self.low)} to {plain_number(self.high)}"
         return f"{text}, or None" if self.optional else text
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == math.floor(value) else f"{value:g}"
+def plain_number(value: float) -> str:
+    """Return a number as people write it, never with an exponent: `1,073,741,824`, `0.5`."""
+    if not math.isfinite(value):
+        return str(value)
+
+    return f"{value:,.0f}" if value == math.floor(value) else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def limit_in_words(name: str, value: float) -> str:
+    """Return the value of a limit with its unit; whole mebibytes and gibibytes as such."""
+    for unit, size in (("GiB", GIB), ("MiB", MIB)):
+        if name.endswith("_bytes") and value >= size and value % size == 0:
+            return f"{plain_number(value // size)} {unit}"
+
+    bound = BOUNDS.get(name)
+    return f"{plain_number(value)} {bound.unit}" if bound else plain_number(value)
 
 
 # The low ends are what a Python still starts with; the high ends are what no single machine of today exceeds.

@@ -7,6 +7,7 @@ All are FumehoodErrors: each writes its own message from typed fields, has a sta
 from __future__ import annotations
 
 from fumehood.errors import FumehoodError
+from fumehood.limits import limit_in_words, plain_number
 from fumehood.text import visible_line
 
 
@@ -62,6 +63,28 @@ class NetworkForbiddenError(ServiceError):
         )
 
 
+class LimitForbiddenError(ServiceError):
+    """The key does not allow a limit as high as was asked for.
+
+    Attributes:
+        limit: Which, by its name in `Limits`.
+        wanted: What was asked for; None: no bound at all.
+        maximum: What is allowed.
+    """
+
+    code = "limit_forbidden"
+
+    def __init__(self, *, limit: str, wanted: float | None, maximum: float) -> None:
+        self.limit = limit
+        self.wanted = wanted
+        self.maximum = maximum
+        super().__init__(
+            f"this key allows at most {limit_in_words(limit, maximum)} of limits.{visible_line(limit)}, "
+            f"not {'no bound' if wanted is None else limit_in_words(limit, wanted)}",
+            hint=f"ask for at most {plain_number(maximum)}, or leave it out to get what the key allows",
+        )
+
+
 class QuotaError(ServiceError):
     """The key has used up its quota.
 
@@ -78,8 +101,10 @@ class QuotaError(ServiceError):
         self.maximum = maximum
         self.retry_after_seconds = retry_after_seconds
         super().__init__(
-            f"this key has used {used:g} of {maximum:g} {visible_line(quota)}",
-            hint="wait, or ask the server's owner for more",
+            f"this key has used {plain_number(used)} of {plain_number(maximum)} {visible_line(quota)}",
+            hint="ask the server's owner for more"
+            if retry_after_seconds is None
+            else "wait, or ask the server's owner for more",
         )
 
 

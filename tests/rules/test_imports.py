@@ -94,7 +94,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood_guest": {"fumehood_wire", "fumehood_jail"},
     "fumehood.text": set(),
     "fumehood.errors": {"fumehood.text"},
-    "fumehood.service_errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.service_errors": {"fumehood.errors", "fumehood.limits", "fumehood.text"},
     "fumehood.checkpoint_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.fork_errors": {"fumehood.errors", "fumehood.text"},
     "fumehood.save_errors": {"fumehood.errors", "fumehood.text"},

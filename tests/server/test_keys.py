@@ -140,8 +140,8 @@ def test_no_more_than_the_limits_of_a_key(make: Callable[..., httpx2.Client]) ->
     client = make(policy={"max_limits": {"memory_bytes": 256 << 20}})
     for path in ("/v1/sandboxes", "/v1/execute"):
         body = {} if path == "/v1/sandboxes" else {"code": "1"}
-        refused = client.post(path, json=body)
-        assert (refused.status_code, refused.json()["fields"]["quota"]) == (429, "limits.memory_bytes")
+        refused = client.post(path, json={**body, "limits": {"memory_bytes": 512 << 20}})
+        assert (refused.status_code, refused.json()["fields"]["limit"]) == (403, "memory_bytes")
         allowed = client.post(path, json={**body, "limits": {"memory_bytes": 256 << 20}})
         assert allowed.status_code in (200, 201)
 

@@ -122,7 +122,7 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
                 hint="build it there with `fumehood template build`, and give its name",
             )
 
-        body = _fields(spec, without=("owner",))
+        body = {**_fields(spec, without=("owner", "chosen_limits")), "limits": spec.limits_asked}
         owner = spec.owner if self._on_behalf else None
         answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
         return self._read(SandboxInfo, answer)

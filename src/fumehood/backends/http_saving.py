@@ -53,7 +53,8 @@ class HttpStateVerbs:
 
         wish = as_data(spec)
         assert isinstance(wish, dict)
-        del wish["owner"]
+        del wish["owner"], wish["chosen_limits"]
+        wish["limits"] = as_data(spec.limits_asked)
         wish["keep_template"] = request.keep_template
         wish["files_only"] = request.files_only
         try:

@@ -40,7 +40,7 @@ def stateless_body(request: StatelessRequest) -> dict[str, Any]:
         "code": request.code.code,
         "language": request.code.language,
         "template": request.spec.template,
-        "limits": as_data(request.spec.limits),
+        "limits": as_data(request.spec.limits_asked),
         "envs": {**request.spec.envs, **request.code.envs},
         "strict": request.spec.strict,
         "isolation": request.spec.isolation,

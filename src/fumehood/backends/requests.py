@@ -8,7 +8,7 @@ behind the port uses one on the host.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 from fumehood.backends.checks import (
@@ -45,6 +45,8 @@ class SandboxSpec:
     Attributes:
         template: What it starts from: a template, or the name of one that is known.
         limits: What it may use.
+        chosen_limits: Names of limits that the caller has chosen though they may be the defaults. Those that differ
+            from the defaults are always taken for chosen; a server cuts the others to what a key may have.
         envs: Environment of everything that runs in it.
         metadata: The caller's own labels.
         timeout_seconds: Its time; None: it lives until it is killed.
@@ -71,6 +73,7 @@ class SandboxSpec:
     network: Network = field(default_factory=Network)
     isolation: IsolationLevel | None = None
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    chosen_limits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.template, Template):
@@ -95,6 +98,17 @@ class SandboxSpec:
 
         if not isinstance(self.network, Network):
             raise InvalidArgumentError(field="network", value=self.network, allowed="a Network")
+
+    @property
+    def limits_asked(self) -> dict[str, float | None]:
+        """What was chosen of the limits, by name: what goes to a server, which knows the defaults of its keys."""
+        values = {item.name: getattr(self.limits, item.name) for item in fields(Limits)}
+        ordinary = Limits()
+        return {
+            name: value
+            for name, value in values.items()
+            if name in self.chosen_limits or value != getattr(ordinary, name)
+        }
 
     @property
     def template_name(self) -> str:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
 from fumehood.backends.base import Backend
 from fumehood.backends.fork_requests import ForkRequest
-from fumehood.backends.requests import SandboxSpec
+from fumehood.backends.requests import ExecuteRequest, SandboxSpec
 from fumehood.errors import InvalidArgumentError
 from fumehood.execution import Execution
 from fumehood.isolation_levels import ISOLATION_LEVELS, IsolationLevel, reaches
+from fumehood.judging import DEFAULT_CASE_SECONDS, JudgeRequest
+from fumehood.limits import Limits
 from fumehood.models import SandboxInfo
 from fumehood.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
+from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
@@ -34,13 +37,14 @@ _RETRY_SECONDS = 1.0
 class Spending:
     """What all keys use now: running executions and sandboxes that are being made, and the ledger of the rest."""
 
-    def __init__(self, ledger: UsageLedger, metrics: ServerMetrics) -> None:
+    def __init__(self, ledger: UsageLedger, metrics: ServerMetrics, cpu: CpuMeter) -> None:
         self.ledger = ledger
         self.metrics = metrics
         self.executions: dict[str, int] = {}
         # Of sandboxes, by key; two numbers for each key that has ever made one.
         self.creations_begun: Counter[str] = Counter()
         self.creations_ended: Counter[str] = Counter()
+        self.cpu = cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +56,58 @@ class Allowance:
         spending: What everybody uses now.
         backend: The real backend, which knows how many sandboxes the caller has.
         settings: Lifetimes of sandboxes.
+        is_counted: Whether what runs was counted as a whole by those who asked for this allowance.
     """
 
     principal: Principal
     spending: Spending
     backend: Backend
     settings: ServerSettings
+    is_counted: bool = False
 
     def bounded(self, spec: SandboxSpec) -> SandboxSpec:
-        """Returns the spec with a lifetime, and checks it against what the key may ask for.
+        """Returns the spec with a lifetime and with limits that the key may have.
 
         Raises:
-            QuotaError: It asks for more than the key may have.
+            LimitForbiddenError: It asks for more than the key may have.
             InvalidArgumentError: It asks for a weaker isolation than the server allows.
         """
-        self.principal.policy.check_limits(spec.limits)
         self.check_network(spec.network)
         return replace(
             spec,
+            limits=self.principal.policy.limits_within(spec.limits, spec.chosen_limits),
             timeout_seconds=self.bounded_seconds(spec.timeout_seconds),
             isolation=self.bounded_isolation(spec.isolation),
         )
+
+    def bounded_execution(self, request: ExecuteRequest, limits: Limits | None = None) -> ExecuteRequest:
+        """Returns the request with a time that the key may have.
+
+        Args:
+            request: What is to run.
+            limits: Those of the sandbox, of which the policy may have become stricter than they are.
+
+        Raises:
+            LimitForbiddenError: It asks for more time than the key may have.
+        """
+        policy = self.principal.policy
+        seconds = policy.seconds_within(request.wall_seconds, None)
+
+        if seconds is None and limits is not None:
+            bounded = policy.seconds_within(limits.wall_seconds, limits.wall_seconds)
+            seconds = bounded if bounded != limits.wall_seconds else None
+
+        return request if seconds == request.wall_seconds else replace(request, wall_seconds=seconds)
+
+    def bounded_judge(self, request: JudgeRequest) -> JudgeRequest:
+        """Returns the request with a time for each case that the key may have.
+
+        Raises:
+            LimitForbiddenError: It asks for more time than the key may have.
+        """
+        seconds = self.principal.policy.seconds_within(request.wall_seconds, DEFAULT_CASE_SECONDS)
+        assert seconds is not None
+        return request if seconds == request.wall_seconds else replace(request, wall_seconds=seconds)
 
     def bounded_isolation(self, isolation: IsolationLevel | None) -> IsolationLevel:
         """Returns the floor of a sandbox: nobody who asks over the network weakens what its operator has set.
@@ -119,7 +154,7 @@ class Allowance:
         return replace(request, timeout_seconds=self.bounded_seconds(request.timeout_seconds))
 
     def check_like(self, info: SandboxInfo) -> None:
-        """Raises QuotaError or NetworkForbiddenError when the caller may not have another one like this."""
+        """Raises LimitForbiddenError or NetworkForbiddenError when the caller may not have another one like this."""
         self.principal.policy.check_limits(info.limits)
         self.check_network(info.network)
 
@@ -152,13 +187,26 @@ class Allowance:
         self.spending.metrics.sandboxes_started.inc(count)
         self.spending.ledger.add(key_id, sandboxes=count)
 
+    def begin(self, count: int = 1) -> None:
+        """Counts so many executions of the day that begin now.
+
+        Raises:
+            QuotaError: The caller has used up its day, or would begin more than is left of it.
+        """
+        if not self.is_counted:
+            self.spending.ledger.begin_execution(self.principal.key_id, self.principal.policy, count)
+
     @contextmanager
-    def execution(self) -> Iterator[Callable[[Execution], None]]:
-        """Holds a place for one more execution; the block gives what it did to the function that this yields.
+    def execution(self, count: int = 1) -> Iterator[None]:
+        """Counts so many executions, and holds a place among those that run at once while the block runs.
 
         Raises:
             QuotaError: The caller runs as many as it may, or has used up its day.
         """
+        if self.is_counted:
+            yield
+            return
+
         key_id, policy = self.principal.key_id, self.principal.policy
         running = self.spending.executions
         now = running.get(key_id, 0)
@@ -171,23 +219,23 @@ class Allowance:
                 retry_after_seconds=_RETRY_SECONDS,
             )
 
-        self.spending.ledger.begin_execution(key_id, policy)
+        self.begin(count)
         running[key_id] = now + 1
         try:
-            yield self._count
+            yield
         finally:
             _lower(running, key_id)
 
-    def _count(self, execution: Execution) -> None:
+    def count(self, execution: Execution, sandbox_id: str | None = None) -> None:
+        """Counts what an execution was; `sandbox_id` names its sandbox if that lives on."""
         usage = execution.usage
-        cpu_seconds = usage.user_cpu_seconds + usage.system_cpu_seconds
         outcome = execution.error.kind if execution.error else "ok"
         self.spending.metrics.executions.labels(outcome).inc()
-        self.spending.metrics.cpu_seconds.inc(max(0.0, cpu_seconds))
+        cpu_seconds = usage.user_cpu_seconds + usage.system_cpu_seconds
+        self.spending.cpu.charge(self.principal.key_id, cpu_seconds, sandbox_id)
         self.spending.ledger.add(
             self.principal.key_id,
             errors=int(execution.error is not None),
-            cpu_seconds=max(0.0, cpu_seconds),
             wall_seconds=usage.wall_seconds,
             bytes_in=usage.bytes_in,
             bytes_out=usage.bytes_out,

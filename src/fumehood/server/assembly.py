@@ -63,7 +63,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         stored_files = StoredFiles(database)
         await stack.enter_async_context(housekeeping(stored_files, blobs, ledger))
         token, _ = owner_token(state, settings.token)
-        yield Services(
+        services = Services(
             settings=settings,
             state=state,
             backend=backend,
@@ -77,6 +77,8 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),
             metrics=metrics,
         )
+        await stack.enter_async_context(services.spending.cpu.running())
+        yield services
 
 
 async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMetrics) -> Backend:

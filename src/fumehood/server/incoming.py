@@ -101,9 +101,14 @@ class UnknownBodies:
 
         self._at_once[address] += 1
 
-    def end(self, address: str) -> None:
-        """Counts one less."""
+    def end(self, address: str, *, is_known: bool = False) -> None:
+        """Counts one less; one whose caller has become known, by logging in, is not held against the address."""
         self._at_once[address] -= 1
+
+        if is_known and address in self._buckets:
+            left, counted = self._buckets[address]
+            self._buckets[address] = (left + 1, counted)
+
         self._forget_unused(address)
 
     def _forget_unused(self, address: str) -> None:
@@ -191,7 +196,7 @@ class Incoming:
     def _end_unknown(self) -> None:
         if self._until:
             self._until = 0.0
-            self._unknown.end(self._address)
+            self._unknown.end(self._address, is_known=self._admission.is_given)
 
 
 def _announces_body(scope: Scope) -> bool:

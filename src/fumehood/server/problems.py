@@ -34,6 +34,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "unauthenticated": 401,
     "forbidden": 403,
     "network_forbidden": 403,
+    "limit_forbidden": 403,
     "quota": 429,
     "overloaded": 503,
     "server_ending": 503,

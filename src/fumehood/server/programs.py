@@ -12,9 +12,9 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fumehood.backends.base import Backend
 from fumehood.backends.requests import (
@@ -157,16 +157,10 @@ class Workbench:
         with contextlib.suppress(FumehoodError):
             await self.backend.process_call(self.sandbox_id, SignalProcess(pid=pid, signal=_KILL))
 
-    async def execution(self) -> Execution:
-        """Returns what all of it was, for the count of the caller's usage."""
-        cpu_seconds = 0.0
-
-        with contextlib.suppress(FumehoodError):
-            cpu_seconds = (await self.backend.metrics(self.sandbox_id)).cpu_seconds
-
+    def execution(self) -> Execution:
+        """Returns what all of it was but its CPU time, for the count of the caller's usage."""
         usage = Usage(
             wall_seconds=time.monotonic() - self._begun,
-            user_cpu_seconds=cpu_seconds,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
         )
@@ -245,28 +239,46 @@ async def open_workbench(
     services: Services, principal: Principal, limits: Limits, programs_seconds: float
 ) -> AsyncGenerator[Workbench, None]:
     """Does what `workbench` does for a caller who has a place, or who waits for people more than for programs."""
-    backend = services.backend_for(principal)
     allowance = Allowance(principal, services.spending, services.backend, services.settings)
+    # All its programs together are one execution.
+    backend = services.backend_within(replace(allowance, is_counted=True))
     spec = SandboxSpec(limits=limits, timeout_seconds=programs_seconds + _AROUND_SECONDS)
 
-    with allowance.execution() as count:
+    with allowance.execution():
         bench = Workbench(backend, await backend.create(spec))
         try:
             yield bench
         finally:
             # A caller who gives up twice does not keep the sandbox alive.
-            await asyncio.shield(_end(bench, count))
+            await asyncio.shield(_end(bench, allowance))
 
 
-async def _end(bench: Workbench, count: Callable[[Execution], None]) -> None:
+async def _end(bench: Workbench, allowance: Allowance) -> None:
     try:
-        count(await bench.execution())
+        # The CPU time is that of the sandbox, which is charged when it is killed.
+        allowance.count(bench.execution(), bench.sandbox_id)
     finally:
         await bench.backend.kill(bench.sandbox_id, wait=False)
 
 
-def limits_within(principal: Principal, **wanted: float) -> Limits:
-    """Returns the ordinary limits but for what is wanted, each within its range and what the caller may have."""
+def limits_within(
+    principal: Principal, chosen: Mapping[str, float | None] | None = None, **wanted: float
+) -> Limits:
+    """Returns the ordinary limits but for what is wanted, each within its range and what the caller may have.
+
+    Args:
+        principal: The caller.
+        chosen: What the caller has asked for by name, which is never cut; None stands for what was left out.
+        wanted: What the dialect asks for by itself.
+
+    Raises:
+        LimitForbiddenError: The caller has chosen more than it may have.
+    """
+    for name, value in (chosen or {}).items():
+        if value is not None:
+            principal.policy.check_limit(name, value)
+            wanted[name] = value
+
     maxima = principal.policy.max_limits
     ordinary = Limits()
     fitted: dict[str, float] = {}

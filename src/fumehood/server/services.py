@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 from fumehood.backends.base import Backend
 from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.authenticator import Authenticator
+from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.drain import Drain
 from fumehood.server.incoming import admit_caller
 from fumehood.server.metrics import ServerMetrics
@@ -88,13 +89,16 @@ class Services(AppServices):
 
     def __post_init__(self) -> None:
         self.owners = Owners(self.backend)
-        self.spending = Spending(self.ledger, self.metrics)
+        self.spending = Spending(self.ledger, self.metrics, CpuMeter(self.backend, self.ledger, self.metrics))
 
     def backend_for(self, principal: Principal) -> Backend:
         """Returns the backend as this caller may see it: its own sandboxes, within its limits."""
         admit_caller()
-        allowance = Allowance(principal, self.spending, self.backend, self.settings)
-        return TenantBackend(self.backend, self.owners, principal, allowance)
+        return self.backend_within(Allowance(principal, self.spending, self.backend, self.settings))
+
+    def backend_within(self, allowance: Allowance) -> Backend:
+        """Returns the backend as the caller of an allowance may see it."""
+        return TenantBackend(self.backend, self.owners, allowance.principal, allowance)
 
     def is_busy(self) -> bool:
         """Tells whether code runs for somebody; a dialect's WebSocket is no request that ends with it."""

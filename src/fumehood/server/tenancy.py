@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from os import PathLike
 
@@ -52,6 +52,8 @@ from fumehood.record import Record
 from fumehood.security import SecurityEvent
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
+from fumehood.server.verbs import WORK_OF, Work
+from fumehood.service_errors import ForbiddenError
 
 _REMEMBERED = 20_000
 
@@ -94,6 +96,48 @@ class TenantBackend(Backend):
         self._principal = principal
         self._allowance = allowance
 
+    @asynccontextmanager
+    async def _way(
+        self, verb: str, sandbox_id: str | None = None, *, count: int = 1
+    ) -> AsyncGenerator[Backend, None]:
+        """The one way to the real backend, for one verb: it is counted, and its sandbox is the caller's.
+
+        Args:
+            verb: Its name in the port.
+            sandbox_id: The sandbox that it concerns; None: none, or one that is to be made.
+            count: How many executions it begins, if it runs code.
+
+        Raises:
+            SandboxNotFoundError: The sandbox is somebody else's.
+            QuotaError: A quota of the day is used up, or as many run as may.
+            ForbiddenError: Nobody has said what the verb costs.
+        """
+        work = WORK_OF.get(verb)
+
+        if work is None:
+            raise ForbiddenError(reason=f"what {verb!r} costs is not known to this server")
+
+        if sandbox_id is not None:
+            await self._check(sandbox_id)
+
+        with ExitStack() as held:
+            if work is Work.RUNS:
+                held.enter_context(self._allowance.execution(count))
+            elif work is Work.BEGINS:
+                self._allowance.begin(count)
+
+            try:
+                yield self._inner
+            finally:
+                if work is not Work.LOOKS and sandbox_id is not None:
+                    self._allowance.spending.cpu.note_work(sandbox_id)
+
+    def _note_made(self, *made: SandboxInfo) -> None:
+        for info in made:
+            self._owners.note(info)
+
+            self._allowance.spending.cpu.open(info.id, info.owner)
+
     async def _check(self, sandbox_id: str) -> None:
         owner = await self._owners.owner_of(sandbox_id)
 
@@ -110,10 +154,10 @@ class TenantBackend(Backend):
         """
         spec = self._allowance.bounded(replace(spec, owner=self._principal.key_id))
 
-        async with self._allowance.new_sandboxes():
-            info = await self._inner.create(spec)
+        async with self._way("create") as inner, self._allowance.new_sandboxes():
+            info = await inner.create(spec)
 
-        self._owners.note(info)
+        self._note_made(info)
         return info
 
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
@@ -122,33 +166,28 @@ class TenantBackend(Backend):
         Raises:
             QuotaError: The caller would have more than it may.
         """
-        await self._check(sandbox_id)
         # What the caller may have could have changed since the parent was made.
-        self._allowance.check_like(await self._inner.info(sandbox_id))
+        self._allowance.check_like(await self.info(sandbox_id))
         request = self._allowance.bounded_fork(request)
 
-        async with self._allowance.new_sandboxes(request.count):
-            forked = await self._inner.fork(sandbox_id, request)
+        async with self._way("fork", sandbox_id) as inner, self._allowance.new_sandboxes(request.count):
+            forked = await inner.fork(sandbox_id, request)
 
-        for info in forked.items:
-            self._owners.note(info)
-
+        self._note_made(*forked.items)
         return forked
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
         """Let a fork take the place of its parent, both the caller's; see the port."""
-        await self._check(sandbox_id)
         await self._check(child_id)
-        return await self._inner.adopt(sandbox_id, child_id)
+
+        async with self._way("adopt", sandbox_id) as inner:
+            return await inner.adopt(sandbox_id, child_id)
 
     async def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Give what of a sandbox lasts; see the port. It counts as one execution that runs."""
-        await self._check(sandbox_id)
-
-        with self._allowance.execution():
-            async with aclosing(self._inner.save(sandbox_id)) as pieces:
-                async for piece in pieces:
-                    yield piece
+        async with self._way("save", sandbox_id) as inner, aclosing(inner.save(sandbox_id)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
         """Make a sandbox of a saved state that belongs to the caller; see the port.
@@ -158,21 +197,21 @@ class TenantBackend(Backend):
         """
         spec = self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
 
-        with self._allowance.execution():
-            async with self._allowance.new_sandboxes():
-                loaded = await self._inner.load(replace(request, spec=spec), archive)
+        async with self._way("load") as inner, self._allowance.new_sandboxes():
+            loaded = await inner.load(replace(request, spec=spec), archive)
 
-        self._owners.note(loaded.sandbox)
+        self._note_made(loaded.sandbox)
         return loaded
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Describe a sandbox; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.info(sandbox_id)
+        async with self._way("info", sandbox_id) as inner:
+            return await inner.info(sandbox_id)
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describe the caller's sandboxes; the server's owner may see everybody's."""
-        return await self._inner.list(owner if self._principal.is_owner else self._principal.key_id)
+        async with self._way("list") as inner:
+            return await inner.list(owner if self._principal.is_owner else self._principal.key_id)
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         """End a sandbox; see the port."""
@@ -181,156 +220,171 @@ class TenantBackend(Backend):
         except SandboxNotFoundError:
             return False
 
-        return await self._inner.kill(sandbox_id, wait=wait)
+        await self._allowance.spending.cpu.close(sandbox_id)
+
+        async with self._way("kill", sandbox_id) as inner:
+            return await inner.kill(sandbox_id, wait=wait)
 
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Let a sandbox live for so long from now on; see the port."""
-        await self._check(sandbox_id)
-        await self._inner.set_timeout(sandbox_id, self._allowance.bounded_seconds(timeout_seconds))
+        async with self._way("set_timeout", sandbox_id) as inner:
+            await inner.set_timeout(sandbox_id, self._allowance.bounded_seconds(timeout_seconds))
 
     async def pause(self, sandbox_id: str) -> bool:
         """Freeze a sandbox; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.pause(sandbox_id)
+        async with self._way("pause", sandbox_id) as inner:
+            return await inner.pause(sandbox_id)
 
     async def resume(self, sandbox_id: str) -> bool:
         """Let a frozen sandbox go on; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.resume(sandbox_id)
+        async with self._way("resume", sandbox_id) as inner:
+            return await inner.resume(sandbox_id)
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         """Change what a sandbox may reach, within what the server and the key allow; see the port."""
-        await self._check(sandbox_id)
-        self._allowance.check_network(network)
-        await self._inner.set_network(sandbox_id, network)
+        async with self._way("set_network", sandbox_id) as inner:
+            self._allowance.check_network(network)
+            await inner.set_network(sandbox_id, network)
 
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
         """Tell what a sandbox reached and tried to reach; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.egress_log(sandbox_id)
+        async with self._way("egress_log", sandbox_id) as inner:
+            return await inner.egress_log(sandbox_id)
 
     async def audit_log(self, sandbox_id: str) -> AuditLog:
         """Tell what happened in and around a sandbox; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.audit_log(sandbox_id)
+        async with self._way("audit_log", sandbox_id) as inner:
+            return await inner.audit_log(sandbox_id)
 
     async def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
         """Give the security events of a sandbox; see the port."""
-        await self._check(sandbox_id)
-
-        async with aclosing(self._inner.security_events(sandbox_id)) as events:
+        async with (
+            self._way("security_events", sandbox_id) as inner,
+            aclosing(inner.security_events(sandbox_id)) as events,
+        ):
             async for event in events:
                 yield event
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         """Tell what a sandbox uses now; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.metrics(sandbox_id)
+        async with self._way("metrics", sandbox_id) as inner:
+            return await inner.metrics(sandbox_id)
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Give the record of a context; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.record(sandbox_id, context_id)
+        async with self._way("record", sandbox_id) as inner:
+            return await inner.record(sandbox_id, context_id)
 
     async def capacity(self) -> Capacity:
         """Tell what the host has left; see the port."""
-        return await self._inner.capacity()
+        async with self._way("capacity") as inner:
+            return await inner.capacity()
 
     # -- code
 
     async def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
-        await self._check(sandbox_id)
+        async with self._way("execute", sandbox_id) as inner:
+            request = await self._bounded(inner, sandbox_id, request)
 
-        with self._allowance.execution() as count:
-            async with aclosing(self._inner.execute(sandbox_id, request)) as events:
+            async with aclosing(inner.execute(sandbox_id, request)) as events:
                 async for event in events:
                     if isinstance(event, ExecutionFinished):
-                        count(event.execution)
+                        self._allowance.count(event.execution, sandbox_id)
 
                     yield event
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
-        await self._check(sandbox_id)
-
-        with self._allowance.execution() as count:
-            execution = await self._inner.run(sandbox_id, request)
-            count(execution)
+        async with self._way("run", sandbox_id) as inner:
+            request = await self._bounded(inner, sandbox_id, request)
+            execution = await inner.run(sandbox_id, request)
+            self._allowance.count(execution, sandbox_id)
             return execution
+
+    async def _bounded(self, inner: Backend, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
+        """The request within what the key allows, which may be less than what its sandbox was made with."""
+        is_bounded = "wall_seconds" in self._principal.policy.max_limits
+        limits = (await inner.info(sandbox_id)).limits if is_bounded else None
+        return self._allowance.bounded_execution(request, limits)
+
+    def _bounded_once(self, request: StatelessRequest) -> StatelessRequest:
+        spec = self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
+        return replace(request, spec=spec, code=self._allowance.bounded_execution(request.code))
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         """Run code in a sandbox of its own; see the port."""
-        request = replace(
-            request, spec=self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
-        )
+        request = self._bounded_once(request)
 
-        with self._allowance.execution() as count:
-            reply = await self._inner.run_once(request)
-            count(reply.execution)
+        async with self._way("run_once") as inner:
+            reply = await inner.run_once(request)
+            self._allowance.count(reply.execution)
             return reply
 
     async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
         """Run code in a sandbox of its own, and follow it; see the port."""
-        request = replace(
-            request, spec=self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
-        )
+        request = self._bounded_once(request)
 
-        with self._allowance.execution() as count:
-            async with aclosing(self._inner.stream_once(request)) as items:
-                async for item in items:
-                    if isinstance(item, StatelessReply):
-                        count(item.execution)
+        async with self._way("stream_once") as inner, aclosing(inner.stream_once(request)) as items:
+            async for item in items:
+                if isinstance(item, StatelessReply):
+                    self._allowance.count(item.execution)
 
-                    yield item
+                yield item
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
         """Answer a question of running code; see the port."""
-        await self._check(sandbox_id)
-        await self._inner.answer_input(sandbox_id, answer)
+        async with self._way("answer_input", sandbox_id) as inner:
+            await inner.answer_input(sandbox_id, answer)
 
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
         """Answer a call of running code; see the port."""
-        await self._check(sandbox_id)
-        await self._inner.answer_tool(sandbox_id, answer)
+        async with self._way("answer_tool", sandbox_id) as inner:
+            await inner.answer_tool(sandbox_id, answer)
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt what runs in a context; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.interrupt(sandbox_id, context_id)
+        async with self._way("interrupt", sandbox_id) as inner:
+            return await inner.interrupt(sandbox_id, context_id)
 
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
         """Create, list, restart or remove contexts; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.context_call(sandbox_id, call)
+        async with self._way("context_call", sandbox_id) as inner:
+            return await inner.context_call(sandbox_id, call)
 
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
         """Answer a CommitRequestEvent; see the port."""
-        await self._check(sandbox_id)
-        await self._inner.answer_commit(sandbox_id, answer)
+        async with self._way("answer_commit", sandbox_id) as inner:
+            await inner.answer_commit(sandbox_id, answer)
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.checkpoint_call(sandbox_id, call)
+        async with self._way("checkpoint_call", sandbox_id) as inner:
+            return await inner.checkpoint_call(sandbox_id, call)
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Run a program for many inputs; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.judge(sandbox_id, request)
+        """Run a program for many inputs, each of which counts as an execution; see the port."""
+        request = self._allowance.bounded_judge(request)
+        try:
+            async with self._way("judge", sandbox_id, count=max(1, len(request.stdins))) as inner:
+                return await inner.judge(sandbox_id, request)
+        finally:
+            # Much can run in it, and what comes next is held against the day.
+            await self._allowance.spending.cpu.settle(sandbox_id)
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
         """Ask a context about code; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.ask(sandbox_id, question)
+        async with self._way("ask", sandbox_id) as inner:
+            return await inner.ask(sandbox_id, question)
 
     async def send_comm(
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
         """Give a comm message to a context; see the port."""
-        await self._check(sandbox_id)
-
-        async with aclosing(self._inner.send_comm(sandbox_id, message, context_id)) as events:
+        async with (
+            self._way("send_comm", sandbox_id) as inner,
+            aclosing(inner.send_comm(sandbox_id, message, context_id)) as events,
+        ):
             async for event in events:
                 yield event
 
@@ -338,56 +392,58 @@ class TenantBackend(Backend):
 
     async def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         """Read a file in pieces; see the port."""
-        await self._check(sandbox_id)
-
-        async with aclosing(self._inner.read(sandbox_id, request)) as pieces:
+        async with (
+            self._way("read", sandbox_id) as inner,
+            aclosing(inner.read(sandbox_id, request)) as pieces,
+        ):
             async for piece in pieces:
                 yield piece
 
     async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
         """Write a file; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.write(sandbox_id, path, chunks)
+        async with self._way("write", sandbox_id) as inner:
+            return await inner.write(sandbox_id, path, chunks)
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.file_call(sandbox_id, call)
+        async with self._way("file_call", sandbox_id) as inner:
+            return await inner.file_call(sandbox_id, call)
 
     async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.watch(sandbox_id, path, recursive=recursive)
+        async with self._way("watch", sandbox_id) as inner:
+            return await inner.watch(sandbox_id, path, recursive=recursive)
 
     # -- commands and ports
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Start a command; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.start_process(sandbox_id, spec)
+        async with self._way("start_process", sandbox_id) as inner:
+            return await inner.start_process(sandbox_id, spec)
 
     async def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
         """Follow a command; see the port."""
-        await self._check(sandbox_id)
-
-        async with aclosing(self._inner.process_output(sandbox_id, pid)) as events:
+        async with (
+            self._way("process_output", sandbox_id) as inner,
+            aclosing(inner.process_output(sandbox_id, pid)) as events,
+        ):
             async for event in events:
                 yield event
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         """List commands, feed, signal or resize one; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.process_call(sandbox_id, call)
+        async with self._way("process_call", sandbox_id) as inner:
+            return await inner.process_call(sandbox_id, call)
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
         """Connect to a port of a sandbox; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.open_port(sandbox_id, port)
+        async with self._way("open_port", sandbox_id) as inner:
+            return await inner.open_port(sandbox_id, port)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
         """Tell where a port of a sandbox is reached on the server's machine; see the port."""
-        await self._check(sandbox_id)
-        return await self._inner.port_address(sandbox_id, port)
+        async with self._way("port_address", sandbox_id) as inner:
+            return await inner.port_address(sandbox_id, port)
 
     async def aclose(self) -> None:
         """Do nothing: what the caller sees is not the caller's to end."""

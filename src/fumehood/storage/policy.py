@@ -7,18 +7,18 @@ asks `check_limits`, and whatever counts reads the quotas.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import BOUNDS, Bound, Limits
 from fumehood.network import NETWORK_LEVELS
-from fumehood.service_errors import QuotaError
+from fumehood.service_errors import LimitForbiddenError
 
 SCOPES = frozenset({"execute", "sandboxes", "keys"})
 
+_DEFAULTS = Limits()
 _QUOTAS = {
     "max_sandboxes": Bound(0, 1_000_000, "sandboxes", optional=True),
     "max_concurrent_executions": Bound(0, 1_000_000, "executions", optional=True),
@@ -72,16 +72,59 @@ class KeyPolicy:
         object.__setattr__(self, "max_limits", MappingProxyType(dict(self.max_limits)))
 
     def check_limits(self, limits: Limits) -> None:
-        """Raise QuotaError for the first of `limits` that is above what this policy allows."""
+        """Raise LimitForbiddenError for the first of `limits` that is above what this policy allows."""
+        for name in self.max_limits:
+            self.check_limit(name, getattr(limits, name))
+
+    def check_limit(self, name: str, value: float | None) -> None:
+        """Raise LimitForbiddenError when a limit, by its name in `Limits`, is above what this policy allows."""
+        maximum = self.max_limits.get(name)
+
+        # None is no limit at all, which is above any.
+        if maximum is not None and (value is None or value > maximum):
+            raise LimitForbiddenError(limit=name, wanted=value, maximum=maximum)
+
+    def limits_within(self, limits: Limits, chosen: Collection[str] = ()) -> Limits:
+        """Return the limits with those that nobody has chosen cut to what this policy allows.
+
+        Args:
+            limits: What is asked for.
+            chosen: The names of those that were named; those that differ from the defaults were chosen as well.
+
+        Raises:
+            LimitForbiddenError: One that was chosen is above what this policy allows.
+        """
+        cut: dict[str, float] = {}
+
         for name, maximum in self.max_limits.items():
             value = getattr(limits, name)
-            # None is no limit at all, which is above any.
-            asked = math.inf if value is None else value
 
-            if asked > maximum:
-                raise QuotaError(
-                    quota=f"limits.{name}", used=asked, maximum=maximum, retry_after_seconds=None
-                )
+            if name in chosen or value != getattr(_DEFAULTS, name):
+                self.check_limit(name, value)
+            elif value is None or value > maximum:
+                cut[name] = int(maximum) if BOUNDS[name].whole else maximum
+
+        return replace(limits, **cut) if cut else limits  # type: ignore[arg-type]  # whole where it must be
+
+    def seconds_within(self, seconds: float | None, default: float | None) -> float | None:
+        """Return the time of an execution, or of a judged case, within `max_limits.wall_seconds`.
+
+        Args:
+            seconds: What is asked for; None: what the sandbox allows.
+            default: What stands where nothing was chosen, and is cut.
+
+        Raises:
+            LimitForbiddenError: What was chosen is above it.
+        """
+        maximum = self.max_limits.get("wall_seconds")
+
+        if seconds is None or maximum is None or seconds <= maximum:
+            return seconds
+
+        if seconds != default:
+            self.check_limit("wall_seconds", seconds)
+
+        return maximum
 
 
 def check_scopes(scopes: Iterable[str]) -> frozenset[str]:

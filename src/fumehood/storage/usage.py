@@ -29,9 +29,9 @@ class UsageCounts:
     """What was used; a sum over a time.
 
     Attributes:
-        executions: Begun.
+        executions: Begun: code, commands, judged cases, completions and the like.
         sandboxes: Created.
-        cpu_seconds: CPU time of the executions.
+        cpu_seconds: CPU time of the sandboxes.
         wall_seconds: Their time.
         bytes_in: Sent into sandboxes.
         bytes_out: Come out of them.
@@ -96,29 +96,29 @@ class UsageLedger:
         """Count something for a key, by the names of the fields of `UsageCounts`."""
         self._count(key_id, UsageCounts(**counts))  # type: ignore[arg-type]
 
-    def begin_execution(self, key_id: str, policy: KeyPolicy) -> None:
-        """Check the quotas of the day and count one execution, in one step that nothing can come between.
+    def begin_execution(self, key_id: str, policy: KeyPolicy, count: int = 1) -> None:
+        """Check the quotas of the day and count executions, in one step that nothing can come between.
 
         Raises:
-            QuotaError: One of them is used up; nothing was counted.
+            QuotaError: One of them is used up, or fewer executions are left; nothing was counted.
         """
-        self.check(key_id, policy)
-        self._count(key_id, UsageCounts(executions=1))
+        self.check(key_id, policy, count)
+        self._count(key_id, UsageCounts(executions=count))
 
-    def check(self, key_id: str, policy: KeyPolicy) -> None:
-        """Raise QuotaError if a quota of the day is used up.
+    def check(self, key_id: str, policy: KeyPolicy, count: int = 1) -> None:
+        """Raise QuotaError if a quota of the day is used up, or does not suffice for so many executions.
 
         Raises:
             StorageError: What is stored has not been read yet.
         """
         today = self.today(key_id)
         quotas = (
-            ("executions per day", today.executions, policy.executions_per_day),
-            ("CPU seconds per day", today.cpu_seconds, policy.cpu_seconds_per_day),
+            ("executions per day", today.executions, policy.executions_per_day, today.executions + count - 1),
+            ("CPU seconds per day", today.cpu_seconds, policy.cpu_seconds_per_day, today.cpu_seconds),
         )
 
-        for quota, used, maximum in quotas:
-            if maximum is not None and used >= maximum:
+        for quota, used, maximum, would_be in quotas:
+            if maximum is not None and would_be >= maximum:
                 raise QuotaError(
                     quota=quota, used=used, maximum=maximum, retry_after_seconds=self._seconds_to_midnight()
                 )

@@ -10,6 +10,7 @@ import pytest
 
 from fumehood.backends.base import Backend
 from fumehood.server.allowance import Allowance, Spending
+from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
@@ -37,9 +38,8 @@ class Caller:
 
     def __init__(self, maximum: int) -> None:
         self.host = Host()
-        self.spending = Spending(
-            cast("UsageLedger", SimpleNamespace(add=lambda *_, **__: None)), ServerMetrics()
-        )
+        ledger, metrics = cast("UsageLedger", SimpleNamespace(add=lambda *_, **__: None)), ServerMetrics()
+        self.spending = Spending(ledger, metrics, CpuMeter(cast("Backend", self.host), ledger, metrics))
         self.allowance = Allowance(
             Principal(key_id="key", policy=KeyPolicy(max_sandboxes=maximum)),
             self.spending,

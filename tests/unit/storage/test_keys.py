@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import GIB, Limits
-from fumehood.service_errors import KeyNotFoundError, QuotaError, StorageError
+from fumehood.service_errors import KeyNotFoundError, LimitForbiddenError, StorageError
 from fumehood.storage.keys import Keys
 from fumehood.storage.policy import KeyPolicy, as_json, from_json
 from fumehood.storage.tables import KEYS
@@ -267,7 +267,7 @@ def test_limits_above_the_policy_are_refused(bound, limits, is_allowed):
     expected = (
         contextlib.nullcontext()
         if is_allowed
-        else pytest.raises(QuotaError, match=f"limits.{[*bound, ''][0]}")
+        else pytest.raises(LimitForbiddenError, match=f"limits.{[*bound, ''][0]}")
     )
 
     with expected:

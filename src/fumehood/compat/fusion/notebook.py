@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from dataclasses import replace
 from typing import Any
 
 from fumehood.backends.base import Backend
@@ -36,9 +37,10 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
         FumehoodError: They could not be run at all.
     """
     backend = services.backend_for(principal)
-    wanted = {} if call.memory_bytes is None else {"memory_bytes": call.memory_bytes}
+    call = _within(principal, call)
     spec = SandboxSpec(
-        limits=limits_within(principal, **wanted), timeout_seconds=call.total_seconds + _AROUND_SECONDS
+        limits=limits_within(principal, {"memory_bytes": call.memory_bytes}),
+        timeout_seconds=call.total_seconds + _AROUND_SECONDS,
     )
 
     async with services.queue.place(principal.key_id, services.settings.queue_seconds):
@@ -82,6 +84,21 @@ def jupyter_error_answer(error: FumehoodError) -> dict[str, Any]:
         "executor_pod_name": None,
         "files": {},
     }
+
+
+def _within(principal: Principal, call: RunJupyterCall) -> RunJupyterCall:
+    """The call with a time of its cells that the caller may have; what it has chosen itself is not cut."""
+    policy = principal.policy
+
+    longest = policy.max_limits.get("wall_seconds")
+
+    if longest is None:
+        return call
+
+    if call.cell_seconds is not None:
+        policy.check_limit("wall_seconds", call.cell_seconds)
+
+    return replace(call, cell_seconds=call.cell_seconds or longest)
 
 
 async def run_cells(

@@ -7,9 +7,11 @@ program writes is text in it and nothing more.
 from __future__ import annotations
 
 import base64
+import math
 import posixpath
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fumehood.compat.fusion.bodies import RunCodeCall
@@ -61,14 +63,20 @@ async def run_code(services: Services, principal: Principal, call: RunCodeCall) 
         FumehoodError: It could not be run at all.
     """
     language = LANGUAGES.get(_NAMES.get(call.language, ""))
+    longest = principal.policy.max_limits.get("wall_seconds", math.inf)
+    # Clients send both times always, so they are cut and not refused.
+    call = replace(
+        call,
+        run_seconds=min(call.run_seconds, longest),
+        compile_seconds=min(call.compile_seconds, longest),
+    )
     compile_seconds = call.compile_seconds if language is not None and language.compile else 0.0
     spare = _SPARE_SECONDS + call.compile_seconds - compile_seconds
-    wanted = {} if call.memory_bytes is None else {"memory_bytes": call.memory_bytes}
 
     async with workbench(
         services,
         principal,
-        limits_within(principal, **wanted),
+        limits_within(principal, {"memory_bytes": call.memory_bytes}),
         programs_seconds=compile_seconds + call.run_seconds,
         queue_seconds=min(services.settings.queue_seconds, spare),
     ) as bench:

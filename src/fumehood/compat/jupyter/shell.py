@@ -138,7 +138,6 @@ async def _execute(kernel: Kernel, request: KernelRequest) -> Outcome:
         code=cell.code,
         language=kernel.spec.language,
         context_id=kernel.context_id,
-        wall_seconds=CELL_SECONDS,
         allow_input=cell.allow_input,
         silent=cell.silent,
     )

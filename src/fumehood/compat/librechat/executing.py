@@ -41,7 +41,7 @@ async def run_exec(services: Services, principal: Principal, call: ExecCall) -> 
     language = LANGUAGES[call.language]
     workspace = Workspace(Shelf(services, principal.key_id), new_session_id())
     files = await workspace.find(call.files, call.session_id)
-    limits = limits_within(principal, wall_seconds=call.seconds or Limits().wall_seconds)
+    limits = limits_within(principal, {"wall_seconds": call.seconds}, wall_seconds=Limits().wall_seconds)
     seconds = limits.wall_seconds + (_COMPILE_SECONDS if language.compile else 0)
 
     async with workbench(services, principal, limits, programs_seconds=seconds) as bench:

@@ -65,7 +65,7 @@ class ToolRun:
         self._call = call
         self._workspace = Workspace(Shelf(services, principal.key_id), self.session_id)
         self._limits = limits_within(
-            principal, wall_seconds=call.seconds or _RUN_SECONDS, stdout_bytes=16 * MIB
+            principal, {"wall_seconds": call.seconds}, wall_seconds=_RUN_SECONDS, stdout_bytes=16 * MIB
         )
         self._stack = AsyncExitStack()
         self._asked: list[str] = []

@@ -53,6 +53,7 @@ def read_container(body: Mapping[str, Any]) -> SandboxSpec:
     minutes = _minutes(body.get("expires_after"))
     return SandboxSpec(
         limits=Limits(memory_bytes=_MEMORY_LIMITS[memory]),
+        chosen_limits=("memory_bytes",) if body.get("memory_limit") else (),
         network=_network(body.get("network_policy")),
         metadata={_NAME: name, _MINUTES: str(minutes), _MEMORY: memory},
         timeout_seconds=_LIFETIME_SECONDS,
@@ -80,7 +81,9 @@ def container_data(info: SandboxInfo) -> dict[str, Any]:
     if minutes.isascii() and minutes.isdigit():
         data["expires_after"] = {"anchor": "last_active_at", "minutes": int(minutes)}
 
-    if (memory := info.metadata.get(_MEMORY)) in _MEMORY_LIMITS:
+    memory = info.metadata.get(_MEMORY, "")
+
+    if _MEMORY_LIMITS.get(memory) == info.limits.memory_bytes:
         data["memory_limit"] = memory
 
     return data

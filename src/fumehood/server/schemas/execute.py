@@ -91,6 +91,7 @@ class ExecuteBody(Body):
             spec=SandboxSpec(
                 template=self.template,
                 limits=self.limits.limits(),
+                chosen_limits=tuple(sorted(self.limits.model_fields_set)),
                 envs=self.envs,
                 strict=self.strict,
                 isolation=self.isolation,

@@ -32,7 +32,7 @@ def _limit(name: str) -> Any:
 
 
 class NewLimits(Body):
-    """What a new sandbox may use; what is left out has its default."""
+    """What a new sandbox may use; what is left out has its default, or what the key allows if that is less."""
 
     wall_seconds: float = _limit("wall_seconds")
     cpu_seconds: float | None = _limit("cpu_seconds")
@@ -86,6 +86,7 @@ class NewSandbox(Body):
         return SandboxSpec(
             template=self.template,
             limits=self.limits.limits(),
+            chosen_limits=tuple(sorted(self.limits.model_fields_set)),
             envs=self.envs,
             metadata=self.metadata,
             timeout_seconds=self.timeout_seconds,

@@ -1,0 +1,95 @@
+"""What the verbs of the port cost: every one is classified, and none is served that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fumehood.backends.base import Backend
+from fumehood.backends.requests import ExecuteRequest, SandboxSpec
+from fumehood.backends.stateless import StatelessRequest
+from fumehood.judging import JudgeRequest
+from fumehood.server.allowance import Allowance
+from fumehood.server.principal import Principal
+from fumehood.server.settings import ServerSettings
+from fumehood.server.tenancy import Owners, TenantBackend
+from fumehood.server.verbs import WORK_OF, Work, verbs_of_port
+from fumehood.service_errors import ForbiddenError, QuotaError
+
+RUNNING = [verb for verb, work in WORK_OF.items() if work in (Work.RUNS, Work.BEGINS)]
+
+
+class Used:
+    """A ledger of a key whose day is used up."""
+
+    def begin_execution(self, *_: object) -> None:
+        raise QuotaError(quota="executions per day", used=1, maximum=1, retry_after_seconds=1)
+
+
+def guard() -> TenantBackend:
+    """The guard of a key whose day is used up, before a backend that must not be reached."""
+    cpu = SimpleNamespace(note_work=lambda *_: None, settle=_nothing)
+    spending = SimpleNamespace(ledger=Used(), executions={}, cpu=cpu)
+    inner = cast("Backend", SimpleNamespace(info=_nothing))
+    owners = Owners(inner)
+    owners._known["s"] = "key"
+    principal = Principal(key_id="key")
+    return TenantBackend(
+        inner, owners, principal, Allowance(principal, cast("Any", spending), inner, ServerSettings())
+    )
+
+
+async def _nothing(*_: object) -> None:
+    return None
+
+
+def test_every_verb_of_the_port_is_classified() -> None:
+    """A verb that the port gains has no entry until somebody has said what it costs."""
+    assert verbs_of_port() == frozenset(WORK_OF)
+    assert Backend.__abstractmethods__ - {"aclose"} <= frozenset(WORK_OF)
+
+
+def test_a_verb_without_an_entry_is_refused() -> None:
+    """The way to the real backend is closed to it."""
+
+    async def go() -> None:
+        async with guard()._way("something_new", "s"):
+            pytest.fail("it was let through")
+
+    with pytest.raises(ForbiddenError):
+        asyncio.run(go())
+
+
+@pytest.mark.parametrize("verb", RUNNING)
+def test_what_runs_code_is_refused_when_the_day_is_used_up(verb: str) -> None:
+    """By each verb of the guard itself: it passes the count before it reaches the backend."""
+    spec = SandboxSpec()
+    code = ExecuteRequest(code="1")
+    request: Any = {
+        "judge": JudgeRequest(code="1", stdins=("",)),
+        "load": SimpleNamespace(spec=spec),
+        "run_once": StatelessRequest(spec=spec, code=code),
+        "stream_once": StatelessRequest(spec=spec, code=code),
+    }.get(verb, code)
+
+    async def ask() -> None:
+        method = getattr(guard(), verb)
+        given: list[Any] = {
+            "load": [request, "file"],
+            "run_once": [request],
+            "stream_once": [request],
+            "save": ["s"],
+        }.get(verb, ["s", request])
+        answer = method(*given)
+
+        if inspect.isasyncgen(answer):
+            await anext(answer)
+        else:
+            await answer
+
+    with pytest.raises(QuotaError):
+        asyncio.run(ask())
