@@ -14,6 +14,8 @@ import pytest
 
 
 def fumehood(*arguments: str, cwd, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
+    # What --output remembers is the test's own.
+    options.setdefault("env", {**os.environ, "XDG_STATE_HOME": f"{cwd}/.state"})
     return subprocess.run(
         [sys.executable, "-m", "fumehood", *arguments],
         cwd=cwd,
@@ -109,6 +111,66 @@ def test_files_and_figures_come_back(tmp_path):
     assert (tmp_path / "out" / "r.txt").read_text() == "a\n1\n"
     assert (tmp_path / "out" / "a-1.png").read_bytes().startswith(b"\x89PNG")
     assert "new.txt" in done.stderr
+
+
+def test_a_second_run_replaces_what_the_first_has_written_and_nothing_else(tmp_path):
+    """A file that the user made or has changed since stays; then it is said, and the exit code is another."""
+    envs = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    (tmp_path / "a.py").write_text(
+        "import os, sys\nfor name in ('kept', 'changed', *sys.stdin.read().split()):\n"
+        "    open(f'/mnt/data/{name}.txt', 'w').write(os.environ['TURN'])\n"
+    )
+
+    def run(turn: str, *words: str, names: str = "") -> subprocess.CompletedProcess[str]:
+        code = (tmp_path / "a.py").read_text().replace("sys.stdin.read()", repr(names))
+        given = ("--output", "out", "--env", f"TURN={turn}", *words)
+        return fumehood("run", "-", *given, cwd=tmp_path, stdin=code, env=envs)
+
+    def content() -> dict[str, str]:
+        return {path.stem: path.read_text() for path in (tmp_path / "out").iterdir()}
+
+    assert run("1").returncode == 0
+    assert run("2").returncode == 0
+    assert content() == {"kept": "2", "changed": "2", "mine": "mine"}
+
+    (tmp_path / "out" / "changed.txt").write_text("edited")
+    third = run("3", names="mine")
+    assert third.returncode == 73
+    assert content() == {"kept": "3", "changed": "edited", "mine": "mine"}
+    assert "changed.txt was left out: out/changed.txt is already there" in third.stderr
+    assert "mine.txt was left out" in third.stderr
+
+    assert run("4", "--overwrite", names="mine").returncode == 0
+    assert content() == {"kept": "4", "changed": "4", "mine": "4"}
+
+
+def test_a_record_of_outputs_that_came_with_the_folder_counts_for_nothing(tmp_path):
+    """Only what runs of this user have written may be replaced: the record does not lie beside the files."""
+    done = fumehood(
+        "run",
+        "-",
+        "--output",
+        "out",
+        cwd=tmp_path,
+        stdin="open('/mnt/data/a', 'w').write('1')",
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+    )
+    assert done.returncode == 0
+    assert os.listdir(tmp_path / "out") == ["a"]
+    (record,) = (tmp_path / "state" / "fumehood" / "outputs").iterdir()
+    assert record.stat().st_mode & 0o077 == 0
+    again = fumehood(
+        "run",
+        "-",
+        "--output",
+        "out",
+        cwd=tmp_path,
+        stdin="open('/mnt/data/a', 'w').write('2')",
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "another")},
+    )
+    assert (again.returncode, (tmp_path / "out" / "a").read_text()) == (73, "1")
 
 
 def test_figures_are_saved_without_an_output_directory(tmp_path):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
+from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
@@ -36,6 +37,8 @@ _ARTIFACTS = "/mnt/data"
 # What the library takes. More is not read: there are files without an end.
 _MAX_CODE_BYTES = 8 * MIB
 
+# EX_CANTCREAT of sysexits.h: the code ended well, and a file that it left could not be brought back.
+_LEFT_OUT = 73
 # As timeout(1), and as a shell reports SIGINT and SIGKILL.
 _EXIT_CODES = {
     "time_limit": 124,
@@ -47,7 +50,8 @@ _EXIT_CODES = {
 _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
 script; 124 at the time limit, 130 when it was interrupted, 137 when it ran out of memory or was killed; 64 for
-a wrong argument, 70 when the sandbox failed, 74 when a file of this machine could not be read or written
+a wrong argument, 70 when the sandbox failed, 73 when the code ended well and a file of it could not be brought
+back, 74 when a file of this machine could not be read or written
 """
 
 
@@ -68,7 +72,9 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="bring files of /mnt/data and new files of the home directory back to DIR",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="let these replace files that are already in DIR"
+        "--overwrite",
+        action="store_true",
+        help="let these replace every file that is already in DIR, not only what an earlier run wrote there",
     )
     parser.add_argument("--json", action="store_true", help="print the whole execution as JSON at its end")
     add_sandbox_options(parser)
@@ -92,7 +98,8 @@ def run(options: argparse.Namespace) -> int:
         saved = _bring_back(sandbox, execution, before, options)
 
     _report(execution, saved, options)
-    return exit_code_of(execution.error)
+    exit_code = exit_code_of(execution.error)
+    return _LEFT_OUT if exit_code == 0 and any(item.skipped for item in saved) else exit_code
 
 
 def _read(path: str) -> str:
@@ -176,6 +183,7 @@ def _bring_back(
     if not options.output:
         return saved
 
+    record = OutputRecord(options.output, overwrite=options.overwrite)
     known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
 
     with patience("bringing files back"):
@@ -185,10 +193,13 @@ def _bring_back(
                 for entry in list_tree(sandbox.files, root)
                 if (entry.path, entry.modified_at, entry.size_bytes) not in known
             ]
-            saved += save_files(
-                sandbox.files, entries, root=root, into=options.output, overwrite=options.overwrite
+            files = save_files(
+                sandbox.files, entries, root=root, into=options.output, overwrite=record.may_replace
             )
+            record.add(files)
+            saved += files
 
+    record.save()
     return saved
 
 

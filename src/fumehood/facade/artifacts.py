@@ -8,12 +8,13 @@ guest nothing and may claim to be endless.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fumehood.errors import FileError
+from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.facade.filesystem import Filesystem
 from fumehood.limits import MIB
 from fumehood.models import FileInfo
@@ -35,12 +36,14 @@ class Saved:
         source: Its path in the sandbox, or the name of the picture.
         path: Its path on the host; empty if it was left out.
         size_bytes: Its size.
+        sha256: The digest of its content, of a file that was brought back.
         skipped: Why it was left out; empty if it was not.
     """
 
     source: str
     path: str = ""
     size_bytes: int = 0
+    sha256: str = ""
     skipped: str = ""
 
 
@@ -50,7 +53,7 @@ def save_files(
     *,
     root: str,
     into: str,
-    overwrite: bool = False,
+    overwrite: bool | Callable[[str], bool] = False,
     max_bytes: int = 512 * MIB,
 ) -> list[Saved]:
     """Bring files of a sandbox back.
@@ -60,7 +63,8 @@ def save_files(
         entries: Which; directories and links are passed over.
         root: Directory of the sandbox that `into` stands for.
         into: Directory of the host; made if it is not there.
-        overwrite: Replace files of the host that are already there.
+        overwrite: Replace files of the host that are already there; or a function that is given the path of one and
+            tells whether it may be replaced.
         max_bytes: Bytes of all files together; what would exceed it is left out.
     """
     saved: list[Saved] = []
@@ -70,7 +74,12 @@ def save_files(
         if entry.type != "file" or entry.symlink_target is not None:
             continue
 
-        done = _save_file(files, entry, root=root, into=into, overwrite=overwrite, max_bytes=room)
+        try:
+            done = _save_file(files, entry, root=root, into=into, overwrite=overwrite, max_bytes=room)
+        except OSError as error:
+            # Of this machine: a file is where a folder should be, a path is too long, the disk is full.
+            done = Saved(source=entry.path, skipped=error.strerror or str(error))
+
         room -= done.size_bytes
         saved.append(done)
 
@@ -111,26 +120,35 @@ def list_tree(files: Filesystem, root: str) -> list[FileInfo]:
 
 
 def _save_file(
-    files: Filesystem, entry: FileInfo, *, root: str, into: str, overwrite: bool, max_bytes: int
+    files: Filesystem,
+    entry: FileInfo,
+    *,
+    root: str,
+    into: str,
+    overwrite: bool | Callable[[str], bool],
+    max_bytes: int,
 ) -> Saved:
+    if not _is_text(entry.path):
+        return Saved(source=entry.path, skipped="its name is no text in UTF-8")
+
     target = _host_path(entry.path, root=root, into=into)
 
     if target is None:
         return Saved(source=entry.path, skipped="its name is no safe path")
 
-    if os.path.lexists(target) and not overwrite:
+    parent = os.path.dirname(target)
+
+    # A link of the host below `into` could lead out of it. Looked at before a folder is made there.
+    if not _is_within(os.path.realpath(parent), os.path.realpath(into)):
+        return Saved(source=entry.path, skipped=f"{parent} leads out of {into}")
+
+    if os.path.lexists(target) and not (overwrite(target) if callable(overwrite) else overwrite):
         return Saved(source=entry.path, skipped=f"{target} is already there")
 
     if entry.size_bytes > max_bytes:
         return Saved(source=entry.path, skipped=f"its {entry.size_bytes} bytes are too many")
 
-    parent = os.path.dirname(target)
     os.makedirs(parent, exist_ok=True)
-
-    # A link of the host below `into` could lead out of it.
-    if not _is_within(os.path.realpath(parent), os.path.realpath(into)):
-        return Saved(source=entry.path, skipped=f"{parent} leads out of {into}")
-
     return _copy(files, entry, target, max_bytes)
 
 
@@ -147,12 +165,22 @@ def _host_path(path: str, *, root: str, into: str) -> str | None:
     return os.path.join(into, *parts) if is_safe else None
 
 
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+
+    return True
+
+
 def _is_within(path: str, directory: str) -> bool:
     return os.path.commonpath([path, directory]) == directory
 
 
 def _copy(files: Filesystem, entry: FileInfo, target: str, max_bytes: int) -> Saved:
     size = 0
+    digest = hashlib.sha256()
     descriptor, temporary = tempfile.mkstemp(prefix=".fumehood-", dir=os.path.dirname(target))
 
     try:
@@ -163,17 +191,18 @@ def _copy(files: Filesystem, entry: FileInfo, target: str, max_bytes: int) -> Sa
                 if size > max_bytes:
                     return Saved(source=entry.path, skipped=f"it grew beyond {max_bytes} bytes")
 
+                digest.update(chunk)
                 file.write(chunk)
 
         os.chmod(temporary, 0o644)
         os.replace(temporary, target)
-    except FileError as error:
+    except (FileError, InvalidArgumentError) as error:
         return Saved(source=entry.path, skipped=error.message)
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
 
-    return Saved(source=entry.path, path=target, size_bytes=size)
+    return Saved(source=entry.path, path=target, size_bytes=size, sha256=digest.hexdigest())
 
 
 def _write_numbered(content: bytes, *, into: str, stem: str, ending: str) -> str:

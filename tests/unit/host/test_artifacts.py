@@ -92,6 +92,36 @@ def test_a_link_of_the_host_does_not_lead_out(tmp_path, describe):
     assert names(tmp_path / "secret") == []
 
 
+def test_no_folder_is_made_through_a_link_of_the_host(tmp_path, describe):
+    """A path is looked at before folders are made for it, also behind a link that leads to nothing yet."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "d").symlink_to(tmp_path / "secret")
+    (tmp_path / "out" / "e").symlink_to(tmp_path / "later")
+    entries = [describe("/r/d/new/dir/x", 100), describe("/r/e/x", 100), describe("/r/plain/new/x", 100)]
+    saved = save_files(Files(), entries, root="/r", into=str(tmp_path / "out"))
+
+    assert ["leads out" in item.skipped for item in saved] == [True, True, False]
+    assert os.listdir(tmp_path / "secret") == []
+    assert not (tmp_path / "later").exists()
+    assert names(tmp_path / "out" / "plain") == ["new/x"]
+
+
+def test_a_file_that_cannot_be_brought_back_does_not_keep_others_back(tmp_path, describe):
+    """A name that is no text, a file in the place of a folder, and a folder in the place of a file are said."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    paths = ["/r/a", "/r/m\udcff", "/r/d\udcff/x", "/r/file/x", "/r/folder", "/r/z"]
+    saved = save_files(
+        Files(), [describe(path, 100) for path in paths], root="/r", into=str(tmp_path), overwrite=True
+    )
+
+    no_text = "its name is no text in UTF-8"
+    assert [item.skipped for item in saved] == ["", no_text, no_text, "File exists", "Is a directory", ""]
+    assert names(tmp_path) == ["a", "file", "z"]
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_nothing_is_replaced_unless_that_is_wanted(tmp_path, describe):
     """A guest cannot overwrite a Makefile by choosing its name."""
     (tmp_path / "Makefile").write_text("mine")
