@@ -43,6 +43,12 @@ def test_state_is_kept_between_calls(interpreter: CodeInterpreter) -> None:
     assert (result.is_error, result.state_lost, result.execution.text) == (False, False, "42")
 
 
+def test_code_in_a_fence_is_run(interpreter: CodeInterpreter) -> None:
+    """Some models write an argument as they write a message; a fence that is not around all of it is code."""
+    assert interpreter.run("```python\nprint(1)\nprint(2)\n```\n").text == "1\n2"
+    assert interpreter.run("text = '```'\nprint(text)").text == "```"
+
+
 def test_silence_is_told(interpreter: CodeInterpreter) -> None:
     """A model that has printed nothing is told so."""
     assert interpreter.run("x = 1").text.startswith("(no output")

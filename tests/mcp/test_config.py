@@ -50,6 +50,27 @@ def test_a_server_is_named_with_its_key(host: str) -> None:
     assert any(word in text for word in ("FUMEHOOD_API_KEY", "YOUR_KEY", "${input:fumehood-key}"))
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://127.0.0.1:8765", "http://127.0.0.1:8765/mcp"),
+        ("http://127.0.0.1:8765/", "http://127.0.0.1:8765/mcp"),
+        ("https://example.com/sandboxes/mcp/", "https://example.com/sandboxes/mcp"),
+        ("https://example.com/sandboxes", "https://example.com/sandboxes/mcp"),
+    ],
+)
+def test_a_server_may_be_named_without_the_path(given: str, url: str) -> None:
+    """What is printed works: the address that people know is that of the server."""
+    done = printed("--print-config", "cursor", "--url", given)
+    assert (done.returncode, read("cursor", done.stdout)["url"]) == (0, url)
+
+
+def test_what_is_no_address_of_a_server_is_refused() -> None:
+    done = printed("--print-config", "cursor", "--url", "host:8765")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--url='host:8765' is refused" in done.stderr
+
+
 def test_the_program_that_is_printed_works() -> None:
     done = printed("--print-config", "cursor")
     entry = json.loads(done.stdout)["mcpServers"]["fumehood"]

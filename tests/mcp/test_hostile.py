@@ -21,6 +21,35 @@ def raw(server: Any) -> Iterator[RawServer]:
     started.close()
 
 
+def test_wrong_arguments_are_told_in_plain_words(connect: Connect) -> None:
+    """What was wrong, with the value, and what the tool takes: nothing of the library that found it."""
+
+    async def scene() -> None:
+        async with connect() as client:
+            for given, said in (
+                ({}, "the argument `code` is missing"),
+                ({"code": 7}, "the argument `code` must be a text, and is 7"),
+                (
+                    {"code": "1", "timeout": "soon"},
+                    "the argument `timeout` must be a number, and is 'soon'",
+                ),
+                ({"code": "1", "timeout": 0}, "the argument `timeout` must be at least 0.1, and is 0"),
+                ({"code": "1", "sandbox_id": ""}, "must have at least 1 characters, and is ''"),
+            ):
+                result = await client.call_tool("run_code", given)
+                assert result.is_error
+                assert said in text_of(result)
+                assert "call run_code with code (required), sandbox_id, timeout" in text_of(result)
+                assert "pydantic" not in text_of(result)
+
+            word = await client.call_tool("create_sandbox", {"network": "pip"})
+            assert "the argument `network` must be 'none', 'packages' or 'internet', and is 'pip'" in text_of(
+                word
+            )
+
+    play(scene)
+
+
 def test_arguments_are_bounded(connect: Connect) -> None:
     """Each refusal says which argument it was; none ends anything."""
 
@@ -56,6 +85,7 @@ def test_arguments_are_bounded(connect: Connect) -> None:
                 assert result.is_error, (tool, given)
                 assert said in text_of(result), (tool, given, text_of(result))
                 assert "Traceback" not in text_of(result)
+                assert "pydantic" not in text_of(result)
 
             assert (await run(client, "1 + 1", place)).structured_content["value"] == "2"
             await client.call_tool("kill_sandbox", {"sandbox_id": place})

@@ -45,6 +45,33 @@ def index(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
+def test_hints_name_the_tools_that_there_are(index: str) -> None:
+    """A missing package: how to get it with these tools, as far as the host's user allows a network at all."""
+
+    missing = {"code": "import duckdb_x"}
+
+    async def scene() -> None:
+        async with over_stdio(PIP_INDEX_URL=index, PIP_CONFIG_FILE="/dev/null") as client:
+            told = text_of(await client.call_tool("run_code", missing))
+            assert "create_sandbox and network `packages`, then call install_packages" in told
+            assert "cannot be installed from here" not in told
+
+            made = await client.call_tool("create_sandbox", {"network": "packages"})
+            place = {"sandbox_id": made.structured_content["sandbox_id"]}
+            told = text_of(await client.call_tool("run_code", {**missing, **place}))
+            assert "Install it with install_packages" in told
+            assert "%pip" not in told
+
+    async def without() -> None:
+        async with over_stdio(FUMEHOOD_MAX_NETWORK="none") as client:
+            told = text_of(await client.call_tool("run_code", missing))
+            assert "cannot be installed from here" in told
+            assert "create_sandbox" not in told.partition("Hint:")[2].partition("[")[0]
+
+    play(scene)
+    play(without)
+
+
 def test_packages_come_from_the_index_of_the_host(index: str) -> None:
     async def scene() -> None:
         async with over_stdio(PIP_INDEX_URL=index, PIP_CONFIG_FILE="/dev/null") as client:

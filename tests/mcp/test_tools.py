@@ -28,6 +28,17 @@ TOOLS = {
 }
 
 
+def test_code_in_a_fence_is_run(connect: Connect) -> None:
+    """Some models write an argument as they write a message."""
+
+    async def scene() -> None:
+        async with connect() as client:
+            done = await run(client, "```python\nx = 6\nx * 7\n```\n")
+            assert done.structured_content["value"] == "42"
+
+    play(scene)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_state_stays_from_call_to_call(transport: str, mode: str, server: Any) -> None:

@@ -77,6 +77,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.chat",
         "fumehood.cli.host",
         "fumehood.cli.mcp",
+        # XDG_STATE_HOME: where the user's state lies is no setting of ours.
+        "fumehood.cli.outputs",
         "fumehood.cli.serve",
         # It looks at the environment of whatever it runs in.
         "fumehood.scorecard.attack.surroundings",

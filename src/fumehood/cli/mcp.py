@@ -49,7 +49,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--url",
         metavar="URL",
         default="",
-        help="with --print-config: a server's /mcp that the host should use",
+        help="with --print-config: the server that the host should use; /mcp is added where it is missing",
     )
     parser.set_defaults(command=run)
 
@@ -57,11 +57,11 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve, and return the exit code."""
     if options.print_config:
-        from fumehood.mcp.hosts import Launch, config_for
+        from fumehood.mcp.hosts import Launch, config_for, endpoint_of
 
-        launch = Launch(argv=(sys.executable, "-m", "fumehood", "mcp"), url=options.url)
-
-        with told_as({"host": "--print-config"}):
+        with told_as({"host": "--print-config", "url": "--url"}):
+            url = endpoint_of(options.url) if options.url else ""
+            launch = Launch(argv=(sys.executable, "-m", "fumehood", "mcp"), url=url)
             print(config_for(options.print_config, launch))
 
         return 0

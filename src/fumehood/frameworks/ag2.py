@@ -23,6 +23,7 @@ from fumehood import (
     CommandTimeoutError,
     PathNotFoundError,
 )
+from fumehood.llm.unfencing import unfenced
 
 _HOME = PurePosixPath("/home/user")
 # What a shell answers: timed out, no such program, not to be executed.
@@ -133,7 +134,7 @@ class FumehoodCodeEnvironment:
             )
 
         sandbox = await self._sandbox.begin()
-        execution = await sandbox.run_code(code, language=language, timeout=self._timeout)
+        execution = await sandbox.run_code(unfenced(code), language=language, timeout=self._timeout)
         parts = (str(execution.logs), execution.text or "", str(execution.error or ""))
         output = "\n".join(part.strip("\n") for part in parts if part)
         late = execution.error is not None and execution.error.kind == "time_limit"

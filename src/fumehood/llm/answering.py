@@ -15,7 +15,6 @@ from fumehood.llm.formats.tool_words import CODE
 from fumehood.llm.result import ToolResult
 from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 
-_FENCE = "```"
 _MISTAKES = (SandboxNotStartedError, WrongProcessError)
 
 
@@ -62,18 +61,7 @@ async def _python(bench: Workbench, arguments: Mapping[str, object], options: Op
     if not isinstance(code, str) or not code.strip():
         return _refused(f"the argument `{CODE}` must be a text with Python code", f"send {_example('')}")
 
-    # Some models write code as they do in a message.
-    return await bench.run_python(_unfenced(code), options)
-
-
-def _unfenced(code: str) -> str:
-    whole = code.strip()
-    first, _, rest = whole.partition("\n")
-
-    if not first.startswith(_FENCE) or not rest.endswith(_FENCE) or _FENCE in first[len(_FENCE) :]:
-        return code
-
-    return rest[: -len(_FENCE)]
+    return await bench.run_python(code, options)
 
 
 async def _bash(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:

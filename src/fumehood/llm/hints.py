@@ -53,11 +53,15 @@ class Surroundings:
         network: What can be reached.
         files: Paths of files that are there, for code that missed one; each fit to be shown.
         memory: Its memory, as people write it.
+        to_install: How a missing package is installed, where the model has tools for it; empty: as `network` allows.
+        to_reach: How more of the network is reached, where the model has tools for it.
     """
 
     network: Network = field(default_factory=Network)
     files: tuple[str, ...] = ()
     memory: str = ""
+    to_install: str = ""
+    to_reach: str = ""
 
 
 def describe_error(execution: Execution, code: str, around: Surroundings) -> str:
@@ -115,7 +119,7 @@ def hint_for(error: ExecutionError, around: Surroundings) -> str:
         return _missing_module(around)
 
     if _is_about_network(error):
-        return _unreachable(around.network)
+        return around.to_reach or _unreachable(around.network)
 
     if error.hint:
         # What stood in the way is known where the sandbox lives.
@@ -160,6 +164,9 @@ def _stopped(error: ExecutionError, around: Surroundings) -> str:
 
 
 def _missing_module(around: Surroundings) -> str:
+    if around.to_install:
+        return around.to_install
+
     if around.network.internet or "pip" in around.network.presets:
         return "Install it with %pip install NAME in a call of its own, or use a package that is there."
 

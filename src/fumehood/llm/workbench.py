@@ -28,6 +28,7 @@ from fumehood.llm.publishing import Publisher
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.shaping import Shape, is_undone, list_files, tell
 from fumehood.llm.tenure import Tenure
+from fumehood.llm.unfencing import unfenced
 from fumehood.llm.wording import in_bytes
 from fumehood.text import visible_line
 
@@ -69,8 +70,8 @@ class Workbench:
         self._lock = asyncio.Lock()
 
     async def run_python(self, code: str, options: Options = NO_OPTIONS) -> ToolResult:
-        """Run Python code, with further options for this call."""
-        return await self._run(code, {**self._rules.options, **options})
+        """Run Python code, with further options for this call. Some models write it as in a message, in a fence."""
+        return await self._run(unfenced(code), {**self._rules.options, **options})
 
     async def run_bash(self, command: str) -> ToolResult:
         """Run a command in a shell that keeps its state."""

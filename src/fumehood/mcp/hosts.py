@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from fumehood import InvalidArgumentError
 
@@ -48,6 +49,23 @@ class Host:
     title: str
     file: str
     write: Callable[[Launch], str]
+
+
+def endpoint_of(url: str) -> str:
+    """Return the address of a server's MCP endpoint, which may be given without its path.
+
+    Raises:
+        InvalidArgumentError: It is no address of a server.
+    """
+    parts = urlsplit(url)
+
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidArgumentError(
+            field="url", value=url, allowed="the address of a server, such as http://127.0.0.1:8765"
+        )
+
+    path = parts.path.rstrip("/")
+    return urlunsplit(parts._replace(path=path if path.endswith("/mcp") else f"{path}/mcp"))
 
 
 def config_for(host: str, launch: Launch) -> str:

@@ -28,9 +28,11 @@ class HttpTransport:
         self._server: Server[Any] = make_server()
         self._max_body_bytes = max_body_bytes
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send, backend: Backend) -> None:
-        """Answer one request of a caller, whose sandboxes are those of this backend."""
-        scope.setdefault("state", {})[CALLER_STATE] = Caller(backend=backend)
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, backend: Backend, max_network: str
+    ) -> None:
+        """Answer one request of a caller, whose sandboxes are those of this backend and may have this much network."""
+        scope.setdefault("state", {})[CALLER_STATE] = Caller(backend=backend, max_network=max_network)
         exchange = StreamableHTTPSessionManager(
             self._server, stateless=True, max_request_body_size=self._max_body_bytes
         )

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fumehood import AsyncSandbox, Network, NetworkForbiddenError
+from fumehood.llm.hints import Surroundings
 
 NetworkWord = Literal["none", "packages", "internet"]
 # The least first; so are they called where a server is told the most that it may give.
@@ -41,6 +42,33 @@ def network_named(word: NetworkWord, most: str) -> Network:
         raise NetworkForbiddenError(asked=word, allowed=most)
 
     return network
+
+
+def surroundings(network: Network, most: str) -> Surroundings:
+    """Return what hints may say of a sandbox, in the words of the tools.
+
+    Args:
+        network: What the sandbox can reach.
+        most: The most that one of the caller's may be given: none, listed or internet.
+    """
+    can_install = network.internet or "pip" in network.presets
+    to_install = to_reach = ""
+
+    if can_install:
+        to_install = "Install it with install_packages, then run this again, or use a package that is there."
+    elif LEVELS.index(most) >= LEVELS.index(_NETWORKS["packages"].level):
+        to_install = (
+            "It is not installed, and this sandbox cannot install it: make one with create_sandbox and network "
+            "`packages`, then call install_packages; variables and files of this one do not go with it."
+        )
+
+    if network.level != "internet" and most == "internet":
+        to_reach = (
+            "This sandbox does not reach that address: one made with create_sandbox and network `internet` does, "
+            "without the variables and files of this one. Otherwise use the files that are there."
+        )
+
+    return Surroundings(network=network, to_install=to_install, to_reach=to_reach)
 
 
 async def has_network(sandbox: AsyncSandbox) -> bool:

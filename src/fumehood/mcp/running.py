@@ -13,9 +13,12 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood import AsyncSandbox, Network
+from fumehood import AsyncSandbox
+from fumehood.llm.hints import Surroundings
+from fumehood.llm.unfencing import unfenced
 from fumehood.mcp.arguments import Seconds, SomeSandbox
 from fumehood.mcp.caller import CallContext, Caller, NewSandbox, caller_of, in_order
+from fumehood.mcp.network import surroundings
 from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import RunOutcome
 from fumehood.mcp.telling import tell_execution
@@ -42,14 +45,22 @@ async def run_code(
     one is remembered. A sandbox ends by itself after 30 minutes without a call. Code that runs out of time is
     interrupted, and its variables are kept.
     """
-    async with _place(caller_of(context), sandbox_id) as sandbox, reporting(context, timeout) as note:
+    # Some models write it as in a message.
+    code = unfenced(code)
+    caller = caller_of(context)
+
+    async with _place(caller, sandbox_id) as sandbox, reporting(context, timeout) as note:
         execution = await in_order(
             lambda: sandbox.run_code(code, timeout=timeout, on_stdout=note, on_stderr=note)
         )
 
+    around = Surroundings()
+
     # Only hints at an error speak of the network.
-    network = Network() if execution.error is None else (await sandbox.get_info()).network
-    return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, network=network)
+    if execution.error is not None:
+        around = surroundings((await sandbox.get_info()).network, caller.max_network)
+
+    return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, around=around)
 
 
 @asynccontextmanager

@@ -18,13 +18,15 @@ from mcp.server import MCPServer, Server
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ResourceTemplate, TextContent
-from pydantic import AnyUrl
+from pydantic import AnyUrl, ValidationError
 
 from fumehood.mcp.caller import Caller
 from fumehood.mcp.refusals import refusing
 from fumehood.mcp.resources import TEMPLATE, read_file_at
 from fumehood.mcp.toolbox import TOOLS
+from fumehood.mcp.wrong_arguments import explain_arguments
 from fumehood.text import visible_line
 
 NAME = "fumehood"
@@ -42,7 +44,23 @@ _Call: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class SandboxServer(MCPServer[Any]):
-    """An MCP server whose resources are files of sandboxes."""
+    """An MCP server whose resources are files of sandboxes, and which says in plain words what arguments are wrong."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> Any:
+        """Call a tool.
+
+        Raises:
+            ToolError: It failed, or its arguments are wrong.
+        """
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+
+            raise ToolError(explain_arguments(name, error.__cause__, _arguments()[name])) from error.__cause__
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         """Return the address under which files are read."""
@@ -107,11 +125,11 @@ async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerR
         ctx.method != "tools/call"
         or not isinstance(given, dict)
         or not isinstance(name, str)
-        or name not in _known_arguments()
+        or name not in _arguments()
     ):
         return await call_next(ctx)
 
-    known = _known_arguments()[name]
+    known = _arguments()[name]
     unknown = sorted(visible_line(str(key), max_characters=50) for key in given if key not in known)
 
     if not unknown:
@@ -122,6 +140,13 @@ async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerR
 
 
 @functools.cache
-def _known_arguments() -> dict[str, frozenset[str]]:
-    """The names of arguments by the name of the tool."""
-    return {tool.name: frozenset(inspect.signature(tool.function).parameters) - {"context"} for tool in TOOLS}
+def _arguments() -> dict[str, dict[str, bool]]:
+    """The names of arguments by the name of the tool, and whether each has to be given."""
+    return {
+        tool.name: {
+            name: parameter.default is parameter.empty
+            for name, parameter in inspect.signature(tool.function).parameters.items()
+            if name != "context"
+        }
+        for tool in TOOLS
+    }

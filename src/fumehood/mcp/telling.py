@@ -13,7 +13,7 @@ from datetime import datetime
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel
 
-from fumehood import Execution, Network, SandboxInfo
+from fumehood import Execution, SandboxInfo
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.result import ToolImage
@@ -43,7 +43,7 @@ def answer(
 
 
 def tell_execution(
-    execution: Execution, code: str, sandbox_id: str, *, is_new: bool, network: Network
+    execution: Execution, code: str, sandbox_id: str, *, is_new: bool, around: Surroundings
 ) -> CallToolResult:
     """Return what an execution did.
 
@@ -52,13 +52,13 @@ def tell_execution(
         code: What was run.
         sandbox_id: Where.
         is_new: Whether the sandbox was made for it.
-        network: What it can reach, which hints speak of.
+        around: What hints may say of it.
     """
     # The id stands last, where a model that goes on finds it.
     notes = (
         [f"[sandbox_id: {sandbox_id}; give it to the next call to go on with this state]"] if is_new else []
     )
-    told = tell(execution, code, _SHAPE, Surroundings(network=network), notes)
+    told = tell(execution, code, _SHAPE, around, notes)
     outcome = _outcome(execution, sandbox_id, is_new=is_new, images=len(told.images))
     return answer(told.text, outcome, more=as_content(told.images), is_error=execution.error is not None)
 

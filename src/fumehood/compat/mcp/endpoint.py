@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from fumehood.server.allowance import most_network
 from fumehood.server.auth import principal_of
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import check_values
@@ -53,7 +54,8 @@ class Endpoint:
         transport = await self._transport()
         backend = self._services.backend_for(principal)
         given = _once_more(body, receive)
-        await self._until_over(send, lambda sent: transport.answer(scope, given, sent, backend))
+        most = most_network(self._services.settings, principal.policy)
+        await self._until_over(send, lambda sent: transport.answer(scope, given, sent, backend, most))
 
     async def _until_over(self, send: Send, answer: Callable[[Send], Coroutine[None, None, None]]) -> None:
         """Answers, or stops in the middle when the server ends and has waited for it as long as it may."""
