@@ -36,6 +36,7 @@ GROUPS = {
     "time-travel": 0,
     "forks": 0,
     "flood": 0,
+    "printing": 0,
     "neighbours": 0,
     "server": 2,
     "server-flood": 4,

@@ -1,7 +1,8 @@
 """sys.stdout and sys.stderr of user code.
 
-Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen;
-so a line is one frame. Any thread may write, and the lines of several stay whole. Nothing here touches fds
+Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen. Lines
+that follow one another faster than every few milliseconds are gathered, see `Gathering`: a frame for each would
+cost more than printing it. Any thread may write, and the lines of several stay whole. Nothing here touches fds
 1 and 2, which belong to child processes and C code, except in a process that user code has forked.
 """
 
@@ -12,6 +13,7 @@ import io
 import threading
 from typing import Any, Dict, Iterable, List, NoReturn
 
+from fumehood_guest.gathering import Gathering
 from fumehood_guest.outlet import STREAM_FDS, Outlet
 
 _FLUSH_CHARACTERS = 8 * 1024
@@ -23,6 +25,7 @@ class Streams:
     def __init__(self, outlet: Outlet) -> None:
         self.outlet = outlet
         self.lock = threading.RLock()
+        self.gathering = Gathering(self)
         self.stdout = OutputStream(self, "stdout")
         self.stderr = OutputStream(self, "stderr")
         self.last_written = self.stdout
@@ -33,9 +36,15 @@ class Streams:
         other.send_pending()
         self.last_written.send_pending()
 
+    def settle(self) -> None:
+        """Sends what is left, and ends the thread of the gathering: for the end of a cell, and before a fork."""
+        self.flush()
+        self.gathering.rest()
+
     def detach(self) -> None:
         """Forgets, in a forked child, what its parent has still to send."""
         self.lock = threading.RLock()
+        self.gathering = Gathering(self)
         self.stdout.forget()
         self.stderr.forget()
 
@@ -73,7 +82,7 @@ class OutputStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Takes text; sends it when a line is complete."""
+        """Takes text; a complete line is sent, at once or together with those that follow it closely."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
 
@@ -84,14 +93,25 @@ class OutputStream(io.TextIOBase):
                 streams.last_written.send_pending()
                 streams.last_written = self
 
-            pending = self._pending.setdefault(self._get_thread(), [])
-            pending.append(text)
-            self._pending_characters += len(text)
+            # A handler of the user may run between any two of these steps, print and flush: each of them takes, or
+            # leaves, all that there is.
+            thread = self._get_thread()
+            try:
+                self._pending[thread].append(text)
+            except KeyError:
+                self._pending[thread] = [text]
 
-            if self._pending_characters >= _FLUSH_CHARACTERS:
-                self.send_pending()
-            elif "\n" in text:
-                self._send(pending)
+            if "\n" in text:
+                line = "".join(self._pending.pop(thread, ()))
+                self._pending_characters = max(0, self._pending_characters - len(line) + len(text))
+
+                if streams.gathering.take(line):
+                    self._send_gathered()
+            else:
+                self._pending_characters += len(text)
+
+                if self._pending_characters >= _FLUSH_CHARACTERS:
+                    self.send_pending()
 
         return len(text)
 
@@ -105,22 +125,25 @@ class OutputStream(io.TextIOBase):
         self.send_pending()
 
     def send_pending(self) -> None:
-        """Sends what was not sent yet, one text for each thread."""
-        if not any(self._pending.values()):
-            return
-
+        """Sends what was not sent yet: gathered lines, then unfinished ones, a text for each thread."""
         with self._streams.lock:
-            for pending in list(self._pending.values()):
-                self._send(pending)
+            if self._streams.last_written is self:
+                self._send_gathered()
 
-            self._pending.clear()
-            self._pending_characters = 0
+            if not self._pending:
+                return
 
-    def _send(self, pending: List[str]) -> None:
-        text = "".join(pending)
-        pending.clear()
-        self._pending_characters -= len(text)
+            unfinished, self._pending, self._pending_characters = self._pending, {}, 0
 
+            for pending in unfinished.values():
+                self._send("".join(pending))
+
+    def _send_gathered(self) -> None:
+        gathering = self._streams.gathering
+        self._send(gathering.hand_over())
+        gathering.note_sent()
+
+    def _send(self, text: str) -> None:
         if text:
             self._outlet.text(self._stream_name, text)
 

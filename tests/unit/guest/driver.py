@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -352,9 +353,23 @@ class Context:
         while mark not in self.fds[self._out_fd].decode():
             self._receive(time.monotonic() + DEADLINE_SECONDS)
 
+    def read_to_the_end(self) -> str:
+        """What a context has printed that ends by itself in the middle of a cell."""
+        printed = []
+
+        with suppress(EOFError, ConnectionResetError):
+            while True:
+                header, payload = self.next_message()
+                printed.append(payload.decode() if header["type"] == "stream" else "")
+
+        self.close()
+        return "".join(printed)
+
     def close(self) -> int:
         """Ends the context, unless it has ended, and returns its exit status."""
-        self._sock.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
         status = self.wait()
         self._sock.close()
 

@@ -148,3 +148,114 @@ def test_replaced_streams_come_back(context):
         "with contextlib.redirect_stdout(io.StringIO()) as f: print('held')\nf.getvalue()"
     )
     assert (outcome.stdout, outcome.text) == ("", "'held\\n'")
+
+
+def test_a_flood_of_lines_is_sent_together(context):
+    """Lines in quick succession share frames; none is missing, and their order is kept."""
+    outcome = context.run("for n in range(50_000): print(n)")
+    assert outcome.stdout == "".join(f"{n}\n" for n in range(50_000))
+    assert len(outcome.of("stream")) < 5_000
+
+
+def test_the_first_lines_of_a_burst_are_sent_each_by_itself(context):
+    """A few lines are frames of their own, however quickly they come."""
+    assert frames(context.run("for n in range(10): print(n)")) == [f"{n}\n" for n in range(10)]
+
+
+def test_what_was_gathered_leaves_when_the_code_falls_silent(context):
+    """The last line of a flood comes while the cell waits, without another line, and also while it computes."""
+    for silence in ("threading.Event().wait(60)", "while True: pass"):
+        seen = []
+
+        def go_on(_header, payload, seen=seen):
+            seen.append(payload.decode())
+
+            if "2999\n" in "".join(seen):
+                context.interrupt()
+
+        outcome = context.run(
+            f"import threading\nfor n in range(3000): print(n)\n{silence}", on_message=go_on
+        )
+        assert outcome.error[0] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.run(['sh', '-c', 'echo between'])",
+        "os.system('echo between')",
+        "os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'echo between'], os.environ), 0)",
+        "pid = os.fork() or (print('between'), os._exit(0)); os.waitpid(pid, 0)",
+        "p = multiprocessing.get_context('fork').Process(target=print, args=('between',)); p.start(); p.join()",
+    ],
+)
+def test_a_flood_is_sent_before_another_process_starts(context, start):
+    """What was printed before a child is there before the child's output, and only once."""
+    context.send(f"import os, subprocess, multiprocessing\nfor n in range(3000): print(n)\n{start}")
+    # The driver reads the channel alone here: what comes first is what was sent first.
+    fds, context.fds = context.fds, {}
+    outcome = context.finish()
+    context.fds = fds
+    assert outcome.stdout == "".join(f"{n}\n" for n in range(3000))
+    assert context.fd_out == "between\n"
+    assert [header.get("after_fd", False) for header, _ in outcome.of("stream")].count(True) == 0
+
+
+def test_a_flood_on_both_streams_keeps_its_order(context):
+    """Lines of both streams come in the order in which they were printed."""
+    outcome = context.run(
+        "import sys\nfor n in range(2000):\n    print(n)\n    if n % 10 == 0: print(n, file=sys.stderr)"
+    )
+    text = "".join(payload.decode() for _, payload in outcome.of("stream"))
+    assert text == "".join(f"{n}\n" * (2 if n % 10 == 0 else 1) for n in range(2000))
+
+
+def test_several_threads_may_flood(context):
+    """Gathered lines of several threads are all there and whole."""
+    outcome = context.run(
+        "import threading\n"
+        "def work(n):\n    for i in range(5000): print(f'{n}-{i}')\n"
+        "threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads];"
+    )
+    assert sorted(outcome.stdout.split()) == sorted(f"{n}-{i}" for n in range(4) for i in range(5000))
+
+
+def test_a_flood_leaves_no_thread_behind(context):
+    """The thread that watches over a flood is gone when the cell has ended, and at each fork."""
+    context.run("import os\nfor n in range(3000): print(n)")
+    assert context.run("len(os.listdir('/proc/self/task'))").text == "1"
+    outcome = context.run(
+        "for n in range(3000): print(n)\n"
+        "if pid := os.fork(): os.waitpid(pid, 0)\n"
+        "else: print(len(os.listdir('/proc/self/task'))); os._exit(0)"
+    )
+    assert outcome.stdout == "".join(f"{n}\n" for n in range(3000))
+    assert context.fd_out == "1\n"
+
+
+def test_a_handler_that_forks_within_a_print(context):
+    """A signal's handler may fork in the middle of a flood: nobody waits for ever, and nothing comes twice."""
+    outcome = context.run(
+        "import os, signal\n"
+        "def ring(*_):\n    pid = os.fork() or os._exit(0)\n    os.waitpid(pid, 0)\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.001)\n"
+        "signal.signal(signal.SIGALRM, ring)\nsignal.setitimer(signal.ITIMER_REAL, 0.001)\n"
+        "for n in range(20_000): print(n)\n"
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN)"
+    )
+    assert sorted(map(int, outcome.stdout.split())) == list(range(20_000))
+
+
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)", "os._exit(1)"]
+)
+def test_a_sudden_end_takes_little_along(bare_zygote, end):
+    """A process that ends without warning loses at most the last 8 KiB of a flood, and nothing of a few lines."""
+    for lines in (10, 3000):
+        context = bare_zygote.start()
+        context.send(f"import ctypes, os, signal\nfor n in range({lines}): print(n)\n{end}")
+        text = context.read_to_the_end()
+        expected = "".join(f"{n}\n" for n in range(lines))
+        assert expected.startswith(text)
+        assert len(expected) - len(text) <= (0 if lines == 10 else 8 * 1024)
