@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fumehood_jail.advice import Facts
 
 _TIMEOUT_SECONDS = 60
+_USERS = "user namespace"
 # mount_setattr came with 5.12, Landlock with 5.13.
 _OLDEST_KERNEL = (5, 12)
 _COMPLETE_KERNEL = (5, 13)
@@ -55,20 +56,25 @@ class Layer:
             `"advice"` (a setting of the host, or what a single verb takes).
         why: What was found.
         how_to_get_it: What to do when it is not there; empty when it is.
+        cause: The layer whose lack alone is why this one is missing; empty when it has a reason of its own.
     """
 
-    __slots__ = ("how_to_get_it", "name", "need", "state", "why")
+    __slots__ = ("cause", "how_to_get_it", "name", "need", "state", "why")
 
-    def __init__(self, name: str, state: str, need: str, why: str, how_to_get_it: str = "") -> None:
+    def __init__(
+        self, name: str, state: str, need: str, why: str, how_to_get_it: str = "", cause: str = ""
+    ) -> None:
         self.name = name
         self.state = state
         self.need = need
         self.why = why
         self.how_to_get_it = how_to_get_it
+        self.cause = cause
 
     def to_dict(self) -> dict[str, str]:
         """Returns the layer as plain values."""
-        return {name: getattr(self, name) for name in ("name", "state", "need", "why", "how_to_get_it")}
+        names = ("name", "state", "need", "why", "how_to_get_it", "cause")
+        return {name: getattr(self, name) for name in names}
 
 
 class _RefusalError(Exception):
@@ -121,8 +127,9 @@ def try_everything() -> list[Layer]:
 
     try:
         layers += _namespaces(plan, facts)
-        layers += _mounts(plan, facts)
-        layers.append(_ids(plan, usable=layers[1].state == "there"))
+        has_users = layers[1].state == "there"
+        layers += _mounts(plan, facts, has_users)
+        layers.append(_ids(plan) if has_users else _follows("ids", "wanted"))
     finally:
         plan.release()
 
@@ -149,10 +156,15 @@ def _kernel() -> Layer:
 
 def _namespaces(plan: users.IdPlan, facts: Facts) -> list[Layer]:
     """Tries the user namespace alone, then each other kind together with it."""
-    layers = []
+    layers: list[Layer] = []
     for kind, flag in namespaces.ALL_NAMESPACES.items():
         action = network.loopback_up if kind == "net" else _nothing
         name = f"{kind} namespace"
+        # All others are made in a user namespace: without one, what a trial answers says nothing of them.
+        if layers and layers[0].state == "missing":
+            layers.append(_follows(name, "required"))
+            continue
+
         try:
             _try_in_clone(syscalls.CLONE_NEWUSER | flag, plan, action)
         except _RefusalError as refusal:
@@ -163,10 +175,25 @@ def _namespaces(plan: users.IdPlan, facts: Facts) -> list[Layer]:
     return layers
 
 
-def _mounts(plan: users.IdPlan, facts: Facts) -> list[Layer]:
+def _follows(name: str, need: str) -> Layer:
+    return Layer(
+        name,
+        "missing",
+        need,
+        "and so: it is made in a user namespace, and none can be made",
+        "Get user namespaces first.",
+        _USERS,
+    )
+
+
+def _mounts(plan: users.IdPlan, facts: Facts, has_users: bool) -> list[Layer]:
     flags = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
     layers = []
     for what, action in (("tmpfs", _mount_tmpfs), ("proc", _mount_proc), ("pivot_root", _exchange_root)):
+        if not has_users:
+            layers.append(_follows(what, "required"))
+            continue
+
         try:
             _try_in_clone(flags, plan, action)
         except _RefusalError as refusal:
@@ -197,13 +224,8 @@ def _explain(refusal: _RefusalError, what: str, facts: Facts) -> tuple[str, str]
     return advice.explain_mount(refusal.number, what, facts)
 
 
-def _ids(plan: users.IdPlan, usable: bool) -> Layer:
+def _ids(plan: users.IdPlan) -> Layer:
     """Judges the plan that the trials have used."""
-    if not usable:
-        return Layer(
-            "ids", "missing", "wanted", f"kind {plan.kind!r} could not be tried", "Get user namespaces first."
-        )
-
     if plan.kind == "single":
         way_out = "Give the container 65536 user ids (docker: userns-remap; podman: --uidmap)."
         if os.geteuid() != 0:

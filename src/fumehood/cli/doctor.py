@@ -99,7 +99,14 @@ def _first_sandbox() -> list[dict[str, str]]:
 
 
 def _line(name: str, state: str, need: str, why: str, how_to_get_it: str) -> dict[str, str]:
-    return {"name": name, "state": state, "need": need, "why": why, "how_to_get_it": how_to_get_it}
+    return {
+        "name": name,
+        "state": state,
+        "need": need,
+        "why": why,
+        "how_to_get_it": how_to_get_it,
+        "cause": "",
+    }
 
 
 def _verdict(layers: list[dict[str, str]], lacking: list[dict[str, str]]) -> str:
@@ -109,7 +116,7 @@ def _verdict(layers: list[dict[str, str]], lacking: list[dict[str, str]]) -> str
     if any(layer["name"] == "first sandbox" for layer in lacking):
         return "No sandbox starts here, though no layer is missing."
 
-    names = ", ".join(layer["name"] for layer in lacking)
+    names = ", ".join(layer["name"] for layer in lacking if not layer["cause"])
     is_weaker = any(layer["name"] == "isolation level" and layer["state"] == "degraded" for layer in layers)
     way = " Weaker ones can, for those who name that level: --isolation landlock-only." if is_weaker else ""
     return f"No sandbox can start here without: {names}.{way}"
@@ -123,6 +130,7 @@ def _print_table(layers: list[dict[str, str]]) -> None:
         cells = [layer[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
         print("  ".join([*cells, visible_line(layer["why"], max_characters=1000)]).rstrip())
 
-        if layer["state"] != "there" and layer["how_to_get_it"]:
+        # Of what follows from another layer, that one says what to do.
+        if layer["state"] != "there" and layer["how_to_get_it"] and not layer["cause"]:
             way_out = visible_line(layer["how_to_get_it"], max_characters=1000)
             print("  ".join([*(" " * width for width in widths), f"-> {way_out}"]))

@@ -332,7 +332,8 @@ def doctor() -> list[dict[str, str]]:
 
 def _level(layers: list[probe.Layer]) -> probe.Layer:
     """The strongest level that sandboxes can reach here, as far as the layers tell."""
-    missing = [layer.name for layer in layers if layer.need == "required" and layer.state == "missing"]
+    required = [layer for layer in layers if layer.need == "required" and layer.state == "missing"]
+    missing = [layer.name for layer in required if not layer.cause]
 
     if not missing:
         return probe.Layer(
@@ -340,11 +341,29 @@ def _level(layers: list[probe.Layer]) -> probe.Layer:
         )
 
     lacks = f"namespaces cannot be reached without: {', '.join(missing)}"
-    why = landlock_fence.why_impossible()
+    why = landlock_fence.why_impossible() or _why_root_stays()
 
     if why is not None:
         return probe.Layer(_LEVEL, "missing", "advice", f"none; {lacks}; landlock-only: {why}", _GET_LEVEL)
 
     return probe.Layer(
         _LEVEL, "degraded", "advice", f"landlock-only, for those who name it; {lacks}", _GET_LEVEL
+    )
+
+
+def _why_root_stays() -> str | None:
+    """Tells why landlock-only could not make root's guests another user, None when it could."""
+    if os.geteuid() != 0:
+        return None
+
+    try:
+        ids = users.plan_ids()
+    except JailError as error:
+        return str(error)
+
+    ids.release()
+    return (
+        None
+        if ids.kind == "range"
+        else f"root has no other user id to give to guests: {'; '.join(ids.notes)}"
     )

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from fumehood.errors import IsolationUnavailableError
+from fumehood.runtimes import landlock, linux
 from fumehood_jail import advice, probe, syscalls
 from fumehood_jail.errors import JailError
 
@@ -113,6 +115,48 @@ def test_a_system_with_no_namespaces_left(in_namespaces):
     assert layer["state"] == "missing"
     assert layer["why"] == "user.max_user_namespaces is 0 (ENOSPC)"
     assert "sysctl -w user.max_user_namespaces=" in layer["how_to_get_it"]
+
+
+def test_without_user_namespaces_one_row_names_the_cause(in_namespaces):
+    """The other kinds are not tried, since their answer would name a wrong cause; each says what it follows from."""
+
+    def limit_and_probe():
+        with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as file:
+            file.write("0")
+
+        return [layer.to_dict() for layer in probe.probe()]
+
+    layers = {layer["name"]: layer for layer in in_namespaces(0, limit_and_probe)}
+    assert layers["user namespace"]["cause"] == ""
+    following = REQUIRED - {"kernel", "user namespace", "no_new_privs", "seccomp"} | {"ids"}
+    assert {name for name, layer in layers.items() if layer["cause"] == "user namespace"} == following
+
+    for name in following:
+        assert layers[name]["state"] == "missing"
+        assert layers[name]["why"].startswith("and so: ")
+        assert "user.max_" not in layers[name]["how_to_get_it"]
+
+
+def test_the_weaker_level_is_promised_only_where_it_starts(in_namespaces):
+    """As root of a user namespace with no other ids landlock-only is refused, and the level says so."""
+
+    def limit_and_look():
+        with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as file:
+            file.write("0")
+
+        level = next(layer for layer in linux.doctor() if layer["name"] == "isolation level")
+        try:
+            landlock._own_ids()
+        except IsolationUnavailableError as error:
+            return [level, error.message]
+
+        return [level, ""]
+
+    level, refusal = in_namespaces(0, limit_and_look)
+    assert "root has no other user id" in refusal
+    assert level["state"] == "missing"
+    assert "landlock-only: root has no other user id" in level["why"]
+    assert "namespaces cannot be reached without: user namespace;" in level["why"]
 
 
 @pytest.mark.parametrize(
