@@ -48,7 +48,7 @@ class Founder:
         self._program = bytes.fromhex(config["seccomp"])
         gaps.forget_lookups()
         _rehearse_birth()
-        mounts.find_maskable()
+        mounts.look_around()
         home.find_given()
         gaps.freeze()
         self._service.run()
@@ -94,7 +94,7 @@ class Founder:
         A fork of this process goes there. It is not waited for: whatever becomes of it, the host hears it from the
         socket of the new init.
         """
-        sock, gate, pids, *users = fds
+        sock, gate, pids, mount_namespace, *users = fds
         try:
             is_mover = os.fork() == 0
         except OSError as error:
@@ -108,7 +108,7 @@ class Founder:
             try:
                 namespaces.enter_lineage(users, pids)
                 close_all([pids, *users])
-                self._be_above(sock, gate, request)
+                self._be_above(sock, gate, mount_namespace, request)
             except BaseException as error:
                 init.report_failure(sock, error)
 
@@ -116,7 +116,7 @@ class Founder:
 
         close_all(fds)
 
-    def _be_above(self, sock: int, gate: int, request: Dict[str, Any]) -> None:
+    def _be_above(self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]) -> None:
         """With every capability in the sandbox that is forked, as the base jail's user: writes the map of the new init.
 
         What is forked here is born in the PID namespace of that sandbox, and so can make another one beneath it.
@@ -126,7 +126,7 @@ class Founder:
 
         if os.fork() == 0:
             try:
-                self._be_parent_within(sock, gate, request, passage, write_end)
+                self._be_parent_within([sock, gate], mount_namespace, request, passage, write_end)
             except BaseException as error:
                 init.report_failure(sock, error)
 
@@ -140,17 +140,24 @@ class Founder:
             passage.open()
 
     def _be_parent_within(
-        self, sock: int, gate: int, request: Dict[str, Any], passage: namespaces.Gate, write_end: int
+        self,
+        fds: List[int],
+        mount_namespace: int,
+        request: Dict[str, Any],
+        passage: namespaces.Gate,
+        write_end: int,
     ) -> None:
         """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
         signal.alarm(_WITHIN_SECONDS)
+        mounts.leave_sandbox(mount_namespace)
+        os.close(mount_namespace)
         launch.become_owner_of_fork(request["options"]["has_movers"])
         pid = syscalls.clone(namespaces.JAIL_FLAGS)
 
         if pid == 0:
             os.close(write_end)
             passage.wait()
-            init.main([sock, gate], request["options"], self._program)
+            init.main(fds, request["options"], self._program)
 
         os.write(write_end, str(namespaces.number_outside(pid)).encode("ascii"))
 

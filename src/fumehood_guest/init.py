@@ -26,7 +26,7 @@ from fumehood_guest.saved_files import empty_writable
 from fumehood_guest.snapshots import Snapshots
 from fumehood_guest.standstill import Standstill
 from fumehood_guest.watching import Watches
-from fumehood_jail import launch, namespaces
+from fumehood_jail import launch, namespaces, own_root
 from fumehood_jail.errors import JailError
 from fumehood_wire.frames import Decoder, ProtocolError, encode
 
@@ -351,7 +351,8 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
         options, program, is_context=False, before_landlock=watcher.start if watcher else None
     )
     applied = {**accounting.applied_restrictions(), "namespaces": namespaces.own_numbers()}
-    sock.sendall(encode({"type": "hello", "landlock_abi": abi, **applied}))
+    shared = own_root.shared_places()[:_MAX_SENTENCE]
+    sock.sendall(encode({"type": "hello", "landlock_abi": abi, "shared_places": shared, **applied}))
     Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
 
 

@@ -133,12 +133,30 @@ def copy_content(source: int, target: int) -> None:
 
         length = os.lseek(source, position, os.SEEK_HOLE) - position
         os.lseek(target, position, os.SEEK_SET)
-        sent = os.sendfile(target, source, position, min(length, _CHUNK_BYTES))
+        copied = _copy_part(source, target, min(length, _CHUNK_BYTES), position)
 
-        if sent == 0:
+        if copied == 0:
             return
 
-        position += sent
+        position += copied
+
+
+def _copy_part(source: int, target: int, byte_count: int, position: int) -> int:
+    """Copies at most so many bytes to where `target` stands; returns how many, 0 at the end of `source`."""
+    try:
+        return os.copy_file_range(source, target, byte_count, position)
+    except OSError as error:
+        # Of another filesystem, such as that of the sandbox that this one is forked from.
+        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+
+    data = memoryview(os.pread(source, byte_count, position))
+    written = 0
+
+    while written < len(data):
+        written += os.write(target, data[written:])
+
+    return written
 
 
 def set_mode(path: str, mode: int) -> None:

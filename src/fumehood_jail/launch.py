@@ -14,7 +14,7 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, NoReturn, Optional
 
-from fumehood_jail import caps, counts, landlock, mounts, network, rlimits, seccomp, syscalls, users
+from fumehood_jail import caps, counts, landlock, mounts, network, own_root, rlimits, seccomp, syscalls, users
 from fumehood_jail.errors import JailError
 
 # Inside a sandbox everybody is this user.
@@ -85,6 +85,8 @@ def furnish_sandbox(options: Dict[str, Any]) -> None:
 
     if options["is_fork"]:
         _step("enter the root of forks", mounts.enter_fork_root)
+    else:
+        _step("enter a root with inodes of its own", own_root.enter)
 
     _step(
         "mount the sandbox's filesystems",
@@ -154,11 +156,16 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
     """
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("enter the sandbox's namespaces", syscalls.setns, init_pidfd, _ENTERED_NAMESPACES)
-    os.chdir("/")
+    mount_namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     enter_control_groups(doors)
 
     if not os.read(gate, 1):
         raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
+
+    # Meanwhile init may have exchanged the root: entering the same namespace once more leads to the one that is there.
+    _step("enter the sandbox's root", syscalls.setns, mount_namespace, syscalls.CLONE_NEWNS)
+    os.close(mount_namespace)
+    os.chdir("/")
 
 
 def become_owner_of_fork(has_movers: bool) -> None:
@@ -205,10 +212,10 @@ def _become_guest(saved: int = GUEST_UID) -> None:
 def _enforce_landlock(is_context: bool) -> int:
     """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant.
 
-    A rule belongs to a directory and not to its path. Those of the root are the same in all sandboxes of a template,
-    so that a process that moves to a forked sandbox may write to what is mounted there: the kernel asks about the
-    directories above a mount, but not about the one that it covers. /tmp lies in the root itself, and has a rule of
-    its own; `mounts` says what forks have instead.
+    A rule belongs to a directory and not to its path. Those of the root are the same in a sandbox and in its forks
+    (`own_root`), so that a process that moves to a forked sandbox may write to what is mounted there: the kernel asks
+    about the directories above a mount, but not about the one that it covers. /tmp lies in the root itself, and has a
+    rule of its own; `mounts` says what forks have instead.
     """
     roots = ["/", mounts.FORK_ROOT] if os.path.isdir(mounts.FORK_ROOT) else ["/"]
     return landlock.restrict(

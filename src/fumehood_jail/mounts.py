@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Any, Dict, List
 
-from fumehood_jail import syscalls
+from fumehood_jail import own_root, syscalls
 from fumehood_jail.errors import JailError
 
 # Where the new root is put together before it replaces the old one. Any directory of the host does; /tmp is
@@ -37,8 +37,12 @@ _DEVICE_LINKS = {
 MASKED_PROC_FILES = (
     "kallsyms", "kcore", "keys", "key-users", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
-    "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline",
+    "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline", "buddyinfo", "cgroups",
+    "diskstats", "partitions", "schedstat", "softirqs", "swaps", "sys/kernel/random/boot_id",
 )  # fmt: skip
+# What programs read of /proc/vmstat (psutil asks for the swapping), for a machine that does nothing.
+_QUIET_VMSTAT = "/opt/fumehood/vmstat"
+_QUIET_VMSTAT_LINES = "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n"
 MASKED_PROC_DIRECTORIES = (
     "acpi",
     "asound",
@@ -47,6 +51,7 @@ MASKED_PROC_DIRECTORIES = (
     "dynamic_debug",
     "fs",
     "irq",
+    "pressure",
     "scsi",
     "tty",
     "sysvipc",
@@ -104,6 +109,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     _make_devices(devices)
     _write_files(plan["files"], plan["executables"])
     _write_files(copied, ())
+    _write_files({_QUIET_VMSTAT: _QUIET_VMSTAT_LINES}, ())
     _write_links(
         {**{f"/etc/alternatives/{name}": target for name, target in alternatives.items()}, **plan["links"]}
     )
@@ -115,6 +121,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     # with its own.
     syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
     syscalls.mount(_SCRATCH, SHORT_SCRATCH, None, syscalls.MS_BIND)
+    own_root.prepare(dict.fromkeys([target for _, target in plan["binds"]] + plan["hide"]))
 
 
 def seal_root() -> None:
@@ -139,8 +146,12 @@ def _make_fork_root() -> None:
 def enter_fork_root() -> None:
     """Makes a sandbox one of those whose first context may come from another: their root is another one.
 
-    Before: as of `mount_sandbox`, which follows.
+    Before: as of `mount_sandbox`, which follows; the mounts are those that `leave_sandbox` has left. Where the sandbox
+    that it is forked from is a fork, they have this root already.
     """
+    if not os.path.isdir(FORK_ROOT):
+        return
+
     _at_step("bind the root of forks", syscalls.mount, FORK_ROOT, FORK_ROOT, None, syscalls.MS_BIND)
 
     for name in os.listdir(FORK_ROOT):
@@ -187,22 +198,37 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
     )
 
 
+def leave_sandbox(mount_namespace: int) -> None:
+    """Makes this process see the root of a sandbox without what `mount_sandbox` has mounted in it.
+
+    Before: every capability over the sandbox's namespaces.
+    """
+    own_root.go_to_parent(mount_namespace)
+    short = [] if os.path.islink(SHORT_SCRATCH) else [SHORT_SCRATCH]
+
+    # The last one covers the filesystem that it is a part of.
+    for path in ["/dev/pts", "/proc", *short, *WRITABLE, _SCRATCH]:
+        syscalls.umount2(path, syscalls.MNT_DETACH | syscalls.UMOUNT_NOFOLLOW)
+
+
 def shown(path: str) -> str:
     """Returns the name by which people know what lies in a writable place."""
     return SHORT_SCRATCH + path[len(_SCRATCH) :] if path.startswith(f"{_SCRATCH}/") else path
 
 
 def _mask_proc() -> None:
+    # What remains of /proc/sys is read-only for every guest anyway; the bind makes it so for any later
+    # mistake too.
+    syscalls.mount("/proc/sys", "/proc/sys", None, syscalls.MS_BIND)
+    syscalls.mount_setattr("/proc/sys", syscalls.MOUNT_ATTR_RDONLY, 0, False)
+
     for name in _MASKABLE_FILES or _find_maskable():
         syscalls.mount("/dev/null", name, None, syscalls.MS_BIND)
 
     for name in _MASKABLE_DIRECTORIES:
         syscalls.mount("/sys", name, None, syscalls.MS_BIND)
 
-    # What remains of /proc/sys is read-only for every guest anyway; the bind makes it so for any later
-    # mistake too.
-    syscalls.mount("/proc/sys", "/proc/sys", None, syscalls.MS_BIND)
-    syscalls.mount_setattr("/proc/sys", syscalls.MOUNT_ATTR_RDONLY, 0, False)
+    syscalls.mount(_QUIET_VMSTAT, "/proc/vmstat", None, syscalls.MS_BIND)
 
 
 # Which of the masked names this kernel has. The founder asks once; its clones inherit the answer.
@@ -216,9 +242,10 @@ def _find_maskable() -> List[str]:
     return _MASKABLE_FILES
 
 
-def find_maskable() -> None:
-    """Looks once, in the founder, which names of /proc are there to be masked."""
+def look_around() -> None:
+    """Looks once, in the founder, which names of /proc are there to be masked, and of what there can be an overlay."""
     _find_maskable()
+    own_root.find([f"/dev/{name}" for name in DEVICES])
 
 
 def _in_proc(names: Any) -> List[str]:
@@ -298,6 +325,8 @@ def _make_devices(fds: List[int]) -> None:
         target = f"/dev/{name}"
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
         syscalls.mount(f"{_OLD_ROOT}/proc/self/fd/{fd}", target, None, syscalls.MS_BIND)
+        # It stays a device that can be written to; its times, which are the host's, cannot be changed.
+        syscalls.mount_setattr(target, syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID, 0, False)
         os.close(fd)
 
     for name, link in _DEVICE_LINKS.items():

@@ -7,6 +7,7 @@ it: no version number and no configuration file counts as proof.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -203,7 +204,23 @@ def _mounts(plan: users.IdPlan, facts: Facts, has_users: bool) -> list[Layer]:
                 Layer(what, "there", "required", f"{what} has worked for a child in namespaces of its own")
             )
 
-    return layers
+    return [*layers, _overlay(plan)]
+
+
+def _overlay(plan: users.IdPlan) -> Layer:
+    try:
+        _try_in_clone(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS, plan, _mount_overlay)
+    except _RefusalError as refusal:
+        return Layer(
+            "overlay",
+            "missing",
+            "wanted",
+            f"no overlay of /usr in a user namespace: {refusal.detail}",
+            "Linux 5.11 and later allow it, where the module is there (modprobe overlay) and no security module "
+            "forbids it. Without it, locks and watches on the system's files reach the host and other sandboxes.",
+        )
+
+    return Layer("overlay", "there", "wanted", "a lock on a file beneath an overlay has not reached the file")
 
 
 def _explain(refusal: _RefusalError, what: str, facts: Facts) -> tuple[str, str]:
@@ -424,6 +441,18 @@ def _mount_proc() -> None:
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     restrictions = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     syscalls.mount("proc", "/proc", "proc", restrictions)
+
+
+def _mount_overlay() -> None:
+    _mount_tmpfs()
+    os.chdir("/tmp")  # noqa: S108 - the tmpfs that was just mounted
+    os.mkdir("empty")
+    os.mkdir("overlay")
+    syscalls.mount("overlay", "overlay", "overlay", syscalls.MS_RDONLY, "lowerdir=/usr/bin:empty")
+    name = next(entry.name for entry in os.scandir("/usr/bin") if entry.is_file(follow_symlinks=False))
+    with open(f"/usr/bin/{name}", "rb") as file, open(f"overlay/{name}", "rb") as same:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(same, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _exchange_root() -> None:

@@ -164,7 +164,9 @@ INIT_GREETING: Table = {
             "groups": _COUNT,
             # By their names, the numbers by which the kernel tells them apart.
             "namespaces": entries(_WORD, _COUNT, _MAX_NAMESPACES),
-        }
+        },
+        # Which places are shown through the host's own inodes, and why; empty where there are none.
+        {"shared_places": _SENTENCE},
     ),
     "failed": _message({"step": text(64), "errno": _ERRNO, "detail": _SENTENCE, "hint": _SENTENCE}),
 }

@@ -137,6 +137,7 @@ MISSING = {
         f"refuse_call({{'x86_64': 317, 'aarch64': 277}}['{os.uname().machine}'])",
         "seccomp",
     ),
+    "own inodes": ("degraded", "cover_a_part_of_usr()", "own inodes"),
     "user namespaces": ("refused", "forbid_user_namespaces()", "clone"),
 }
 _SCRIPT = """
@@ -152,6 +153,11 @@ def hide_cgroups():
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     syscalls.mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, "size=4k")
+
+def cover_a_part_of_usr():  # what a mount hides, no overlay may show
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    syscalls.mount("tmpfs", "/usr/share", "tmpfs", syscalls.MS_RDONLY)
 
 def forbid_user_namespaces():
     uid = os.geteuid()

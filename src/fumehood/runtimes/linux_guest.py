@@ -211,10 +211,14 @@ class LinuxGuest(CountedGuest):
 
     @contextmanager
     def lineage_fds(self) -> Iterator[list[int]]:
-        """Opens its PID namespace, and the user namespaces of what it is forked from, the oldest first, and its own."""
+        """Opens its PID and mount namespaces, and the user namespaces of those it is forked from, the oldest first."""
         fds: list[int] = []
         try:
-            for pid, name in [(self._pid, "pid"), *((one._pid, "user") for one in (*self.lineage, self))]:
+            for pid, name in [
+                (self._pid, "pid"),
+                (self._pid, "mnt"),
+                *((one._pid, "user") for one in (*self.lineage, self)),
+            ]:
                 fds.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
 
             yield fds

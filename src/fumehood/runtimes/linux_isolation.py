@@ -34,6 +34,7 @@ def describe_isolation(
             "pivot_root into a read-only root",
             "the host's own mounts",
         ),
+        _own_inodes(greeting.get("shared_places", "")),
         _layer("capabilities", greeting["capabilities"] == 0, "all five sets are empty", "some are left"),
         _layer("no new privileges", greeting["no_new_privileges"], "", "the flag is not set"),
         _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
@@ -66,6 +67,20 @@ def _identity(ids: users.IdPlan) -> Layer:
 
     return Layer(name="identity", state="degraded", why="shares the uid of the user who runs the host process; "
                  "install newuidmap and list a range in /etc/subuid, or run as root")  # fmt: skip
+
+
+def _own_inodes(shared: str) -> Layer:
+    if not shared:
+        return Layer(
+            name="own inodes", state="on", why="locks and watches on files of the system reach nobody else"
+        )
+
+    return Layer(
+        name="own inodes",
+        state="degraded",
+        why=f"locks and watches on files reach the host and other sandboxes, for want of an overlay of {shared}; it "
+        "takes Linux 5.11 with overlayfs, and no other mounts within these folders",
+    )
 
 
 def _landlock(abi: int, init_watches: bool) -> Layer:
