@@ -14,11 +14,6 @@ from fumehood.text import visible
 
 # Colours and the like (ECMA-48, Select Graphic Rendition) carry no text.
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
-# Characters without a shape: zero-width ones, and the tags in which text can be hidden from people.
-_SHAPELESS = {
-    **{point: f"\\u{point:04x}" for point in (0x200B, 0x200C, 0x2060, 0xFEFF)},
-    **{point: f"\\U{point:08x}" for point in range(0xE0000, 0xE0080)},
-}
 # Of a shortened text, this part is its head; errors and totals stand at the end.
 _HEAD_SHARE = 0.6
 _MARK_CHARS = 60
@@ -34,7 +29,7 @@ def readable(text: str) -> str:
     if "\r" in text:
         text = "\n".join(map(_last_state, text.split("\n")))
 
-    return visible(text).translate(_SHAPELESS)
+    return visible(text)
 
 
 @dataclass(frozen=True, slots=True)
