@@ -6,7 +6,10 @@ plain HTTP, the request is taken apart by whoever asks here.
 
 from __future__ import annotations
 
+import re
+
 from fumehood.egress.client_hello import MAX_HELLO_BYTES, Hello, HelloError, read_client_hello
+from fumehood.egress.http_head import HeadError
 from fumehood.egress.names import Target, TargetError, read_host
 from fumehood.egress.pipes import Incoming, PipeEndError
 from fumehood.egress.policy import Policy, RefusedError
@@ -24,6 +27,47 @@ _METHODS = (
     # HTTP/2 without TLS, which is then refused for what it is.
     b"PRI",
 )
+# Of other methods the line decides, since other protocols have some of these words too.
+_MORE_METHODS = (
+    b"ACL",
+    b"BIND",
+    b"CHECKIN",
+    b"CHECKOUT",
+    b"COPY",
+    b"LINK",
+    b"LOCK",
+    b"MERGE",
+    b"MKACTIVITY",
+    b"MKCALENDAR",
+    b"MKCOL",
+    b"MKWORKSPACE",
+    b"MOVE",
+    b"ORDERPATCH",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"PURGE",
+    b"QUERY",
+    b"REBIND",
+    b"REPORT",
+    b"SEARCH",
+    b"UNBIND",
+    b"UNLINK",
+    b"UNLOCK",
+    b"UPDATE",
+    b"VERSION-CONTROL",
+)
+_WORDS = tuple(method + b" " for method in _MORE_METHODS)
+_REQUEST_LINE = re.compile(rb"[A-Za-z-]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r?\n")
+# No server takes a longer line for that of a request.
+_MAX_LINE_BYTES = 1 << 17
+_MAX_HELD_BYTES = 1 << 14
+_VERSION = re.compile(rb"HTTP/[0-9]", re.IGNORECASE)
+_VERSION_BYTES = 6
+_SIMPLE = re.compile(rb"(?:GET|HEAD|POST)[\x00-\x20]+(?:/|http:)", re.IGNORECASE)
+_BEGIN_BYTES = 64
+_BLANK = bytes(range(0x21)) + b"\x7f"
+# What a proxy tells a server of the client's address (versions 1 and 2); a request follows behind it.
+_PROXY_HEADERS = (b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n")
 
 
 async def read_hello(incoming: Incoming) -> Hello:
@@ -80,8 +124,74 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
 
 async def looks_like_http(incoming: Incoming) -> bool:
     """Whether a plain request begins here; waits for as many bytes as that takes and leaves them there."""
-    while any(method.startswith(incoming.held) for method in _METHODS):
+    while any(method.startswith(incoming.held) for method in (*_METHODS, *_WORDS)):
         if not await incoming.more():
             return False
 
-    return incoming.held.startswith(tuple(method + b" " for method in _METHODS))
+    if incoming.held.startswith(tuple(method + b" " for method in _METHODS)):
+        return True
+
+    if not incoming.held.startswith(_WORDS):
+        return False
+
+    while b"\n" not in incoming.held and len(incoming.held) <= _MAX_HELD_BYTES:
+        if not await incoming.more():
+            return False
+
+    return _REQUEST_LINE.match(incoming.held) is not None
+
+
+class NoRequest:
+    """What a guest sends first in a tunnel that is carried as it is: never a request.
+
+    Servers differ in what they take for the line of a request: some pass over empty lines and control characters
+    before it, take any white space between its words, or any method. One that is not read strictly here, with its Host
+    held against the target, is therefore refused as soon as its version has come; nothing is kept back meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._seen = b""
+        # Of the line that has not ended yet: how it begins behind what is blank, how it ends, and how long it is.
+        self._begin = b""
+        self._end = b""
+        self._byte_count = 0
+        self._is_over = False
+
+    def check(self, data: bytes) -> None:
+        """Takes what comes next.
+
+        Raises:
+            HeadError: A request begins with it, in a form that is not read here.
+        """
+        if self._is_over:
+            return
+
+        self._seen = (self._seen + data)[: max(map(len, _PROXY_HEADERS))]
+
+        if self._seen.startswith(_PROXY_HEADERS):
+            raise HeadError("a PROXY header names another client and hides a request behind it")
+
+        first, *others = data.split(b"\n")
+        self._take(first)
+
+        for piece in others:
+            if self._begin:
+                self._is_over = True
+                return
+
+            # Behind empty lines alone a request may still come.
+            self._end, self._byte_count = b"", 0
+            self._take(piece)
+
+        self._is_over = self._byte_count > _MAX_LINE_BYTES
+
+    def _take(self, piece: bytes) -> None:
+        """Looks at more of one line, at each byte a few times however it is cut into pieces."""
+        if len(self._begin) < _BEGIN_BYTES:
+            self._begin = (self._begin + piece).lstrip(_BLANK)[:_BEGIN_BYTES]
+
+        if _VERSION.search(self._end + piece) or _SIMPLE.match(self._begin):
+            raise HeadError("a request in a form that servers read differently")
+
+        self._end = (self._end + piece)[-_VERSION_BYTES:]
+        self._byte_count += len(piece)

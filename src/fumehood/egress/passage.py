@@ -19,7 +19,7 @@ from fumehood.egress import socks
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, begins_tls
 from fumehood.egress.dialling import UnreachableError, dial
-from fumehood.egress.first_flight import check_hello, looks_like_http, read_hello
+from fumehood.egress.first_flight import NoRequest, check_hello, looks_like_http, read_hello
 from fumehood.egress.http_head import (
     HEAD_END,
     MAX_HEAD_BYTES,
@@ -230,7 +230,9 @@ class Passage:
             await upstream.end()
             return
 
-        if begins_tls(self._incoming.held):
+        is_tls = begins_tls(self._incoming.held)
+
+        if is_tls:
             self._named += check_hello(await read_hello(self._incoming), target, self._gateway.policy)
         elif target.port == _TLS_PORT:
             raise HelloError("through port 443 only TLS may be spoken")
@@ -238,7 +240,13 @@ class Passage:
             await self._send_request(target, upstream, _HTTP_PORT, self._secrets("http", target))
             return
 
+        # What begins with TLS hides whatever comes behind it, by a name that has been checked.
+        unread = None if is_tls else NoRequest()
+
         while data := await self._incoming.take_some(_DRAIN_BYTES):
+            if unread is not None:
+                unread.check(data)
+
             await upstream.send(data)
             await self._count(len(data), is_out=True)
 

@@ -326,6 +326,98 @@ def test_n11_an_upgrade_is_not_passed_on():
     run(work)
 
 
+# Requests for another Host, in forms that some server takes for one.
+ODD_REQUESTS = {
+    "an empty line first": b"\r\nGET /x HTTP/1.1\r\n",
+    "a line feed first": b"\nGET /x HTTP/1.1\r\n",
+    "many empty lines first": b"\r\n" * 20_000 + b"GET /x HTTP/1.1\r\n",
+    "a space first": b" GET /x HTTP/1.1\r\n",
+    "a vertical tab first": b"\x0bGET /x HTTP/1.1\r\n",
+    "a NUL first": b"\0GET /x HTTP/1.1\r\n",
+    "a method of WebDAV": b"PROPFIND /x HTTP/1.1\r\n",
+    "a method of nobody": b"FROBNICATE /x HTTP/1.1\r\n",
+    "small letters": b"get /x HTTP/1.1\r\n",
+    "a version in small letters": b"FROB /x http/1.1\r\n",
+    "a tab in the line": b"GET\t/x HTTP/1.1\r\n",
+    "two spaces in the line": b"get  /x  HTTP/1.1\r\n",
+    "line feeds alone": b"PROPFIND /x HTTP/1.1\n",
+    "no version": b"\r\nGET /x\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n",
+    "HTTP/2 behind an empty line": b"\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n",
+    "an upgrade": b"\r\nGET /x HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n",
+    "a PROXY header": b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\nGET /x HTTP/1.1\r\n",
+    "a binary PROXY header": b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0GET /x HTTP/1.1\r\n",
+}
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("what", list(ODD_REQUESTS))
+def test_n08_a_request_in_an_odd_form_reaches_no_server_in_a_tunnel(what, at_once):
+    """On a port of its own, where other protocols pass as they are: no Host but the one that was allowed."""
+
+    async def work() -> None:
+        async with served() as server, world(listed(server, "api.example.com")) as here:
+            guest = here.connect()
+            await guest.send(b"CONNECT api.example.com:%d HTTP/1.1\r\n\r\n" % server.port)
+            await guest.receive_until(b"\r\n\r\n")
+            request = ODD_REQUESTS[what] + b"Host: other.example.com:%d\r\n\r\n" % server.port
+            step = len(request) if at_once or len(request) > 1000 else 1
+
+            for at in range(0, len(request), step):
+                await guest.send(request[at : at + step])
+
+            await guest.rest()
+            assert not any(b"HTTP/1" in data or b"other" in data for data in server.seen), server.seen
+            assert here.last.verdict == "denied"
+
+    run(work)
+
+
+@pytest.mark.parametrize("method", [b"PROPFIND", b"REPORT", b"GET"])
+def test_n08_other_methods_are_carried_to_the_host_that_was_allowed(method):
+    """Control: WebDAV speaks HTTP like any other."""
+
+    async def work() -> None:
+        async with served() as server, world(listed(server, "api.example.com")) as here:
+            guest = here.connect()
+            await guest.send(b"CONNECT api.example.com:%d HTTP/1.1\r\n\r\n" % server.port)
+            await guest.receive_until(b"\r\n\r\n")
+            await guest.send(b"%s /x HTTP/1.1\r\nHost: api.example.com:%d\r\n\r\n" % (method, server.port))
+            await guest.receive()
+            assert server.seen[0].startswith(method + b" /x HTTP/1.1\r\nHost: api.example.com")
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n\0\0\1\4",
+        b"*1\r\n$4\r\nPING\r\n",
+        b"COPY a b\r\n",
+        b"EHLO client.example\r\nMAIL FROM:<a@b>\r\nGET / HTTP/1.1\r\n",
+        b"\0\0\0\x08\x04\xd2\x16\x2f",
+        b"x" * 300_000,
+    ],
+    ids=["ssh", "redis", "redis inline", "smtp", "postgres", "long"],
+)
+def test_n08_other_protocols_pass_as_they_are(data):
+    """Control: nothing of them is kept back, also where the client waits for an answer before its line ends."""
+
+    async def work() -> None:
+        async with served(b"") as server, world(listed(server, "api.example.com")) as here:
+            guest = here.connect()
+            await guest.send(b"CONNECT api.example.com:%d HTTP/1.1\r\n\r\n" % server.port)
+            await guest.receive_until(b"\r\n\r\n")
+            await guest.send(data)
+
+            async with asyncio.timeout(30):
+                while b"".join(server.seen) != data:
+                    await asyncio.sleep(0.005)
+
+    run(work)
+
+
 def test_n11_plain_http_in_a_tunnel_is_held_to_its_host():
     """Of servers that share an address, only the one that was allowed is asked; once for each connection."""
 
