@@ -137,6 +137,9 @@ def raw(*lines: str, body: str = "", status: str = "200 OK") -> str:
         'Report-To: {"group": "x", "endpoints": [{"url": "https://evil.test/"}]}',
         "Service-Worker-Allowed: /",
         "Set-Cookie: _xsrf=mine; Path=/",
+        "Set-Cookie2: _xsrf=mine; Version=1",
+        "Set-Login: logged-in",
+        "Accept-CH: Sec-CH-UA-Model",
         'WWW-Authenticate: Basic realm="your token, please"',
         "Connection: X-Between, keep-alive\r\nX-Between: neighbours",
         "Keep-Alive: timeout=99999",
@@ -340,3 +343,25 @@ def test_controls_of_this_page(client: httpx2.Client, base: str) -> None:
     """The guest is there and says what it is told to."""
     answer = client.get(base + raw("X-Own: 1", "Content-Length: 2", body="hi"))
     assert (answer.status_code, answer.text, answer.headers["x-own"]) == (200, "hi", "1")
+
+
+@pytest.mark.parametrize("path", ["/fragments#x", "/fragments?a=1#b", "/#"])
+def test_w08_a_websocket_path_with_a_fragment_is_refused(client: httpx2.Client, base: str, path: str) -> None:
+    """It is no part of what a server is asked; it ends in a refusal and not in a fault of ours."""
+    place = f"{base.rpartition('/')[0]}/8001"
+    url = client.base_url
+
+    def upgrade(path: str) -> bytes:
+        head = (
+            f"GET {place}{path} HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n"
+            f"Authorization: {client.headers['authorization']}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+
+        with socket.create_connection((url.host, url.port or 80), timeout=30) as sock:
+            sock.sendall(head.encode())
+            return sock.recv(1000)
+
+    assert upgrade(path).startswith(b"HTTP/1.1 422"), upgrade(path)
+    # Control: the same without it.
+    assert upgrade(path.partition("#")[0]).startswith(b"HTTP/1.1 101")

@@ -84,6 +84,7 @@ class _BoundedHttp(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     # What has come since the parser last got anywhere: heads, trailers, and the words between chunks.
     _pending_bytes = 0
+    _is_in_head = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -108,10 +109,17 @@ class _BoundedHttp(HttpToolsProtocol):
             self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
 
     def on_message_begin(self) -> None:
+        self._is_in_head = True
         super().on_message_begin()
         self.scope["extensions"] = {_BREAKING: self._break_off}  # type: ignore[dict-item]
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # What comes behind a body as its trailers was not there when the request was let in: it is left out.
+        if self._is_in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
         self._pending_bytes = 0
         self._stop_waiting()
 

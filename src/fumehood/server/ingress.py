@@ -166,10 +166,11 @@ class Ingress:
         if len(given) != 1 or not self._is_ours(given[0].decode("latin-1").lower()):
             return 421, "misdirected_request", "this server does not answer to that Host"
 
-        origin = headers.get(b"origin")
+        origins = [value for name, value in scope["headers"] if name == b"origin"]
         is_unsafe = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
 
-        if is_unsafe and origin is not None and not self._may_come(origin, given[0], scope["path"]):
+        # Each must be one that may; a browser sends no more than one.
+        if is_unsafe and not all(self._may_come(origin, given[0], scope["path"]) for origin in origins):
             return 403, "forbidden", "a browser of another origin may not do that"
 
         length = headers.get(b"content-length", b"")

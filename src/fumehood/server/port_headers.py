@@ -36,15 +36,23 @@ _FORWARDED = frozenset({"x-forwarded-host", "x-forwarded-proto", "x-forwarded-pr
 # What a browser takes for more than the page that it came with: for its host, the hosts below, or the network.
 _FOR_ORIGINS = frozenset(
     {
+        "accept-ch",
         "alt-svc",
         "clear-site-data",
+        "critical-ch",
         "expect-ct",
         "nel",
         "origin-agent-cluster",
         "public-key-pins",
         "report-to",
+        "secure-session-registration",
+        "sec-session-registration",
         "service-worker-allowed",
+        # Of RFC 2965; its cookies would be for the whole domain as well.
+        "set-cookie2",
+        "set-login",
         "strict-transport-security",
+        "use-as-dictionary",
     }
 )
 # Ours to say in our own origin. A question for a password would be one for our token.
@@ -96,6 +104,10 @@ class PortTarget:
         if not self.path.startswith("/"):
             # Put behind the name of a host it would become a part of that name.
             raise InvalidArgumentError(field="path", value=self.path, allowed="a path that begins with /")
+
+        if "#" in self.path:
+            # No part of what a server is asked (RFC 9112, section 3.2).
+            raise InvalidArgumentError(field="path", value=self.path, allowed="a path without a fragment")
 
 
 def inner_headers(connection: HTTPConnection, target: PortTarget) -> list[tuple[str, str]]:

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake, ProtocolError
+from websockets.exceptions import InvalidHandshake, InvalidURI, ProtocolError
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from fumehood.backends.streams import ByteStream
-from fumehood.errors import SandboxError
+from fumehood.errors import InvalidArgumentError, SandboxError
 from fumehood.service_errors import BadGatewayError
 
 _MAX_MESSAGE_BYTES = 16 << 20
@@ -80,8 +80,13 @@ class _Inner:
     def __init__(self, stream: ByteStream, port: int, path: str, subprotocols: list[str]) -> None:
         self._stream = stream
         self._port = port
+        try:
+            uri = parse_uri(f"ws://localhost:{port}{path}")
+        except (InvalidURI, ValueError):
+            raise InvalidArgumentError(field="path", value=path, allowed="a path of a WebSocket") from None
+
         self._protocol = ClientProtocol(
-            parse_uri(f"ws://localhost:{port}{path}"),
+            uri,
             subprotocols=subprotocols or None,  # type: ignore[arg-type]
             max_size=_MAX_MESSAGE_BYTES,
         )
