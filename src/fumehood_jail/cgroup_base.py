@@ -201,6 +201,14 @@ class CgroupDriver(ABC):
     def open(self, name: str) -> Cgroup:
         """Returns the cgroup called `name`, whether it exists or not."""
 
+    @abstractmethod
+    def file_bytes(self, name: str) -> int:
+        """Returns how many bytes of files in memory are charged to the cgroup called `name`."""
+
+    @abstractmethod
+    def kept_groups(self) -> int:
+        """Returns about how many removed groups the kernel keeps, because pages are charged to them."""
+
     @property
     @abstractmethod
     def _io_parent(self) -> str:

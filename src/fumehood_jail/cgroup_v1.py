@@ -123,13 +123,15 @@ class CgroupV1(Cgroup):
 class CgroupDriverV1(CgroupDriver):
     """Makes cgroups of version 1: one folder in each controller's own hierarchy."""
 
-    __slots__ = ("_parents",)
+    __slots__ = ("_others", "_parents")
     version = 1
 
     def __init__(self, parents: dict[str, str]) -> None:
         # What version 2 calls io.
         super().__init__(frozenset("io" if name == "blkio" else name for name in parents))
         self._parents = parents
+        # Groups that are not made here, as many as there were at the start.
+        self._others = self._groups_elsewhere()
 
     @property
     def parent(self) -> str:
@@ -152,6 +154,19 @@ class CgroupDriverV1(CgroupDriver):
             name, {controller: f"{parent}/{name}" for controller, parent in self._parents.items()}
         )
 
+    def file_bytes(self, name: str) -> int:
+        """Returns how many bytes of files in memory are charged to the cgroup called `name`."""
+        return read_field(read_file(f"{self._parents['memory']}/{name}/memory.stat"), b"cache")
+
+    def kept_groups(self) -> int:
+        """Returns how many more groups the kernel has than are seen here, less those that it had at the start."""
+        return self._groups_elsewhere() - self._others
+
+    def _groups_elsewhere(self) -> int:
+        # A folder has a link for each folder in it, and two of its own.
+        seen = os.stat(self._parents["memory"]).st_nlink - 2
+        return _groups_of_memory() - seen
+
     @property
     def _io_parent(self) -> str:
         return self._parents["blkio"]
@@ -167,3 +182,14 @@ class CgroupDriverV1(CgroupDriver):
             folder = f"{self._parents['cpu']}/{name}"
             write_file(f"{folder}/cpu.cfs_period_us", str(CPU_PERIOD_MICROSECONDS))
             write_file(f"{folder}/cpu.cfs_quota_us", str(cpu_quota_microseconds(cpu_cores)))
+
+
+def _groups_of_memory() -> int:
+    """How many groups the kernel has in the hierarchy of memory, removed ones that it keeps included."""
+    with open("/proc/cgroups", "rb") as file:
+        for line in file:
+            fields = line.split()
+            if fields[0] == b"memory":
+                return int(fields[2])
+
+    return 0

@@ -156,6 +156,14 @@ class CgroupDriverV2(CgroupDriver):
         """Returns the cgroup called `name`, whether it exists or not."""
         return CgroupV2(name, f"{self._parent}/{name}")
 
+    def file_bytes(self, name: str) -> int:
+        """Returns how many bytes of files in memory are charged to the cgroup called `name`."""
+        return read_field(read_file(f"{self._parent}/{name}/memory.stat"), b"file")
+
+    def kept_groups(self) -> int:
+        """Returns how many removed groups below this place the kernel keeps (Linux 4.14)."""
+        return read_field(read_file(f"{self._parent}/cgroup.stat"), b"nr_dying_descendants")
+
     @property
     def _io_parent(self) -> str:
         return self._parent

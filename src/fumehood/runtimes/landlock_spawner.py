@@ -12,7 +12,6 @@ import os
 import secrets
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +25,13 @@ from fumehood.runtimes.landlock_guest import LandlockGuest
 from fumehood.runtimes.landlock_isolation import describe_fence
 from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.linux_packets import PacketSocket
+from fumehood.runtimes.linux_removal import remove_later, remove_now
 from fumehood.runtimes.linux_spawner import CGROUP_PREFIX
 from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
 from fumehood_jail import cgroups, users
 from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
-_CLOSE_SECONDS = 10.0
-_REMOVAL_PAUSE_SECONDS = 0.01
 # Beside what is the guest's: the warden and init.
 _OWN_PROCESSES = 2
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
@@ -143,8 +141,8 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
 
     def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
         """Removes a guest's cgroup, as soon as its last process has left it."""
-        if not cgroup.remove():
-            self._begin(_remove_when_empty(cgroup))
+        if not remove_now(self._driver, cgroup):
+            self._begin(remove_later(self._driver, cgroup))
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
         """Computes the isolation of a guest from what it and the kernel say was applied."""
@@ -257,11 +255,3 @@ def _remove_room(folder: str) -> None:
         stderr=subprocess.DEVNULL,
         check=False,
     )
-
-
-async def _remove_when_empty(cgroup: cgroups.Cgroup) -> None:
-    deadline = time.monotonic() + _CLOSE_SECONDS
-
-    # What stays even then, the next start of an engine sweeps away.
-    while not cgroup.remove() and time.monotonic() < deadline:
-        await asyncio.sleep(_REMOVAL_PAUSE_SECONDS)

@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,13 +31,12 @@ from fumehood.runtimes.linux_ids import GuestIds
 from fumehood.runtimes.linux_isolation import describe_isolation
 from fumehood.runtimes.linux_packets import PacketSocket
 from fumehood.runtimes.linux_refusals import RefusedCalls, number_inside
+from fumehood.runtimes.linux_removal import remove_later, remove_now
 from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
 from fumehood_jail import cgroups, seccomp, users
 from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
-_CLOSE_SECONDS = 10.0
-_REMOVAL_PAUSE_SECONDS = 0.01
 HOSTNAME = "fumehood"
 # Each fork lies in namespaces beneath those of its parent, of which the kernel allows 32 levels.
 MAX_GENERATION = 24
@@ -217,10 +215,10 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
     def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
         """Removes a guest's cgroup, as soon as its last process has left it."""
-        if cgroup.remove():
+        if remove_now(self._driver, cgroup):
             return
 
-        removal = asyncio.get_running_loop().create_task(_remove_when_empty(cgroup))
+        removal = asyncio.get_running_loop().create_task(remove_later(self._driver, cgroup))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
@@ -408,15 +406,6 @@ def _unread(fields: dict[str, Any]) -> int:
         raise
 
     return fd
-
-
-async def _remove_when_empty(cgroup: cgroups.Cgroup) -> None:
-    """When the base jail dies as a whole, nobody tells when the last process of a guest has ended."""
-    deadline = time.monotonic() + _CLOSE_SECONDS
-
-    # What stays even then, the next start of an engine sweeps away.
-    while not cgroup.remove() and time.monotonic() < deadline:
-        await asyncio.sleep(_REMOVAL_PAUSE_SECONDS)
 
 
 def _rlimits(limits: Limits, init_watches: bool) -> dict[str, int]:
