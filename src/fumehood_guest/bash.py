@@ -18,6 +18,7 @@ import select
 import shlex
 import signal
 import subprocess
+import threading
 from typing import Any, Dict, Optional, Tuple
 
 from fumehood_guest.outlet import Execution, Outlet
@@ -60,6 +61,22 @@ _KEPT_WORDS = (
     "a new one goes on with its directory, variables and functions, without its options, traps and jobs"
 )
 _LOST_WORDS = "a new one was started; directory, variables and functions of the one before are gone"
+
+
+def _watch_end(process: "subprocess.Popen[bytes]") -> int:
+    """Returns a descriptor that is ready when a child has ended; the caller closes it."""
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        # Where there are no namespaces it is refused, since it opens every process of the host.
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+
+    def wait() -> None:
+        process.wait()
+        os.close(write_end)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return read_end
 
 
 class _ShellEndedError(Exception):
@@ -112,7 +129,7 @@ class BashShell:
 
         self._poller = select.poll()
         self._poller.register(self._status_read, select.POLLIN)
-        self._pidfd = os.pidfd_open(self._process.pid)
+        self._pidfd = _watch_end(self._process)
         self._poller.register(self._pidfd, select.POLLIN)
         lines = (_START.format(stderr=stderr), _KEEP.format(state=self._state), _EXIT.format(), _TRAP)
         self._run("\n".join(lines), restore="")

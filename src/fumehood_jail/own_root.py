@@ -105,9 +105,10 @@ def enter() -> None:
         syscalls.mount(path, _STAGE + path, None, syscalls.MS_BIND)
 
     os.chdir(_STAGE)
-    # The old root comes to lie on the new one, and is taken away from there (man 2 pivot_root, `pivot_root(".", ".")`).
-    syscalls.pivot_root(".", ".")
-    syscalls.umount2(".", syscalls.MNT_DETACH)
+    # It covers the old root, which shows nothing else. To unmount that one would wait for a grace period of the kernel,
+    # some milliseconds on a busy machine.
+    syscalls.mount(".", "/", None, syscalls.MS_MOVE)
+    os.chroot(".")
     os.chdir("/")
 
 

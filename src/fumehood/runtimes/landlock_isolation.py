@@ -45,6 +45,11 @@ def describe_fence(
                 why="the host's own: no socket can be made but pairs, in place of a namespace without a route",
             ),
             Layer(
+                name="own inodes",
+                state="off",
+                why="locks on files that code may read reach the host and other sandboxes",
+            ),
+            Layer(
                 name="disk",
                 state="off",
                 why="nothing holds disk_bytes and inodes but for the size of one file",

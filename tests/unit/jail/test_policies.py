@@ -175,6 +175,7 @@ def test_the_zygote_repeats_nothing():
     changed = {call for call in after if before.get(call) != after[call]}
 
     assert changed == {
+        "chroot",
         "clone",
         "mount",
         "mount_setattr",
