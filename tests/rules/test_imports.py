@@ -152,6 +152,7 @@ CONTRACT: dict[str, set[str]] = {
     # What an error tells of the walls: text alone.
     "fumehood.failure_hints": set(),
     "fumehood.serialise": _FLOOR,
+    "fumehood.off_loop": set(),
     "fumehood.backends": set(),
     "fumehood.backends.tool_requests": _FLOOR,
     "fumehood.backends.checks": {"fumehood.errors", "fumehood.models"},
@@ -160,7 +161,9 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.checks"},
     "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.checks", "fumehood.backends.requests"},
     "fumehood.backends.saving": {"fumehood.backends.save_requests"},
-    "fumehood.saved": _FLOOR | _PORT | {"fumehood.deserialise", "fumehood.serialise", "fumehood.storage"},
+    "fumehood.saved": _FLOOR
+    | _PORT
+    | {"fumehood.deserialise", "fumehood.off_loop", "fumehood.serialise", "fumehood.storage"},
     "fumehood.judging": _FLOOR | {"fumehood.backends.checks"},
     "fumehood.backends.streams": set(),
     "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
@@ -482,7 +485,13 @@ CONTRACT: dict[str, set[str]] = {
     # Routes see the port and the services; `assembly` alone knows what stands behind them.
     "fumehood.server": _FLOOR
     | _PORT
-    | {"fumehood.serialise", "fumehood.server.assembly", "fumehood.server.settings", "fumehood.storage"},
+    | {
+        "fumehood.off_loop",
+        "fumehood.serialise",
+        "fumehood.server.assembly",
+        "fumehood.server.settings",
+        "fumehood.storage",
+    },
     "fumehood.server.assembly": _FLOOR
     | {
         "fumehood.assemble",
@@ -529,6 +538,7 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.compat.e2b": _FLOOR
     | _PORT
     | {
+        "fumehood.off_loop",
         "fumehood.saved",
         "fumehood.serialise",
         "fumehood.server",

@@ -124,17 +124,6 @@ async def stream_response(
     return _LineStream(following, form, request_id_of(request), _end_of_server(request))
 
 
-async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
-    """Returns an answer that gives the events of an execution, which nobody can tell to wait, as lines."""
-    return await stream_response(request, _event_lines(events), MAX_WAITING_BYTES)
-
-
-async def _event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
-    async with aclosing(events):
-        async for event in events:
-            yield event_data(event)
-
-
 def event_data(event: Event) -> dict[str, Any]:
     """Returns an event as a line; its `type` is stable."""
     data = as_data(event)
@@ -414,8 +403,13 @@ async def _until_gone(receive: Receive) -> None:
 
 def json_bytes(value: object) -> bytes:
     """Returns plain data as JSON that any client can read, whatever characters a guest has put into it."""
+    return readable_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def readable_json(text: str) -> bytes:
+    """Returns the bytes of a JSON text, in characters that any client can read."""
     # A guest's JSON may hold halves of characters, which UTF-8 has no bytes for.
-    data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    data = text.encode("utf-8", "replace")
 
     for character, written in _LINE_ENDS:
         data = data.replace(character, written)
@@ -424,7 +418,8 @@ def json_bytes(value: object) -> bytes:
 
 
 def _as_ndjson(line: Line) -> bytes:
-    return json_bytes(line) + b"\n"
+    written: bytes | None = getattr(line, "json", None)
+    return (json_bytes(line) if written is None else written) + b"\n"
 
 
 def _as_event(line: Line) -> bytes:

@@ -35,6 +35,7 @@ from fumehood.compat.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.events import Event
 from fumehood.models import ContextInfo
+from fumehood.server.rendering import rendered
 from fumehood.server.streaming import heard, unless_gone
 
 _KEEPALIVE_SECONDS = 5.0
@@ -161,5 +162,5 @@ def _context_data(info: ContextInfo) -> dict[str, Any]:
 async def _lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
-            if lines := event_lines(event):
+            if lines := await rendered(event, event_lines):
                 yield lines

@@ -7,7 +7,6 @@ not what it claims to be is left out.
 from __future__ import annotations
 
 import base64
-import json
 import time
 from typing import Any
 
@@ -15,6 +14,7 @@ from fumehood.charts import Chart, SuperChart, UnknownChart
 from fumehood.compat.e2b.losses import dropped_text
 from fumehood.events import ErrorEvent, Event, ExecutionFinished, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.execution import ExecutionError
+from fumehood.off_loop import json_in_pieces
 from fumehood.results import Result
 from fumehood.serialise import as_data
 
@@ -105,4 +105,4 @@ def _text_or_base64(part: bytes) -> str:
 
 
 def _line(item: dict[str, Any]) -> bytes:
-    return json.dumps(item, separators=(",", ":")).encode() + b"\n"
+    return json_in_pieces(item, is_ascii=True).encode() + b"\n"

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from fumehood.backends.requests import ListContexts, RemoveContext, RestartContext
 from fumehood.server.auth import CallersBackend
+from fumehood.server.rendering import off_loop_answer
 from fumehood.server.routes.executions import EXECUTION_STREAM, events_or_execution
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
@@ -98,7 +99,7 @@ async def interrupt_context(
 )
 async def get_record(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
     """Tells what ran in a context and what came of it, up to 16 MiB for each sandbox; the oldest outputs go first."""
-    return answer(await backend.record(sandbox_id, context_id))
+    return await off_loop_answer(await backend.record(sandbox_id, context_id))
 
 
 @router.post(

@@ -6,7 +6,6 @@ Runs in the server process. Every run passes the fair queue, so that a flood del
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import islice
@@ -18,10 +17,12 @@ from starlette.responses import Response
 from fumehood.backends.base import Backend
 from fumehood.backends.stateless import StatelessReply
 from fumehood.errors import FumehoodError
+from fumehood.events import Event
 from fumehood.serialise import as_data
 from fumehood.server.auth import ExecuteCaller, ServicesOf
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data, request_id_of
+from fumehood.server.rendering import large_answer, line_of
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
 from fumehood.server.schemas.problem import problems
@@ -29,6 +30,7 @@ from fumehood.server.services import AppServices
 from fumehood.server.streaming import (
     MAX_WAITING_BYTES,
     NDJSON,
+    Line,
     ended,
     event_data,
     is_stream_wanted,
@@ -57,7 +59,7 @@ async def execute(
         return await stream_response(request, events, MAX_WAITING_BYTES)
 
     reply = await unless_gone(request, _run(services, principal, backend, body))
-    return Response(json.dumps(as_data(reply)), media_type="application/json")
+    return await large_answer(reply)
 
 
 @router.post(
@@ -90,29 +92,34 @@ async def _run(
 
 async def _followed(
     services: AppServices, principal: Principal, backend: Backend, body: ExecuteBody
-) -> AsyncGenerator[dict[str, Any], None]:
+) -> AsyncGenerator[Line, None]:
     async with services.queue.place(principal.key_id, _patience(body, services)):
         async with aclosing(backend.stream_once(body.request())) as items:
             async for item in items:
-                if isinstance(item, StatelessReply):
-                    yield {"type": "reply", **_object(as_data(item))}
-                else:
-                    yield event_data(item)
+                yield await line_of(item, _line_data)
+
+
+def _line_data(item: Event | StatelessReply) -> Line:
+    return (
+        {"type": "reply", **_object(as_data(item))} if isinstance(item, StatelessReply) else event_data(item)
+    )
 
 
 async def _batch(
     body: BatchBody, principal: Principal, services: AppServices, request_id: str
-) -> AsyncGenerator[dict[str, Any], None]:
+) -> AsyncGenerator[Line, None]:
     backend = services.backend_for(principal)
     # No more than there are places, so that the queue is not filled by one request.
     places = min(body.concurrency or services.queue.places, services.queue.places)
     left = enumerate(body.requests)
-    under_way: set[asyncio.Task[dict[str, Any]]] = set()
+    under_way: set[asyncio.Task[Line]] = set()
 
-    async def run(index: int, item: ExecuteBody) -> dict[str, Any]:
+    async def run(index: int, item: ExecuteBody) -> Line:
         try:
             async with services.queue.place(principal.key_id, _patience(item, services)):
-                return {"index": index, "reply": as_data(await backend.run_once(item.request()))}
+                reply = await backend.run_once(item.request())
+
+            return await line_of({"index": index, "reply": reply}, lambda line: _object(as_data(line)))
         except FumehoodError as error:
             return {"index": index, "problem": problem_data(error, request_id)}
 

@@ -21,8 +21,9 @@ from fumehood.execution import Execution
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
+from fumehood.server.rendering import large_answer, stream_events
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
 from fumehood.server.schemas.executions import (
     ExecutionAnswer,
     NewDecision,
@@ -31,7 +32,7 @@ from fumehood.server.schemas.executions import (
     NewToolAnswer,
 )
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import GONE, is_stream_wanted, stream_events, unless_gone
+from fumehood.server.streaming import GONE, is_stream_wanted, unless_gone
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 ExecutionId = Annotated[str, Path(max_length=64, description="The execution.")]
@@ -153,7 +154,7 @@ async def events_or_execution(request: Request, events: AsyncGenerator[Event, No
 
 async def _answered(request: Request, work: Awaitable[Execution]) -> Response:
     execution = await unless_gone(request, work)
-    return Response(status_code=GONE) if execution is None else answer(execution)
+    return Response(status_code=GONE) if execution is None else await large_answer(execution)
 
 
 async def _last(events: AsyncGenerator[Event, None]) -> Execution:
