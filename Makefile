@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-model soak faults fuzz check format bench reference scorecard clean programs
+.PHONY: help demo test test-packages test-model soak faults fuzz check format bench reference scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,9 +27,12 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) ## set up, then all tests (ARGS="-k name" passes options to pytest)
+test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) .venv-packages/common/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
 	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 	@$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+
+test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
+	@$(BIN)/python -m tests.packages $(ARGS)
 
 test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
 	@$(BIN)/python -m pytest -q tests/alone/test_small_model.py $(ARGS)
@@ -65,7 +68,7 @@ scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, 
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-frameworks tests/node/node_modules tests/alone/packages tests/alone/model tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) .venv-frameworks .venv-packages tests/node/node_modules tests/alone/packages tests/alone/model tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -93,6 +96,13 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-frameworks/$*
 	@$(BIN)/uv pip install --quiet --python .venv-frameworks/$*/bin/python --editable . -r $< \
 		|| $(BIN)/python -m pip --python .venv-frameworks/$*/bin/python install --quiet --editable . -r $<
+	@touch $@
+
+# What most environments hold beside fumehood: sandboxes must start, and work, with it.
+.venv-packages/common/.installed: tests/packages/common.txt pyproject.toml | $(VENV)/.installed-dev
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-packages/common
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-packages/common/bin/python --editable '.[data]' -r $< \
+		|| $(BIN)/python -m pip --python .venv-packages/common/bin/python install --quiet --editable '.[data]' -r $<
 	@touch $@
 
 # Programs from npm that the tests run: servers and clients that are written in JavaScript.

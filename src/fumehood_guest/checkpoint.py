@@ -16,7 +16,7 @@ import socket
 import threading
 from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional
 
-from fumehood_guest import accounting, fork_hooks
+from fumehood_guest import accounting, fork_hooks, thread_pools
 from fumehood_guest.background import BackgroundLoop
 from fumehood_guest.channel import CHANNEL_FD, Channel
 from fumehood_guest.holdings import Holdings
@@ -67,7 +67,12 @@ class Checkpoints:
         beside = _other_threads() + _children_of(os.getpid(), self._children)
         # libc's own fork takes the locks that other threads may hold. Without any, one that user code cannot wait for
         # can be had at once: a wait for all children must not find one that never ends.
-        is_alone = len(os.listdir("/proc/self/task")) == 1
+        is_alone = _is_alone()
+
+        if not is_alone:
+            thread_pools.end_idle()
+            is_alone = _is_alone()
+
         try:
             pid = self._fork_quietly(self._fork_unseen if is_alone else self._fork, is_alone=is_alone)
         except BaseException:
@@ -322,6 +327,11 @@ def _working_directory() -> Optional[str]:
         return os.getcwd()
     except OSError:
         return None  # it was removed
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread."""
+    return len(os.listdir("/proc/self/task")) == 1
 
 
 def _other_threads() -> List[str]:

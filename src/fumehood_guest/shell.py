@@ -30,6 +30,7 @@ from fumehood_guest.figures import Figures
 from fumehood_guest.outlet import Execution, Outlet
 from fumehood_guest.preloading import Preloading
 from fumehood_guest.questions import PythonAnswerer
+from fumehood_guest.renderers import set_renderers
 from fumehood_guest.repairs import Repairs
 from fumehood_guest.streams import Streams
 from fumehood_guest.syntax import Compiler, SingleLines, Syntax
@@ -123,6 +124,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self.answerer = PythonAnswerer(self)
         self.user_site = UserSite()
         register_tables(self.display_formatter)
+        set_renderers()
 
     def init_ipython_dir(self, ipython_dir: Optional[str]) -> None:
         """Names the folder, and leaves it to be made by what writes to it."""

@@ -470,6 +470,17 @@ def inotify_rm_watch(fd: int, watch: int) -> None:
     _call("inotify_rm_watch", fd, watch)
 
 
+def call_loaded(path: str, function: str, argument: int) -> int:
+    """Calls `int function(int)` of a library that this process has loaded.
+
+    Raises:
+        OSError: The library is not loaded.
+        AttributeError: It has no such function.
+    """
+    library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    return int(getattr(library, function)(argument))
+
+
 def flush_c_stdio() -> None:
     """Writes out what C code has buffered in its stdio streams."""
     if _fflush(None) != 0:
