@@ -50,6 +50,8 @@ class LogEntry:
 class Logs:
     """All output of an execution, in the order in which it was written.
 
+    Of a stream that went over its limit head and tail are kept; an entry between them says how much is missing.
+
     Attributes:
         entries: Standard output and standard error, interleaved as they happened.
     """

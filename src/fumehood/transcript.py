@@ -2,14 +2,14 @@
 
 Runs in the host process, without input or output of its own. The guest decides what comes, how often and in
 which pieces, so every dimension that it could grow is bounded here: bytes of each stream, pieces, results,
-bytes of results, the error's text. What is cut off is counted, and the caller's stream is cut at the same
-place as the record.
+bytes of results, the error's text. What is cut off is counted. Of each stream the record keeps the head and the
+tail; the caller's stream of events is cut where the limit is reached, and gets what is kept of the rest at the end.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import overload
 
@@ -23,31 +23,22 @@ from fumehood.events import (
     StderrEvent,
     StdoutEvent,
 )
-from fumehood.execution import Execution, ExecutionError, LogEntry, Logs, StreamName
+from fumehood.execution import Execution, ExecutionError, Logs, StreamName
+from fumehood.kept_output import MAX_LOG_ENTRIES, KeptOutput
 from fumehood.limits import MIB, Limits, Usage
 from fumehood.models import NOTHING_CUT, Truncation
-from fumehood.results import Result, cut_text, fit_result, held_bytes
+from fumehood.results import Result, fit_result, held_bytes
 from fumehood.text import visible_line
+
+__all__ = ["MAX_LOG_ENTRIES", "Transcript"]
 
 # Bounds that are no limits of the caller: they keep a hostile guest from making the record itself expensive.
 MAX_TOTAL_RESULT_BYTES = 64 * MIB
-MAX_LOG_ENTRIES = 20_000
 MAX_COMM_EVENTS = 20_000
 MAX_ERROR_NAME_CHARACTERS = 200
 MAX_ERROR_VALUE_CHARACTERS = 64 * 1024
 MAX_TRACEBACK_CHARACTERS = 256 * 1024
 MAX_PROMPT_CHARACTERS = 4 * 1024
-
-
-@dataclass(slots=True)
-class _Piece:
-    """A log entry that may still grow."""
-
-    stream: StreamName
-    at_seconds: float
-    text: str
-    # What comes when there are too many entries for one more; as bytes, for the pieces may be tiny.
-    more: bytearray = field(default_factory=bytearray)
 
 
 class Transcript:
@@ -75,10 +66,7 @@ class Transcript:
         self._context_id = context_id
         self._limits = limits
         self._isolation = isolation
-        self._room = {"stdout": limits.stdout_bytes, "stderr": limits.stderr_bytes}
-        self._dropped = {"stdout": 0, "stderr": 0}
-        self._pieces: list[_Piece] = []
-        self._last: dict[StreamName, _Piece] = {}
+        self._output = KeptOutput(limits.stdout_bytes, limits.stderr_bytes)
         self._results: list[Result] = []
         self._result_bytes = 0
         self._results_dropped = 0
@@ -112,6 +100,15 @@ class Transcript:
             case _:
                 return event
 
+    def held_back(self) -> list[StdoutEvent | StderrEvent]:
+        """Return the kept output that `add` has not passed on, each piece once, for a stream that comes to its end."""
+        return [
+            (StdoutEvent if entry.stream == "stdout" else StderrEvent)(
+                text=entry.text, at_seconds=entry.at_seconds
+            )
+            for entry in self._output.unpassed()
+        ]
+
     def finish(
         self,
         *,
@@ -134,7 +131,7 @@ class Transcript:
             id=self._execution_id,
             context_id=self._context_id,
             results=tuple(self._results),
-            logs=Logs(entries=tuple(self._entries())),
+            logs=Logs(entries=tuple(self._output.entries())),
             error=_bounded(error) if error is not None else self._error,
             execution_count=execution_count,
             usage=usage,
@@ -145,22 +142,16 @@ class Transcript:
         )
 
     def _truncated(self, by_guest: Truncation) -> Truncation:
-        own = self._dropped
+        stdout, stderr = self._output.dropped_bytes("stdout"), self._output.dropped_bytes("stderr")
 
-        if not (by_guest or self._results_dropped or own["stdout"] or own["stderr"]):
+        if not (by_guest or self._results_dropped or stdout or stderr):
             return NOTHING_CUT
 
         return Truncation(
-            stdout_bytes=own["stdout"] + by_guest.stdout_bytes,
-            stderr_bytes=own["stderr"] + by_guest.stderr_bytes,
+            stdout_bytes=stdout + by_guest.stdout_bytes,
+            stderr_bytes=stderr + by_guest.stderr_bytes,
             results=self._results_dropped + by_guest.results,
         )
-
-    def _entries(self) -> list[LogEntry]:
-        return [
-            LogEntry(stream=piece.stream, text=piece.text + piece.more.decode(), at_seconds=piece.at_seconds)
-            for piece in self._pieces
-        ]
 
     @overload
     def _add_text(self, stream: StreamName, event: StdoutEvent) -> StdoutEvent | None: ...
@@ -169,23 +160,10 @@ class Transcript:
     def _add_text(
         self, stream: StreamName, event: StdoutEvent | StderrEvent
     ) -> StdoutEvent | StderrEvent | None:
-        raw = event.text.encode("utf-8", "replace")
-        head = cut_text(raw, self._room[stream])
-        self._dropped[stream] += len(raw) - len(head)
+        text = self._output.add(stream, event.text, event.at_seconds)
 
-        # Once something was dropped, nothing later may slip into the room that a cut character left.
-        self._room[stream] = 0 if len(head) < len(raw) else self._room[stream] - len(head)
-
-        if not head:
+        if not text:
             return None
-
-        text = head.decode()
-
-        if len(self._pieces) >= MAX_LOG_ENTRIES and stream in self._last:
-            self._last[stream].more += head
-        else:
-            self._last[stream] = _Piece(stream, event.at_seconds, text)
-            self._pieces.append(self._last[stream])
 
         return event if text == event.text else replace(event, text=text)
 

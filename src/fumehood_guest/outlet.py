@@ -1,9 +1,9 @@
 """The outlet: the only way out of a context for what user code prints, shows and fails with.
 
-Runs in a context. It knows the execution that runs, gives each message its id and time, and keeps the
-limits: what is over them is counted and not sent. The host trusts none of this and counts again. In a
-process that user code has forked, the outlet writes plain text to fds 1 and 2 instead, for the channel
-belongs to the parent.
+Runs in a context. It knows the execution that runs, gives each message its id and time, and keeps the limits of
+results: what is over them is counted and not sent. Of text everything is sent: the host keeps its head and its tail,
+also when this process is killed. The host trusts none of this and counts again. In a process that user code has
+forked, the outlet writes plain text to fds 1 and 2 instead, for the channel belongs to the parent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Execution:
         self.envs: Dict[str, str] = request["envs"]
         self.result_bytes: int = request["result_bytes"]
         self.results_left: int = request["result_count"]
-        self.bytes_left = {"stdout": request["stdout_bytes"], "stderr": request["stderr_bytes"]}
         self.dropped = {"stdout": 0, "stderr": 0, "results": 0}
         self.failed = False
         # What the standard input gives; None when nobody has said.
@@ -97,7 +96,7 @@ class Outlet:
             channel.abandon()
 
     def text(self, name: str, text: str) -> None:
-        """Sends text of stdout or stderr, as far as the limit allows."""
+        """Sends text of stdout or stderr; the host keeps its head and its tail, and counts what lies between."""
         execution = self.execution
 
         if self._channel is None:
@@ -107,28 +106,9 @@ class Outlet:
         if execution is None:
             return
 
-        left = execution.bytes_left[name]
-
-        # A text has at least as many bytes as characters: what is over the limit need not be encoded to know.
-        for start in range(0, min(len(text), left), _CHUNK_CHARACTERS):
-            piece = text[start : start + _CHUNK_CHARACTERS].encode("utf-8", "backslashreplace")
-            sent = piece if len(piece) <= left else _cut(piece, left)
-            left -= len(piece)
-
-            if sent:
-                self._send_stream(name, sent)
-
-            if left <= 0:
-                execution.dropped[name] += (
-                    len(piece) - len(sent) + _count_bytes(text, start + _CHUNK_CHARACTERS)
-                )
-                execution.bytes_left[name] = 0
-                return
-
-        if left:
-            execution.bytes_left[name] = left
-        else:
-            execution.dropped[name] += _count_bytes(text, 0)
+        for start in range(0, len(text), _CHUNK_CHARACTERS):
+            piece = text[start : start + _CHUNK_CHARACTERS]
+            self._send_stream(name, piece.encode("utf-8", "backslashreplace"))
 
     def _send_stream(self, name: str, payload: bytes) -> None:
         header: Dict[str, Any] = {"type": "stream", "id": self._id(), "name": name, "at": self._clock()}
@@ -318,19 +298,3 @@ def _shorten_lines(lines: List[str], limit: int) -> List[str]:
 
     half = _MAX_TRACEBACK_LINES // 2
     return [*lines[:half], f"... {len(lines) - 2 * half:,} lines left out ...", *lines[-half:]]
-
-
-def _cut(data: bytes, limit: int) -> bytes:
-    """The longest start of valid UTF-8 that has at most `limit` bytes and ends with a whole character."""
-    while limit and data[limit] & 0xC0 == 0x80:
-        limit -= 1
-
-    return data[:limit]
-
-
-def _count_bytes(text: str, start: int) -> int:
-    if text.isascii():
-        return max(0, len(text) - start)
-
-    pieces = range(start, len(text), _CHUNK_CHARACTERS)
-    return sum(len(text[at : at + _CHUNK_CHARACTERS].encode("utf-8", "backslashreplace")) for at in pieces)

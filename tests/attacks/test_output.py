@@ -34,7 +34,8 @@ def test_r06_output_is_bounded(flood, make, host_memory):
     execution = mine.sandbox.run_code(FLOODS[flood], timeout=60)
     assert execution.error is None, execution.error
     kept = sum(len(text.encode()) for text in (*execution.logs.stdout, *execution.logs.stderr))
-    assert kept <= 2 * MIB + 16
+    # With a notice of what is missing in each stream.
+    assert kept <= 2 * MIB + 200
     assert execution.truncated.stdout_bytes + execution.truncated.stderr_bytes > 100_000
     assert host_memory() - before < 64 * MIB
     assert mine.run("print(1)") == "1\n"

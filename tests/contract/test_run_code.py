@@ -267,12 +267,16 @@ def test_leaving_a_stream_interrupts_the_code(sandbox):
 
 
 def test_output_beyond_the_limit_is_counted(face):
-    """Standard output and standard error are cut at their limits, and the rest is counted to the byte."""
+    """Of standard output and standard error head and tail are kept, and what lies between is counted to the byte."""
     sandbox = face.open(limits=Limits(stdout_bytes=100, stderr_bytes=50))
-    execution = sandbox.run_code("import sys\nprint('x' * 999)\nprint('y' * 499, file=sys.stderr)")
+    execution = sandbox.run_code("import sys\nprint('x' * 999)\nprint('y' * 496 + 'end', file=sys.stderr)")
 
-    assert "".join(execution.logs.stdout) == "x" * 100
-    assert "".join(execution.logs.stderr) == "y" * 50
+    assert "".join(execution.logs.stdout) == (
+        "x" * 25 + "\n[... 900 bytes, 0 lines, of standard output left out here ...]\n" + "x" * 74 + "\n"
+    )
+    assert "".join(execution.logs.stderr) == (
+        "y" * 12 + "\n[... 450 bytes, 0 lines, of standard error left out here ...]\n" + "y" * 34 + "end\n"
+    )
     assert execution.truncated.stdout_bytes == 900
     assert execution.truncated.stderr_bytes == 450
     assert execution.error is None
@@ -282,19 +286,36 @@ def test_a_cut_never_splits_a_character(face):
     """What is kept is valid text, and kept plus dropped is all there was."""
     sandbox = face.open(limits=Limits(stdout_bytes=10))
     execution = sandbox.run_code("print('é' * 100, end='')")
-    kept = "".join(execution.logs.stdout)
+    head, _, tail = execution.logs.stdout
 
-    assert kept == "é" * 5
-    assert len(kept.encode()) + execution.truncated.stdout_bytes == 200
+    assert (head, tail) == ("é", "é" * 4)
+    assert len((head + tail).encode()) + execution.truncated.stdout_bytes == 200
 
 
 def test_the_next_cell_works_after_a_flood(face):
-    """A flood is cut, marked, and forgotten."""
+    """A flood is cut in its middle, marked, and forgotten; what was printed last is there."""
     sandbox = face.open(limits=Limits(stdout_bytes=1000))
-    execution = sandbox.run_code("for _ in range(2000): print('x' * 10_000)")
+    execution = sandbox.run_code("for _ in range(2000): print('x' * 10_000)\nprint('the result')")
 
-    assert sum(map(len, execution.logs.stdout)) == 1000
-    assert execution.truncated.stdout_bytes == 2000 * 10_001 - 1000
+    assert execution.truncated.stdout_bytes == 2000 * 10_001 + 11 - 1000
+    assert "[... 20,001,011 bytes, 1,999 lines, of standard output left out" in str(execution.logs)
+    assert "".join(execution.logs.stdout).endswith("xxx\nthe result\n")
+
+
+def test_what_was_printed_last_is_kept_however_the_code_ends(face):
+    """The tail of a flood is there when the code is killed, and whoever follows gets it at the end."""
+    sandbox = face.open(limits=Limits(stdout_bytes=1000))
+    heard: list[str] = []
+    execution = sandbox.run_code(
+        "import os\nfor n in range(5000): print(n)\nprint('last words', flush=True)\nos._exit(1)",
+        on_stdout=heard.append,
+    )
+
+    assert execution.error is not None
+    assert execution.state_lost
+    assert "".join(execution.logs.stdout).endswith("4999\nlast words\n")
+    assert "".join(heard).endswith("4999\nlast words\n")
+    assert "of standard output left out here" in "".join(heard)
     assert sandbox.run_code("1 + 1").text == "2"
 
 

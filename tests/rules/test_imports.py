@@ -148,7 +148,8 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.events": {"fumehood.changes", "fumehood.charts", "fumehood.execution", "fumehood.results"},
     "fumehood.record": {"fumehood.execution"},
     "fumehood.templates.template": {"fumehood.errors"},
-    "fumehood.transcript": _FLOOR,
+    "fumehood.transcript": _FLOOR | {"fumehood.kept_output"},
+    "fumehood.kept_output": _FLOOR,
     # What an error tells of the walls: text alone.
     "fumehood.failure_hints": set(),
     "fumehood.serialise": _FLOOR,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 
 import pytest
@@ -52,19 +53,82 @@ def test_output_is_kept_in_order_with_its_times():
     assert (logs.stdout, logs.stderr, str(logs)) == (["a", "c"], ["b"], "abc")
 
 
-@given(st.lists(st.text(max_size=8), max_size=30), st.integers(1, 40))
+NOTICE = re.compile(
+    r"\n\[\.\.\. ([0-9,]+) bytes(?:, ([0-9,]+) lines,)? of standard (?:output|error) left out here \.\.\.\]\n"
+)
+
+
+def ends(text: str) -> tuple[str, int, int, str]:
+    """The head, how many bytes and lines are said to be missing behind it, and the tail."""
+    parts = NOTICE.split(text)
+
+    if len(parts) == 1:
+        return text, 0, 0, ""
+
+    head, size_bytes, lines, tail = parts
+    return head, int(size_bytes.replace(",", "")), int((lines or "0").replace(",", "")), tail
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=30), st.integers(1, 40))
 def test_what_is_kept_and_what_is_dropped_is_all_there_was(pieces, limit):
-    """Bytes are counted exactly, what is kept is a head of the whole, and the caller hears what is kept."""
+    """Head and tail are those of the whole, and the bytes and lines between them are counted exactly."""
     record = transcript(stdout_bytes=limit)
     passed = [record.add(StdoutEvent(text=piece, at_seconds=0)) for piece in pieces]
+    held_back = record.held_back()
     execution = record.finish(usage=Usage())
-    kept = "".join(execution.logs.stdout)
     whole = "".join(pieces)
+    head, missing, lines, tail = ends("".join(execution.logs.stdout))
 
-    assert whole.startswith(kept)
-    assert len(kept.encode()) <= limit
-    assert len(kept.encode()) + execution.truncated.stdout_bytes == len(whole.encode())
-    assert "".join(event.text for event in passed if isinstance(event, StdoutEvent)) == kept
+    assert whole.startswith(head)
+    assert whole.endswith(tail)
+    assert len((head + tail).encode()) <= limit
+    assert len((head + tail).encode()) + missing == len(whole.encode())
+    assert missing == execution.truncated.stdout_bytes
+    assert lines == whole.encode()[len(head.encode()) : len(whole.encode()) - len(tail.encode())].count(b"\n")
+
+    heard = "".join(event.text for event in [*passed, *held_back] if isinstance(event, StdoutEvent))
+    begun, left_out, _, end = ends(heard)
+    assert whole.startswith(begun)
+    assert whole.endswith(end)
+    assert len((begun + end).encode()) + left_out == len(whole.encode()) or not end
+    assert record.held_back() == []
+
+
+def test_the_last_lines_of_a_flood_are_kept():
+    """A quarter of the limit is head, the rest is tail, for each stream by itself, in one order."""
+    record = transcript(stdout_bytes=4_000, stderr_bytes=4_000)
+
+    for number in range(10_000):
+        record.add(StdoutEvent(text=f"{number}\n", at_seconds=number))
+
+    record.add(StderrEvent(text="failed", at_seconds=10_000))
+    record.add(StdoutEvent(text="result: 42\n", at_seconds=10_001))
+    execution = record.finish(usage=Usage())
+    head, missing, lines, tail = ends("".join(execution.logs.stdout))
+
+    assert (len(head), len(tail)) == (1_000, 3_000)
+    assert tail.endswith("9999\nresult: 42\n")
+    assert (
+        missing == execution.truncated.stdout_bytes == sum(len(f"{n}\n") for n in range(10_000)) + 11 - 4_000
+    )
+    assert lines == 10_001 - head.count("\n") - tail.count("\n")
+    assert [entry.stream for entry in execution.logs.entries][-2:] == ["stderr", "stdout"]
+    assert execution.truncated.stderr_bytes == 0
+
+
+def test_a_follower_gets_the_tail_at_the_end():
+    """What was passed on while the code ran is not repeated, and what was left out between is counted."""
+    record = transcript(stdout_bytes=100)
+    passed = [record.add(StdoutEvent(text=f"{number:09}\n", at_seconds=0)) for number in range(30)]
+    assert [event is not None for event in passed] == [True] * 10 + [False] * 20
+
+    first, *others = record.held_back()
+    assert ends(first.text)[1] == 125
+    assert (
+        "".join(event.text for event in others) == "".join(f"{number:09}\n" for number in range(22, 30))[5:]
+    )
+    assert record.add(StdoutEvent(text="late\n", at_seconds=1)) is None
+    assert [event.text for event in record.held_back()] == ["late\n"]
 
 
 def test_what_the_guest_dropped_is_added():

@@ -153,6 +153,7 @@ class ContextWork:
             stopped = undone(stopped)
 
         usage = self._meter.end(reading, running, request, reply)
+        _emit_held_back(transcript, emit)
 
         if stopped is not None:
             emit(ErrorEvent(error=stopped, at_seconds=usage.wall_seconds))
@@ -182,6 +183,10 @@ class ContextWork:
         host.audit.settle()
 
         def record(event: Event) -> None:
+            if isinstance(event, ErrorEvent):
+                # It is the end of the code: what was printed before it comes first.
+                _emit_held_back(transcript, emit)
+
             passed = transcript.add(event)
 
             if passed is not None:
@@ -259,6 +264,11 @@ class ContextWork:
                 return
 
             await asyncio.sleep(max(left / cores, _CPU_LOOK_SECONDS))
+
+
+def _emit_held_back(transcript: Transcript, emit: Callable[[Event], None]) -> None:
+    for event in transcript.held_back():
+        emit(event)
 
 
 def _finished(
