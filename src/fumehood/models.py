@@ -231,6 +231,9 @@ class FileInfo:
         group: Name of its group, or the number.
         modified_at: When its content last changed (UTC); None when the guest's clock value makes no sense.
         symlink_target: Where a link leads, as it is written.
+        resolved_target: Where a link leads in the end, as an absolute path; of one that leads nowhere, its own text
+            made absolute.
+        metadata: Its extended attributes `user.e2b.NAME` that are text, by name: up to 64 of them and 8 KiB.
     """
 
     name: str
@@ -243,6 +246,8 @@ class FileInfo:
     group: str
     modified_at: datetime | None
     symlink_target: str | None = None
+    resolved_target: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,11 +258,13 @@ class FileChange:
         kind: create, write, remove, rename or chmod.
         name: Path relative to the watched directory.
         path: Absolute path inside the sandbox.
+        entry: What is there when the change is told, where that was asked for; None if it is gone.
     """
 
     kind: FileChangeKind
     name: str
     path: str
+    entry: FileInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,12 @@ MAX_ENTRIES = 2_000
 _MAX_PAGE_BYTES = 1 << 19
 # Names of files that are not complete yet; lists and watches leave them out.
 PART_PREFIX = ".fumehood-part-"
+# Of those that take the place of a file that is there: watches tell that it was written, not created.
+REPLACING_PREFIX = f"{PART_PREFIX}over-"
+# Extended attributes that are told as metadata; code inside may set any, so what is told of them is bounded.
+METADATA_PREFIX = "user.e2b."
+_MAX_METADATA = 64
+_MAX_METADATA_BYTES = 8 * 1024
 
 Reply = Tuple[Any, bytes]
 
@@ -52,12 +58,17 @@ class Files:
             "rename": rename,
         }
 
-    def open(self, path: str, mode: str) -> Reply:
-        """Opens a regular file for reading, or a new one that takes the place of `path` once it is complete."""
+    def open(self, path: str, mode: str, metadata: Optional[Dict[str, str]] = None) -> Reply:
+        """Opens a regular file for reading, or a new one that takes the place of `path` once it is complete.
+
+        The new one has the metadata that is given, and none of the one that it replaces.
+        """
         if len(self._handles) >= MAX_OPEN_HANDLES:
             raise OSError(errno.EMFILE, f"more than {MAX_OPEN_HANDLES} transfers at once")
 
-        opened = _open_to_replace(absolute(path)) if mode == "w" else _open_to_read(absolute(path))
+        full = absolute(path)
+        opened = _open_to_replace(full, metadata or {}) if mode == "w" else _open_to_read(full)
+
         handle = self._next_handle
         self._next_handle += 1
         self._handles[handle] = opened
@@ -123,22 +134,33 @@ def _open_to_read(path: str) -> _Opened:
     return _Opened(fd, path)
 
 
-def _open_to_replace(path: str) -> _Opened:
+def _open_to_replace(path: str, metadata: Dict[str, str]) -> _Opened:
     """Opens a file next to the one that it will replace: on the same mount, so that the replacing is one step."""
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     os.makedirs(folder, exist_ok=True)
     mode = 0o644
+    prefix = PART_PREFIX
     try:
         info = os.stat(target)
         _check_regular(info)
         mode = stat.S_IMODE(info.st_mode)
+        prefix = REPLACING_PREFIX
     except FileNotFoundError:
         pass
 
-    part = os.path.join(folder, f"{PART_PREFIX}{os.urandom(8).hex()}")
+    part = os.path.join(folder, f"{prefix}{os.urandom(8).hex()}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    os.fchmod(fd, mode)
+    try:
+        os.fchmod(fd, mode)
+
+        for name, value in metadata.items():
+            os.setxattr(fd, METADATA_PREFIX + name, os.fsencode(value))
+    except OSError:
+        os.close(fd)
+        os.unlink(part)
+        raise
+
     return _Opened(fd, part, target)
 
 
@@ -252,6 +274,7 @@ def entry(path: str) -> Dict[str, Any]:
 
     if stat.S_ISLNK(info.st_mode):
         described["symlink_target"] = os.readlink(path)
+        described["resolved_target"] = _resolved(path, described["symlink_target"])
         try:
             info = os.stat(path)
         except OSError:
@@ -266,7 +289,50 @@ def entry(path: str) -> Dict[str, Any]:
         group=_name_of_group(info.st_gid),
         modified_at=info.st_mtime,
     )
+
+    if metadata := _metadata(path):
+        described["metadata"] = metadata
+
     return described
+
+
+def _resolved(path: str, target: str) -> str:
+    """Returns where a link leads in the end: the kernel follows it, and gives up after 40 links."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+        try:
+            return os.readlink(f"/proc/self/fd/{fd}")
+        finally:
+            os.close(fd)
+    except OSError:
+        # It leads nowhere, or in a circle: where its own text points.
+        return os.path.normpath(os.path.join(os.path.dirname(path), target))
+
+
+def _metadata(path: str) -> Dict[str, str]:
+    """Returns the metadata of a file, as far as it is text and within bounds."""
+    found: Dict[str, str] = {}
+    room = _MAX_METADATA_BYTES
+
+    try:
+        names = [name for name in os.listxattr(path) if name.startswith(METADATA_PREFIX)]
+    except OSError:
+        # Files of the kernel, sockets and broken links have none.
+        return found
+
+    for name in sorted(names)[:_MAX_METADATA]:
+        try:
+            value = os.getxattr(path, name).decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+
+        room -= len(name) + len(value)
+
+        if room >= 0:
+            found[name[len(METADATA_PREFIX) :]] = value
+
+    return found
 
 
 def kind(mode: int) -> str:

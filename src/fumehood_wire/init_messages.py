@@ -66,6 +66,8 @@ MAX_PASSAGES = 64
 _PATH = text(4 * _KIB - 1, _NO_NUL)
 # Guests can build deeper paths than the kernel accepts in one piece.
 _GUEST_PATH = text(64 * _KIB, _NO_NUL)
+# Of one file; names are those of extended attributes without their prefix.
+_METADATA = entries(text(255, _NO_NUL), text(8 * _KIB, _NO_NUL), 64)
 _TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
 _WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
 _SENTENCE = text(4 * _KIB)
@@ -95,7 +97,7 @@ HOST_TO_INIT: Table = {
             "kill_context": _request({"pid": _PID}, {"spare": items(_PID, 4096)}),
             "stop_all": _request(),
             "continue_all": _request(),
-            "open": _request({"path": _PATH, "mode": one_of("r", "w")}),
+            "open": _request({"path": _PATH, "mode": one_of("r", "w")}, {"metadata": _METADATA}),
             "read": _request({"handle": _COUNT, "offset": _COUNT, "length": integer(0, MAX_CHUNK_BYTES)}),
             "write": _request({"handle": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
             "close": _request({"handle": _COUNT, "keep": flag()}),
@@ -115,7 +117,8 @@ HOST_TO_INIT: Table = {
             "connect": _request({"port": integer(1, 65_535)}),
             "carry_egress": _request({"passage": _COUNT}),
             "drop_egress": _request({"passage": _COUNT}),
-            "watch": _request({"path": _PATH, "recursive": flag()}),
+            "watch": _request({"path": _PATH, "recursive": flag()}, {"entries": flag()}),
+            "settle_watch": _request({"watch_id": _COUNT}),
             "unwatch": _request({"watch_id": _COUNT}),
             "metrics": _request(),
             # "held" are processes that wait for the host meanwhile; whatever else runs is stopped for that time.
@@ -143,12 +146,29 @@ HOST_TO_INIT: Table = {
     ),
 }
 
+_FILE = record(
+    {
+        "name": _GUEST_PATH,
+        "path": _GUEST_PATH,
+        "type": one_of("file", "dir", "symlink", "other"),
+        "size_bytes": _COUNT,
+        "mode": integer(0, 0o7777),
+        "permissions": text(16),
+        "owner": text(256),
+        "group": text(256),
+        # Whatever 64 bits can hold: guests may set it.
+        "modified_at": number(-1e19, 1e19),
+    },
+    {"symlink_target": _GUEST_PATH, "resolved_target": _GUEST_PATH, "metadata": _METADATA},
+)
+
 _CHANGE = record(
     {
         "kind": one_of("create", "write", "remove", "rename", "chmod", "overflow"),
         "name": _GUEST_PATH,
         "path": _GUEST_PATH,
-    }
+    },
+    {"entry": _FILE},
 )
 
 # The first message of init is one of these and the only one of them: what is in force on it, or which step
@@ -195,22 +215,6 @@ INIT_TO_HOST: Table = {
     ),
 }
 
-_FILE = record(
-    {
-        "name": _GUEST_PATH,
-        "path": _GUEST_PATH,
-        "type": one_of("file", "dir", "symlink", "other"),
-        "size_bytes": _COUNT,
-        "mode": integer(0, 0o7777),
-        "permissions": text(16),
-        "owner": text(256),
-        "group": text(256),
-        # Whatever 64 bits can hold: guests may set it.
-        "modified_at": number(-1e19, 1e19),
-    },
-    {"symlink_target": _GUEST_PATH},
-)
-
 _CHANGED_FILES = items(record({"path": _GUEST_PATH, "size_bytes": _COUNT}), MAX_CHANGED_FILES)
 
 _TAKEN_FILE = record(
@@ -249,6 +253,7 @@ _VALUES: Mapping[str, Rule] = {
     "carry_egress": nothing,
     "drop_egress": nothing,
     "watch": record({"watch_id": _COUNT}),
+    "settle_watch": nothing,
     "unwatch": nothing,
     "metrics": record(
         {

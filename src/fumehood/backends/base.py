@@ -17,7 +17,7 @@ and that the contract suite checks:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 
 from fumehood.audit.entries import AuditLog
@@ -35,6 +35,7 @@ from fumehood.backends.requests import (
     ProcessSpec,
     ReadFile,
     SandboxSpec,
+    WatchFiles,
 )
 from fumehood.backends.saving import StateVerbs
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
@@ -272,10 +273,23 @@ class Backend(StateVerbs, ABC):
         """
 
     @abstractmethod
-    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
         """Write a file, parents made, from pieces of any size.
 
-        What was there before is replaced only when all is written.
+        What was there before is replaced only when all is written, and its metadata with it.
+
+        Args:
+            sandbox_id: The sandbox.
+            path: Where.
+            chunks: The content.
+            metadata: What the file has as `FileInfo.metadata`, checked by `check_metadata`.
 
         Raises:
             FileError: The leaf says what is wrong; the old content is still there.
@@ -290,13 +304,23 @@ class Backend(StateVerbs, ABC):
         """
 
     @abstractmethod
-    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         """Watch a directory: the iterator gives each change after this call has returned.
 
         Closing the iterator ends the watch.
 
         Raises:
             FileError: PathNotFoundError or PathNotDirectoryError.
+        """
+
+    @abstractmethod
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Return how many changes a watch has had since it began, with all that happened before this call.
+
+        A reader that has received as many has missed nothing.
+
+        Raises:
+            InvalidArgumentError: No watch has this name.
         """
 
     @abstractmethod

@@ -5,6 +5,7 @@ Used on both sides of the port; pure. Each check raises InvalidArgumentError, wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from fumehood.errors import InvalidArgumentError
@@ -18,6 +19,11 @@ _MAX_STRINGS_BYTES = 1 << 20
 # PID_MAX_LIMIT of Linux, threads.h.
 _MAX_PID = 1 << 22
 _LANGUAGES = ("python", "bash")
+# What the guest tells of a file at most (`fumehood_guest.files`).
+_MAX_METADATA = 64
+_MAX_METADATA_BYTES = 6 * 1024
+_METADATA_NAME = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]{1,200}", re.ASCII)
+_METADATA_VALUE = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
 
 
 def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
@@ -99,4 +105,31 @@ def check_pid(value: object) -> None:
             field="pid",
             value=value,
             allowed=f"a number from 1 to {_MAX_PID}, as `commands.list()` names them",
+        )
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raise unless these can be the metadata of a file: few names of HTTP's kind, with printable ASCII behind them."""
+    size = 0
+
+    for name, value in metadata.items():
+        if not _METADATA_NAME.fullmatch(name):
+            raise InvalidArgumentError(
+                field="metadata",
+                value=name,
+                allowed="names of up to 200 lower-case letters, digits and !#$%&'*+-.^_`|~",
+            )
+
+        if not _METADATA_VALUE.fullmatch(value):
+            raise InvalidArgumentError(
+                field=f"metadata[{name!r}]", value=value, allowed="printable ASCII, up to 4096 characters"
+            )
+
+        size += len(name) + len(value)
+
+    if len(metadata) > _MAX_METADATA or size > _MAX_METADATA_BYTES:
+        raise InvalidArgumentError(
+            field="metadata",
+            value=f"{len(metadata)} names, {size} characters",
+            allowed=f"at most {_MAX_METADATA} names and {_MAX_METADATA_BYTES} characters",
         )

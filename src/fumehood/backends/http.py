@@ -7,7 +7,7 @@ answers is checked and becomes the same values, and the same errors, as those of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from fumehood.backends.http_audit import HttpAudit
 from fumehood.backends.http_checkpoints import call_checkpoints, judge_bodies
 from fumehood.backends.http_connection import HttpConnection, ServerAddress, query_of
 from fumehood.backends.http_errors import GONE
+from fumehood.backends.http_files import call_files, metadata_headers, watch_query
 from fumehood.backends.http_forks import ask_to_adopt, ask_to_fork
 from fumehood.backends.http_lines import event_of, process_event_of
 from fumehood.backends.http_paths import quoted, sandbox_path
@@ -49,22 +50,18 @@ from fumehood.backends.requests import (
     FileCall,
     InputAnswer,
     ListContexts,
-    ListFiles,
     ListProcesses,
-    MakeDir,
     ProcessCall,
     ProcessEvent,
     ProcessSpec,
     ReadFile,
     RemoveContext,
-    RemoveFile,
-    RenameFile,
     ResizePty,
     RestartContext,
     SandboxSpec,
     SendStdin,
     SignalProcess,
-    StatFile,
+    WatchFiles,
 )
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
@@ -336,39 +333,40 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         """Read a file in pieces; see the port."""
         return self._items(lambda: _ready(self._content(sandbox_id, request)))
 
-    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
         """Write a file; see the port."""
         pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
         place = sandbox_path(sandbox_id, "files", "content")
-        answer = await self._ask("PUT", place, params={"path": path}, content=_unbroken(pieces))
+        answer = await self._ask(
+            "PUT", place, params={"path": path}, content=_unbroken(pieces), headers=metadata_headers(metadata)
+        )
         return self._read(FileInfo, answer)
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
-        place = sandbox_path(sandbox_id, "files")
+        found = await call_files(self._ask, sandbox_id, call)
+        return tuple(self._read(FileInfo, item) for item in found)
 
-        match call:
-            case StatFile(path=path):
-                return (self._file(await self._ask("GET", f"{place}/info", params={"path": path})),)
-            case ListFiles(path=path, depth=depth):
-                found = await self._ask("GET", place, params={"path": path, "depth": depth})
-                return tuple(self._file(item) for item in found["items"])
-            case MakeDir(path=path):
-                return (self._file(await self._ask("POST", f"{place}/directories", json={"path": path})),)
-            case RemoveFile(path=path):
-                await self._ask("DELETE", place, params={"path": path})
-                return ()
-            case RenameFile(source=source, destination=destination):
-                body = {"source": source, "destination": destination}
-                return (self._file(await self._ask("POST", f"{place}/rename", json=body)),)
-
-    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
-        query = {"path": path, "recursive": str(recursive).lower()}
-        lines = self._lines(dict, "GET", sandbox_path(sandbox_id, "files", "watch"), params=query)
+        place = sandbox_path(sandbox_id, "files", "watch")
+        lines = self._lines(dict, "GET", place, params=watch_query(request))
         # The first line says that the watch has begun.
         await anext(lines)
         return self._changes(lines)
+
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Have all that has happened told by a watch; see the port."""
+        place = sandbox_path(sandbox_id, "files", "watch", "settle")
+        answer = await self._ask("POST", place, params={"name": name})
+        return self._checked(lambda value: read_value(int, value["changes"]), answer)
 
     # -- commands and ports
 
@@ -454,9 +452,6 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         async with aclosing(lines):
             async for line in lines:
                 yield self._read(FileChange, line)
-
-    def _file(self, data: object) -> FileInfo:
-        return self._read(FileInfo, data)
 
     def _read(self, kind: type[_T], data: object) -> _T:
         return self._checked(lambda value: read_value(kind, value), data)

@@ -8,12 +8,13 @@ adds nothing of its own to what the supervisor does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from fumehood.audit.entries import AuditLog
 from fumehood.backends.base import Backend
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
+from fumehood.backends.checks import check_metadata
 from fumehood.backends.fork_requests import Forked, ForkRequest
 from fumehood.backends.local_events import followed
 from fumehood.backends.local_saving import LocalStateVerbs
@@ -29,6 +30,7 @@ from fumehood.backends.requests import (
     ProcessSpec,
     ReadFile,
     SandboxSpec,
+    WatchFiles,
 )
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.backends.streams import ByteStream
@@ -239,14 +241,22 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         """Read a file in pieces; see the port."""
         return self._stream(sandbox_id, lambda sandbox: audited_verbs.read_file(sandbox, request))
 
-    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
         """Write a file; see the port."""
+        check_metadata(metadata or {})
         failed: list[Exception] = []
         own = _noting(chunks, failed)
         pieces = own if self._is_here() else self._pulled(own, asyncio.get_running_loop())
         try:
             return await self._with(
-                sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces)
+                sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces, metadata)
             )
         except FumehoodError:
             # What the caller's own source raised is the caller's, and comes back as it is.
@@ -259,10 +269,14 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         """Describe, list, make, remove or rename; see the port."""
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_files(sandbox, call))
 
-    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
-        changes = await self._with(sandbox_id, lambda sandbox: sandbox.watch(path, recursive))
+        changes = await self._with(sandbox_id, lambda sandbox: sandbox.watch(request))
         return self._items(lambda: self._later(lambda: changes))
+
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Have all that has happened told by a watch; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.settle_watch(name))
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Start a command; see the port."""

@@ -312,6 +312,29 @@ class RenameFile:
         check_path("destination", self.destination)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchFiles:
+    """Watch a directory.
+
+    Attributes:
+        path: The directory.
+        recursive: With all directories below.
+        entries: Describe in each change what is there.
+        name: By which `settle_watch` finds the watch; none is needed for anything else.
+    """
+
+    path: str
+    recursive: bool = False
+    entries: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+        check_bool("recursive", self.recursive)
+        check_bool("entries", self.entries)
+        check_text("name", self.name, max_bytes=255, empty=True)
+
+
 FileCall: TypeAlias = StatFile | ListFiles | MakeDir | RemoveFile | RenameFile
 
 

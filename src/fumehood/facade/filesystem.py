@@ -15,8 +15,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, overload
 
-from fumehood.backends.checks import check_bool, check_path
-from fumehood.backends.requests import ListFiles, MakeDir, ReadFile, RemoveFile, RenameFile, StatFile
+from fumehood.backends.checks import check_path
+from fumehood.backends.requests import (
+    ListFiles,
+    MakeDir,
+    ReadFile,
+    RemoveFile,
+    RenameFile,
+    StatFile,
+    WatchFiles,
+)
 from fumehood.errors import (
     FileTooLargeError,
     InvalidArgumentError,
@@ -133,9 +141,8 @@ class AsyncFilesystem:
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncWatch:
         """Watch a directory."""
-        check_path("path", path)
-        check_bool("recursive", recursive)
-        return AsyncWatch(await self._lease.backend.watch(self._lease.id, path, recursive=recursive))
+        request = WatchFiles(path=path, recursive=recursive)
+        return AsyncWatch(await self._lease.backend.watch(self._lease.id, request))
 
 
 class AsyncWatch:

@@ -8,8 +8,9 @@ become values of the API.
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from sys import getsizeof
 from typing import Any
 
 from fumehood.backends.requests import (
@@ -71,9 +72,12 @@ class LiveFiles:
         finally:
             await self._ask("close", handle=handle, keep=False)
 
-    async def write(self, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+    async def write(
+        self, path: str, chunks: AsyncIterator[bytes], metadata: Mapping[str, str] | None = None
+    ) -> FileInfo:
         """Writes a file; what was there before stays until all is written."""
-        handle = await self._open(path, "w", "write")
+        wanted = {"metadata": dict(metadata)} if metadata else {}
+        handle = await self._open(path, "w", "write", **wanted)
         try:
             async for chunk in chunks:
                 for start in range(0, len(chunk), MAX_CHUNK_BYTES):
@@ -145,8 +149,8 @@ class LiveFiles:
                     f"{_MAX_LISTED_BYTES:,} bytes together; list a part of it",
                 )
 
-    async def _open(self, path: str, mode: str, operation: str) -> int:
-        value, _ = await self._do(operation, path, "open", path=path, mode=mode)
+    async def _open(self, path: str, mode: str, operation: str, **wanted: Any) -> int:
+        value, _ = await self._do(operation, path, "open", path=path, mode=mode, **wanted)
         return int(value["handle"])
 
     async def _do(
@@ -172,11 +176,21 @@ def file_info(entry: dict[str, Any]) -> FileInfo:
         group=entry["group"],
         modified_at=_moment(entry["modified_at"]),
         symlink_target=entry.get("symlink_target"),
+        resolved_target=entry.get("resolved_target"),
+        metadata=entry.get("metadata", {}),
     )
 
 
+def size_of_info(info: FileInfo) -> int:
+    """Returns about how many bytes of memory a description takes."""
+    texts = (info.name, info.path, info.symlink_target or "", info.resolved_target or "")
+    return sum(map(getsizeof, (info, *texts, *info.metadata, *info.metadata.values())))
+
+
 def _size(entry: dict[str, Any]) -> int:
-    return sum(len(entry[name]) for name in ("name", "path", "symlink_target") if name in entry)
+    return sum(
+        len(entry[name]) for name in ("name", "path", "symlink_target", "resolved_target") if name in entry
+    ) + sum(len(name) + len(value) for name, value in entry.get("metadata", {}).items())
 
 
 def _moment(seconds: float) -> datetime | None:

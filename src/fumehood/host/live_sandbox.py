@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fumehood import failpoints
 from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
 from fumehood.backends.questions import Answer, CommMessage, Question
-from fumehood.backends.requests import ContextCall, ExecuteRequest, InputAnswer
+from fumehood.backends.requests import ContextCall, ExecuteRequest, InputAnswer, WatchFiles
 from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.checkpoint_errors import CheckpointError
 from fumehood.egress.gateway import Route
@@ -332,9 +332,13 @@ class LiveSandbox:
         with self._idleness.during_call():
             return await self._guarded(self._judge.run(request))
 
-    async def watch(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
+    async def watch(self, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; see the port."""
-        return await self._watches.begin(path, recursive)
+        return await self._watches.begin(request)
+
+    async def settle_watch(self, name: str) -> int:
+        """Has all that has happened told by a watch; see the port."""
+        return await self._watches.settle(name)
 
     async def metrics(self) -> Metrics:
         """Tells what it uses now; see the port."""

@@ -11,8 +11,10 @@ from contextlib import suppress
 from sys import getsizeof
 from typing import Any
 
-from fumehood.errors import FileError, FumehoodError
+from fumehood.backends.requests import WatchFiles
+from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
 from fumehood.host.init_client import InitError, InitGoneError
+from fumehood.host.live_files import file_info, size_of_info
 from fumehood.limits import MIB
 from fumehood.models import FileChange
 
@@ -29,6 +31,8 @@ class _Queue(asyncio.Queue[FileChange | None]):
     def __init__(self) -> None:
         super().__init__(_MAX_QUEUED_CHANGES + 1)
         self._held_bytes = 0
+        # How many were ever added.
+        self.added = 0
 
     def add(self, change: FileChange) -> None:
         """Adds a change, if there is room for it."""
@@ -36,6 +40,7 @@ class _Queue(asyncio.Queue[FileChange | None]):
 
         if self.qsize() < _MAX_QUEUED_CHANGES and held_bytes <= _MAX_QUEUED_BYTES:
             self._held_bytes = held_bytes
+            self.added += 1
             self.put_nowait(change)
 
     async def take(self) -> FileChange | None:
@@ -57,18 +62,45 @@ class LiveWatches:
         self._ask = ask
         self._check_alive = check_alive
         self._queues: dict[int, _Queue] = {}
+        self._names: dict[str, int] = {}
 
-    async def begin(self, path: str, recursive: bool) -> AsyncGenerator[FileChange, None]:
+    async def begin(self, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         """Begins to watch a directory; closing the iterator ends it."""
+        path = request.path
+
+        if request.name in self._names:
+            raise InvalidArgumentError(
+                field="name", value=request.name, allowed="a name that no watch of this sandbox has"
+            )
+
         try:
-            value, _ = await self._ask("watch", path=path, recursive=recursive)
+            value, _ = await self._ask(
+                "watch", path=path, recursive=request.recursive, entries=request.entries
+            )
         except InitError as error:
             raise FileError.from_errno(path=path, operation="watch", errno_value=error.errno_value) from None
 
         # It may have ended since init has answered: of what comes later, nobody would tell.
         self._check_alive()
         queue = self._queues[value["watch_id"]] = _Queue()
-        return self._changes(value["watch_id"], queue)
+
+        if request.name:
+            self._names[request.name] = value["watch_id"]
+
+        return self._changes(value["watch_id"], queue, request.name)
+
+    async def settle(self, name: str) -> int:
+        """Has init tell what has happened up to now, and returns how many changes the watch has had since it began."""
+        watch_id = self._names.get(name, 0)
+        queue = self._queues.get(watch_id)
+
+        if queue is None:
+            raise InvalidArgumentError(
+                field="name", value=name, allowed="the name of a watch of this sandbox"
+            )
+
+        await self._ask("settle_watch", watch_id=watch_id)
+        return queue.added
 
     def note(self, header: dict[str, Any]) -> None:
         """Takes what init tells."""
@@ -78,14 +110,15 @@ class LiveWatches:
             return
 
         for change in header["changes"]:
-            queue.add(FileChange(kind=change["kind"], name=change["name"], path=change["path"]))
+            entry = file_info(change["entry"]) if "entry" in change else None
+            queue.add(FileChange(kind=change["kind"], name=change["name"], path=change["path"], entry=entry))
 
     def close(self) -> None:
         """The sandbox has ended."""
         for queue in self._queues.values():
             queue.put_nowait(None)
 
-    async def _changes(self, watch_id: int, queue: _Queue) -> AsyncGenerator[FileChange, None]:
+    async def _changes(self, watch_id: int, queue: _Queue, name: str) -> AsyncGenerator[FileChange, None]:
         try:
             while True:
                 change = await queue.take()
@@ -97,6 +130,7 @@ class LiveWatches:
                 yield change
         finally:
             self._queues.pop(watch_id, None)
+            self._names.pop(name, None)
 
             # A sandbox that has ended watches nothing.
             with suppress(FumehoodError, InitError, InitGoneError):
@@ -104,4 +138,5 @@ class LiveWatches:
 
 
 def _size(change: FileChange) -> int:
-    return getsizeof(change.name) + getsizeof(change.path)
+    size = getsizeof(change.name) + getsizeof(change.path)
+    return size if change.entry is None else size + size_of_info(change.entry)

@@ -7,7 +7,7 @@ answers as if it had never existed. Nothing else decides whose a sandbox is.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from os import PathLike
@@ -27,6 +27,7 @@ from fumehood.backends.requests import (
     ProcessSpec,
     ReadFile,
     SandboxSpec,
+    WatchFiles,
 )
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.backends.stateless import StatelessReply, StatelessRequest
@@ -399,20 +400,32 @@ class TenantBackend(Backend):
             async for piece in pieces:
                 yield piece
 
-    async def write(self, sandbox_id: str, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
         """Write a file; see the port."""
         async with self._way("write", sandbox_id) as inner:
-            return await inner.write(sandbox_id, path, chunks)
+            return await inner.write(sandbox_id, path, chunks, metadata=metadata)
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
         """Describe, list, make, remove or rename; see the port."""
         async with self._way("file_call", sandbox_id) as inner:
             return await inner.file_call(sandbox_id, call)
 
-    async def watch(self, sandbox_id: str, path: str, *, recursive: bool) -> AsyncGenerator[FileChange, None]:
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         """Watch a directory; see the port."""
         async with self._way("watch", sandbox_id) as inner:
-            return await inner.watch(sandbox_id, path, recursive=recursive)
+            return await inner.watch(sandbox_id, request)
+
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Have all that has happened told by a watch; see the port."""
+        async with self._way("settle_watch", sandbox_id) as inner:
+            return await inner.settle_watch(sandbox_id, name)
 
     # -- commands and ports
 

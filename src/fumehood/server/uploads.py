@@ -14,13 +14,16 @@ from typing import Any
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from fumehood.backends.checks import check_metadata
 from fumehood.errors import InvalidArgumentError
 
 _STALL_SECONDS = 60.0
 _MAX_FILES = 1000
+_METADATA = "x-metadata-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,17 @@ class FormPart:
     field: str
     filename: str | None
     pieces: AsyncGenerator[bytes, None]
+
+
+def metadata_of(headers: Headers) -> dict[str, str]:
+    """Returns the metadata that the headers of a request give a file.
+
+    Raises:
+        InvalidArgumentError: It is too much, or cannot be metadata.
+    """
+    found = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
+    check_metadata(found)
+    return found
 
 
 async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:

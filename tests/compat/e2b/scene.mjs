@@ -33,7 +33,7 @@ let seen
 const both = new Promise((resolve) => (seen = resolve))
 const watch = await box.files.watchDir('dir', (event) => {
   told.watched.push(`${event.type}:${event.name}`)
-  if (told.watched.length === 2) seen()
+  if (told.watched.length === 3) seen()
 })
 await box.files.write('dir/c', '1')
 await both

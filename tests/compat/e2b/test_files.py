@@ -65,9 +65,29 @@ def test_what_is_at_a_path_is_told(shared):
     assert (five.type, five.size, five.mode, five.permissions) == (FileType.FILE, 5, 0o640, "-rw-r-----")
     assert (five.owner, five.group) == ("user", "user")
     assert abs(five.modified_time.timestamp() - time.time()) < 600
-    assert (link.type, link.symlink_target) == (FileType.SYMLINK, "five")
+    assert (link.type, link.symlink_target) == (FileType.SYMLINK, "/home/user/tree/sub/five")
     assert shared.files.get_info("~/tree").type == FileType.DIR
     assert [entry.name for entry in shared.files.list("~/tree")] == ["sub"]
+
+
+def test_links_tell_where_they_lead_in_the_end(shared):
+    """Absolute, through links of links and of directories; of what leads nowhere or in a circle, its own text."""
+    shared.commands.run(
+        "mkdir -p links/real && cd links && echo x > real/file && ln -sfn real folder && ln -sfn folder/file first "
+        "&& ln -sfn first second && ln -sfn ../nowhere lost && ln -sfn two one && ln -sfn one two"
+    )
+    told = {entry.name: entry.symlink_target for entry in shared.files.list("links")}
+    place = "/home/user/links"
+    assert told == {
+        "real": None,
+        "folder": f"{place}/real",
+        "first": f"{place}/real/file",
+        "second": f"{place}/real/file",
+        "lost": "/home/user/nowhere",
+        "one": f"{place}/two",
+        "two": f"{place}/one",
+    }
+    assert shared.files.get_info("links/second").symlink_target == f"{place}/real/file"
 
 
 def test_directories_are_made_moved_and_removed(shared):

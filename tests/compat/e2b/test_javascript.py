@@ -52,7 +52,7 @@ def test_files(told):
     """Written in every way, read in every way, watched, and given away by URL."""
     assert told["read"] == ["hello", "hello", 5, "zip zip"]
     assert told["entries"] == ["a", "b"]
-    assert told["watched"] == ["create:c", "write:c"]
+    assert told["watched"] == ["create:c", "chmod:c", "write:c"]
     assert told["url"] == [200, "hello", 200, "put", 401]
     assert told["missing"] == "FileNotFoundError"
 

@@ -21,7 +21,7 @@ def test_a_new_sandbox_has_what_was_asked_for(sandbox):
     assert timedelta(seconds=590) < info.end_at - info.started_at <= timedelta(seconds=601)
     assert info.cpu_count >= 1
     assert info.memory_mb == 1024
-    assert info.envd_version == "0.5.7"
+    assert info.envd_version == "0.6.4"
     assert info.allow_internet_access is False
     assert sandbox.is_running()
 

@@ -144,7 +144,7 @@ class ScriptedBackend(Backend):
         for start in range(0, len(content), 10):
             yield content[start : start + 10]
 
-    async def write(self, sandbox_id, path, chunks: AsyncIterator[bytes]):
+    async def write(self, sandbox_id, path, chunks: AsyncIterator[bytes], *, metadata=None):
         pieces = [chunk async for chunk in chunks]
         self.asked.append([len(piece) for piece in pieces])
         self.files[path] = b"".join(pieces)
@@ -154,8 +154,11 @@ class ScriptedBackend(Backend):
         self.asked.append(call)
         return (file_info("/home/user/x", 1),)
 
-    async def watch(self, sandbox_id, path, *, recursive):
+    async def watch(self, sandbox_id, request):
         return self._changes()
+
+    async def settle_watch(self, sandbox_id, name):
+        return 1
 
     async def _changes(self) -> AsyncGenerator[FileChange, None]:
         yield FileChange(kind="create", name="a", path="/a")

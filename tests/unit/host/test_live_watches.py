@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.backends.requests import WatchFiles
 from fumehood.errors import SandboxClosedError
 from fumehood.host import live_watches
 from fumehood.host.live_watches import LiveWatches
@@ -46,7 +47,7 @@ def test_a_watcher_hears_of_the_end_behind_all_that_was_kept(count):
 
     async def work() -> None:
         box = Box()
-        changes = await box.watches.begin("/", False)
+        changes = await box.watches.begin(WatchFiles(path="/"))
         box.change(count)
         box.end()
         seen = []
@@ -73,7 +74,7 @@ def test_long_names_are_kept_in_a_smaller_number():
 
     async def work() -> None:
         box = Box()
-        changes = await box.watches.begin("/", False)
+        changes = await box.watches.begin(WatchFiles(path="/"))
         name = "x" * 4000
 
         for _ in range(BOUND):
@@ -103,7 +104,7 @@ def test_what_comes_while_somebody_looks_is_kept_again():
 
     async def work() -> None:
         box = Box()
-        changes = await box.watches.begin("/", False)
+        changes = await box.watches.begin(WatchFiles(path="/"))
         box.change(BOUND + 5)
 
         for number in range(BOUND):
@@ -132,6 +133,6 @@ def test_who_begins_to_watch_what_ends_meanwhile_does_not_wait_for_it():
         box.watches = LiveWatches(ends, box.check_alive)
 
         with pytest.raises(SandboxClosedError):
-            await box.watches.begin("/", False)
+            await box.watches.begin(WatchFiles(path="/"))
 
     asyncio.run(work())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.backends.requests import WatchFiles
 from fumehood.compat.e2b import watchers
 from fumehood.compat.e2b.watchers import Watchers
 from fumehood.models import FileChange
@@ -24,6 +25,9 @@ class Box:
     async def watch(self, *_: Any, **__: Any) -> AsyncGenerator[FileChange, None]:
         return self._changes()
 
+    async def settle_watch(self, *_: Any) -> int:
+        return self._count
+
     async def _changes(self) -> AsyncGenerator[FileChange, None]:
         for number in range(self._count):
             name = f"{self._begin}{number}"
@@ -38,16 +42,16 @@ def test_the_newest_changes_are_kept_as_far_as_they_are_not_much(length):
     async def work() -> None:
         box = Box("x" * length, 30_000)
         known = Watchers()
-        name = await known.create(box, "box", "/", recursive=True)
+        name = await known.create(box, "box", WatchFiles(path="/", recursive=True))
         await box.over.wait()
-        news = known.news("box", name)
+        news = await known.news(box, "box", name)
         held_bytes = sum(len(change.name) + len(change.path) for change in news)
         assert 900 < len(news) <= watchers._MAX_CHANGES
         assert held_bytes < watchers._MAX_BYTES
         assert [change.name[length:] for change in news] == [
             str(number) for number in range(30_000 - len(news), 30_000)
         ]
-        assert known.news("box", name) == []
+        assert await known.news(box, "box", name) == []
         await known.remove("box", name)
 
     asyncio.run(work())

@@ -26,6 +26,8 @@ FILE = {
     "group": "user",
     "modified_at": -1.5,
     "symlink_target": "../elsewhere",
+    "resolved_target": "/elsewhere",
+    "metadata": {"author": "user"},
 }
 
 
@@ -238,6 +240,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "carry_egress": {"passage": 3},
     "drop_egress": {"passage": 3},
     "watch": {"path": "/tmp", "recursive": False},
+    "settle_watch": {"watch_id": 1},
     "unwatch": {"watch_id": 1},
     "metrics": {},
     "take_snapshot": {"held": [7, 9]},
@@ -273,6 +276,7 @@ VALUES: dict[str, Any] = {
     "carry_egress": None,
     "drop_egress": None,
     "watch": {"watch_id": 1},
+    "settle_watch": None,
     "unwatch": None,
     "metrics": {
         "memory_bytes": 1,

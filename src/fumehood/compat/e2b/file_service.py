@@ -10,7 +10,15 @@ from contextlib import aclosing
 from typing import Any
 
 from fumehood.backends.base import Backend
-from fumehood.backends.requests import FileCall, ListFiles, MakeDir, RemoveFile, RenameFile, StatFile
+from fumehood.backends.requests import (
+    FileCall,
+    ListFiles,
+    MakeDir,
+    RemoveFile,
+    RenameFile,
+    StatFile,
+    WatchFiles,
+)
 from fumehood.compat.e2b import file_words
 from fumehood.compat.e2b.fields import Fields
 from fumehood.compat.e2b.paths import inside
@@ -65,19 +73,14 @@ class FileService:
 
     async def create_watcher(self, request: Fields) -> dict[str, Any]:
         """Begins to collect changes below a directory."""
-        watcher_id = await self._watchers.create(
-            self._backend,
-            self._sandbox_id,
-            inside(request.text("path")),
-            recursive=request.flag("recursive") is True,
-        )
+        watcher_id = await self._watchers.create(self._backend, self._sandbox_id, _watch(request))
         return {"watcherId": watcher_id}
 
     async def get_watcher_events(self, request: Fields) -> dict[str, Any]:
         """Gives what was collected since the last time."""
         # A sandbox that has ended says so itself.
         await self._backend.info(self._sandbox_id)
-        changes = self._watchers.news(self._sandbox_id, request.text("watcherId"))
+        changes = await self._watchers.news(self._backend, self._sandbox_id, request.text("watcherId"))
         return {"events": [file_words.change_data(change) for change in changes]}
 
     async def remove_watcher(self, request: Fields) -> dict[str, Any]:
@@ -87,9 +90,7 @@ class FileService:
 
     async def watch_dir(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
         """Follows the changes below a directory."""
-        changes = await self._backend.watch(
-            self._sandbox_id, inside(request.text("path")), recursive=request.flag("recursive") is True
-        )
+        changes = await self._backend.watch(self._sandbox_id, _watch(request))
 
         async with aclosing(changes):
             yield {"start": {}}
@@ -103,3 +104,13 @@ class FileService:
 
     async def _call(self, call: FileCall) -> tuple[FileInfo, ...]:
         return await self._backend.file_call(self._sandbox_id, call)
+
+
+def _watch(request: Fields) -> WatchFiles:
+    """What a client wants to watch; here no mount is one of a network, so that `allowNetworkMounts` always holds."""
+    request.flag("allowNetworkMounts")
+    return WatchFiles(
+        path=inside(request.text("path")),
+        recursive=request.flag("recursive") is True,
+        entries=request.flag("includeEntry") is True,
+    )

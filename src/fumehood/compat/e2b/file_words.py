@@ -36,16 +36,21 @@ def entry_data(info: FileInfo) -> dict[str, Any]:
         data["modifiedTime"] = info.modified_at.isoformat().replace("+00:00", "Z")
 
     if info.symlink_target is not None:
-        data["symlinkTarget"] = info.symlink_target
+        data["symlinkTarget"] = info.resolved_target or info.symlink_target
+
+    if info.metadata:
+        data["metadata"] = dict(info.metadata)
 
     return data
 
 
 def written_data(info: FileInfo) -> dict[str, Any]:
     """Returns a file that was written, as the answer to an upload has it."""
-    return {"path": info.path, "name": info.name, "type": "file"}
+    data: dict[str, Any] = {"path": info.path, "name": info.name, "type": "file"}
+    return {**data, "metadata": dict(info.metadata)} if info.metadata else data
 
 
 def change_data(change: FileChange) -> dict[str, Any]:
     """Returns a change below a watched directory."""
-    return {"name": change.name, "type": f"EVENT_TYPE_{change.kind.upper()}"}
+    data: dict[str, Any] = {"name": change.name, "type": f"EVENT_TYPE_{change.kind.upper()}"}
+    return data if change.entry is None else {**data, "entry": entry_data(change.entry)}

@@ -12,13 +12,12 @@ from typing import Any
 
 from fumehood.compat.e2b.measures import cpu_count
 from fumehood.compat.e2b.tokens import SandboxTokens
+from fumehood.compat.e2b.versions import envd_version
 from fumehood.errors import InvalidArgumentError
 from fumehood.limits import MIB
 from fumehood.models import SandboxInfo
 from fumehood.server.port_dialects import PortRules
 
-# The newest version whose features all exist here: files by octet-stream, but no metadata on files (0.6.2).
-ENVD_VERSION = "0.5.7"
 _OWN = "fumehood.e2b/"
 _TEMPLATE = f"{_OWN}template"
 _PRIVATE_PORTS = f"{_OWN}private-ports"
@@ -90,7 +89,7 @@ def sandbox_data(info: SandboxInfo, tokens: SandboxTokens, domain: str) -> dict[
         "templateID": template_of(info),
         "sandboxID": info.id,
         "clientID": "fumehood",
-        "envdVersion": ENVD_VERSION,
+        "envdVersion": envd_version(),
         "envdAccessToken": tokens.access_token(info.id),
         "trafficAccessToken": tokens.traffic_token(info.id),
         "domain": domain or None,
@@ -110,7 +109,7 @@ def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
         "diskSizeMB": info.limits.disk_bytes // MIB,
         "metadata": given_metadata(info),
         "state": state_of(info),
-        "envdVersion": ENVD_VERSION,
+        "envdVersion": envd_version(),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from fumehood.compat.e2b.paths import check_user, inside, user_of
 from fumehood.compat.e2b.streaming import StreamAnswer, begun
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.models import FileInfo
+from fumehood.server.uploads import metadata_of
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _MAX_PARTS = 1000
@@ -103,14 +104,16 @@ class Transfers:
             FileError: One of them cannot be written; those before it are.
         """
         check_request_user(request)
+        metadata = metadata_of(request.headers)
         content_type = request.headers.get("content-type", "")
         kind = content_type.partition(";")[0].strip().lower()
 
         async with aclosing(body_pieces(request, self._max_bytes)) as body:
             if kind == "multipart/form-data":
-                written = await self._write_parts(request, content_type, body)
+                written = await self._write_parts(request, content_type, body, metadata)
             elif kind == "application/octet-stream":
-                written = [await self._backend.write(self._sandbox_id, _path_of(request), body)]
+                path = _path_of(request)
+                written = [await self._backend.write(self._sandbox_id, path, body, metadata=metadata)]
             else:
                 raise InvalidArgumentError(
                     field="Content-Type",
@@ -121,7 +124,11 @@ class Transfers:
         return GuestJSON([file_words.written_data(info) for info in written])
 
     async def _write_parts(
-        self, request: Request, content_type: str, body: AsyncGenerator[bytes, None]
+        self,
+        request: Request,
+        content_type: str,
+        body: AsyncGenerator[bytes, None],
+        metadata: Mapping[str, str],
     ) -> list[FileInfo]:
         written: list[FileInfo] = []
         given = request.query_params.get("path", "")
@@ -133,7 +140,7 @@ class Transfers:
 
             path = inside(given or part.name)
             check_path("path", path)
-            written.append(await self._backend.write(self._sandbox_id, path, part.pieces))
+            written.append(await self._backend.write(self._sandbox_id, path, part.pieces, metadata=metadata))
 
         if not written:
             raise InvalidArgumentError(field="body", value="no file", allowed="parts with the name `file`")

@@ -10,10 +10,12 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from sys import getsizeof
 
 from fumehood.backends.base import Backend
+from fumehood.backends.requests import WatchFiles
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.limits import MIB
 from fumehood.models import FileChange
@@ -23,6 +25,8 @@ _MAX_CHANGES = 10_000
 # Code decides how long the names are.
 _MAX_BYTES = 8 * MIB
 _FORGOTTEN_SECONDS = 3600.0
+# What the guest has told is here within moments; a link that stalls must not hold an answer back.
+_SETTLING_SECONDS = 10.0
 
 
 class WatcherNotFoundError(FumehoodError, LookupError):
@@ -39,9 +43,22 @@ class _Watcher:
     def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:
         self._news: deque[FileChange] = deque()
         self._held_bytes = 0
+        self._received = 0
+        self._wake = asyncio.Event()
         self.clock: asyncio.TimerHandle | None = None
         self.error: FumehoodError | None = None
         self.task = asyncio.create_task(self._collect(changes))
+
+    async def received(self, count: int) -> None:
+        """Returns when as many changes have come, or no more can."""
+        while self._received < count and not self.task.done():
+            self._wake.clear()
+            news = asyncio.ensure_future(self._wake.wait())
+
+            try:
+                await asyncio.wait({news, self.task}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
 
     def take(self) -> list[FileChange]:
         changes = list(self._news)
@@ -60,6 +77,8 @@ class _Watcher:
     def _add(self, change: FileChange) -> None:
         self._news.append(change)
         self._held_bytes += _size(change)
+        self._received += 1
+        self._wake.set()
 
         while len(self._news) > _MAX_CHANGES or self._held_bytes > _MAX_BYTES:
             self._held_bytes -= _size(self._news.popleft())
@@ -71,8 +90,8 @@ class Watchers:
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], _Watcher] = {}
 
-    async def create(self, backend: Backend, sandbox_id: str, path: str, *, recursive: bool) -> str:
-        """Watches a directory and returns the watcher's id.
+    async def create(self, backend: Backend, sandbox_id: str, request: WatchFiles) -> str:
+        """Watches a directory and returns the watcher's id, which is the name of the watch.
 
         Raises:
             InvalidArgumentError: The sandbox has as many as it may.
@@ -83,15 +102,15 @@ class Watchers:
                 field="watchers", value=_MAX_WATCHERS + 1, allowed=f"at most {_MAX_WATCHERS} for a sandbox"
             )
 
-        watcher = _Watcher(await backend.watch(sandbox_id, path, recursive=recursive))
         name = sandbox_id, secrets.token_hex(16)
+        watcher = _Watcher(await backend.watch(sandbox_id, replace(request, name=name[1])))
         self._all[name] = watcher
         self._wind(name, watcher)
         watcher.task.add_done_callback(lambda _: self._ended(name, watcher))
         return name[1]
 
-    def news(self, sandbox_id: str, watcher_id: str) -> list[FileChange]:
-        """Returns what has happened since the last time.
+    async def news(self, backend: Backend, sandbox_id: str, watcher_id: str) -> list[FileChange]:
+        """Returns what has happened since the last time, up to this call.
 
         Raises:
             WatcherNotFoundError: There is no such watcher.
@@ -99,6 +118,13 @@ class Watchers:
         name = sandbox_id, watcher_id
         watcher = self._found(name)
         self._wind(name, watcher)
+        # What is under way from the guest is waited for: it happened before the caller asked.
+        count = await backend.settle_watch(sandbox_id, watcher_id)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLING_SECONDS):
+                await watcher.received(count)
+
         return watcher.take()
 
     async def remove(self, sandbox_id: str, watcher_id: str) -> None:
@@ -135,4 +161,8 @@ class Watchers:
 
 
 def _size(change: FileChange) -> int:
-    return getsizeof(change.name) + getsizeof(change.path)
+    entry = change.entry
+    # Of a description the names are what code can make long.
+    named = () if entry is None else (entry.name, entry.path, entry.symlink_target, entry.resolved_target)
+    metadata = {} if entry is None else entry.metadata
+    return sum(map(getsizeof, (change.name, change.path, *named, *metadata, *metadata.values())))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
 from fumehood.backends.checkpoint_requests import CheckpointCall, ListCheckpoints
@@ -76,11 +76,13 @@ async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[b
         )
 
 
-async def write_file(sandbox: LiveSandbox, path: str, chunks: AsyncIterator[bytes]) -> FileInfo:
+async def write_file(
+    sandbox: LiveSandbox, path: str, chunks: AsyncIterator[bytes], metadata: Mapping[str, str] | None
+) -> FileInfo:
     """Writes a file."""
     seen = _Seen()
     try:
-        info = await sandbox.files.write(path, seen.through(chunks))
+        info = await sandbox.files.write(path, seen.through(chunks), metadata)
     except FumehoodError as error:
         sandbox.audit.note("failed", {"kind": "file_in", "path": shown(path), "error": error.code})
         raise

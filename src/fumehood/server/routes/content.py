@@ -29,7 +29,7 @@ from fumehood.server.schemas.files import FileAnswer, FileList
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
 from fumehood.server.signing import Grant, principal_behind
-from fumehood.server.uploads import files_of, pieces_of
+from fumehood.server.uploads import files_of, metadata_of, pieces_of
 
 router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files", route_class=SignableRoute)
 upload_router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
@@ -122,9 +122,10 @@ async def write_file(
 ) -> Response:
     """Writes the body of the request to a file, parents made; what was there is replaced when all has come.
 
-    Works with a signed address in place of a token.
+    Headers `X-Metadata-NAME` become the metadata of the file. Works with a signed address in place of a token.
     """
-    return answer(await backend.write(sandbox_id, path, pieces_of(request)))
+    metadata = metadata_of(request.headers)
+    return answer(await backend.write(sandbox_id, path, pieces_of(request), metadata=metadata))
 
 
 @upload_router.post(

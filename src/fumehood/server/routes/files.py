@@ -11,10 +11,10 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from fumehood.backends.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile
+from fumehood.backends.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile, WatchFiles
 from fumehood.models import FileChange
 from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
@@ -27,6 +27,7 @@ from fumehood.server.schemas.files import (
     FileList,
     NewDirectory,
     Renaming,
+    SettledWatch,
     SignedUrl,
     SigningRequest,
 )
@@ -92,6 +93,15 @@ async def rename_file(sandbox_id: SandboxId, body: Renaming, backend: CallersBac
     return answer(info)
 
 
+def _watch(
+    path: PathQuery = ".",
+    recursive: Annotated[bool, Query(description="With all directories below.")] = False,
+    entries: Annotated[bool, Query(description="Describe in each change what is there.")] = False,
+    name: Annotated[str, Query(max_length=255, description="A name by which the watch can be settled.")] = "",
+) -> WatchFiles:
+    return WatchFiles(path=path, recursive=recursive, entries=entries, name=name)
+
+
 @router.get(
     "/watch",
     summary="Watch a directory",
@@ -103,15 +113,27 @@ async def watch_directory(
     sandbox_id: SandboxId,
     backend: CallersBackend,
     request: Request,
-    path: PathQuery = ".",
-    recursive: Annotated[bool, Query(description="With all directories below.")] = False,
+    wanted: Annotated[WatchFiles, Depends(_watch)],
 ) -> Response:
     """Gives each change below a directory as a line, until the client goes away.
 
     The first line is `watching`: whatever happens after it is reported. 10,000 changes are kept for a slow reader.
     """
-    changes = await backend.watch(sandbox_id, path, recursive=recursive)
-    return await stream_response(request, _lines(path, changes))
+    changes = await backend.watch(sandbox_id, wanted)
+    return await stream_response(request, _lines(wanted.path, changes))
+
+
+@router.post("/watch/settle", summary="Settle a watch", response_model=SettledWatch, responses=FILE_PROBLEMS)
+async def settle_watch(
+    sandbox_id: SandboxId,
+    backend: CallersBackend,
+    name: Annotated[str, Query(min_length=1, max_length=255, description="The name given to the watch.")],
+) -> Response:
+    """Has a watch with a name tell of all that has happened up to now, and says how many changes it has had.
+
+    A reader of the watch that has received as many has missed nothing.
+    """
+    return answer({"changes": await backend.settle_watch(sandbox_id, name)})
 
 
 @router.post("/sign", summary="Sign an address", response_model=SignedUrl, responses=_WITH_BODY)

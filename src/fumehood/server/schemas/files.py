@@ -57,6 +57,12 @@ class SignedUrl(BaseModel):
     expires_at: datetime = Field(description="When it ends (UTC).")
 
 
+class SettledWatch(BaseModel):
+    """How far a watch has come."""
+
+    changes: int = Field(description="How many changes it has had since it began.")
+
+
 class WatchingLine(BaseModel):
     """The first line: from now on each change is reported."""
 
