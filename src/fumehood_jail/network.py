@@ -21,15 +21,16 @@ _IFREQ = struct.Struct("=16sH22x")
 
 _SYSCTLS = "/proc/sys/net"
 # What the kernel holds for a connection is charged to the control group of whoever accepts it; until then to none. So
-# few may wait to be accepted, and each of them holds little: a buffer begins with 16 KiB, and grows as it is read.
+# few may wait to be accepted, and each of them holds little: a receive buffer begins with 32 KiB, and grows as it is
+# read.
 MOST_WAITING = 64
-FIRST_BUFFER_BYTES = 16_384
+FIRST_BUFFER_BYTES = 32_768
 _BOUNDS = {
     "core/somaxconn": str(MOST_WAITING),
     "ipv4/tcp_max_syn_backlog": str(MOST_WAITING),
     "ipv4/tcp_max_tw_buckets": "1024",
     "ipv4/tcp_rmem": f"4096 {FIRST_BUFFER_BYTES} 4194304",
-    "ipv4/tcp_wmem": f"4096 {FIRST_BUFFER_BYTES} 1048576",
+    "ipv4/tcp_wmem": "4096 16384 1048576",
 }
 
 

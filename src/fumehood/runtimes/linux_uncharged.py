@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-# What a sandbox may have. A connection holds up to 35 KiB, a lock about 200 bytes.
+# What a sandbox may have. A connection holds up to 50 KiB, a lock about 200 bytes.
 MOST_WAITING_CONNECTIONS = 512
 MOST_RECORD_LOCKS = 8192
 
