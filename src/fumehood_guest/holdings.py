@@ -17,6 +17,7 @@ import socket
 import stat
 from typing import Iterable, List, NamedTuple, Optional, Set, Tuple
 
+from fumehood_guest.saved_files import written_from
 from fumehood_jail import syscalls
 from fumehood_jail.mounts import WRITABLE
 
@@ -242,20 +243,20 @@ def _copy_content(source: int, target: int) -> int:
     copied = position = 0
 
     while True:
-        try:
-            position = os.lseek(source, position, os.SEEK_DATA)
-        except OSError:
+        written = written_from(source, position)
+
+        if written is None:
             return copied
 
-        length = os.lseek(source, position, os.SEEK_HOLE) - position
+        position, length = written
         data = os.pread(source, min(length, _CHUNK_BYTES), position)
 
         if not data:
             return copied
 
-        os.pwrite(target, data, position)
-        position += len(data)
-        copied += len(data)
+        count = os.pwrite(target, data, position)
+        position += count
+        copied += count
 
 
 def _shared_regions() -> List[Tuple[int, int, int, int, Optional[str]]]:

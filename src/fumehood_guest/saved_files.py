@@ -15,6 +15,8 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 from fumehood_jail.mounts import WRITABLE
 
 _CHUNK_BYTES = 1 << 20
+# What filesystems say that do not offer a call, or not for this file.
+_NO_HOLES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 # What its owner needs to look at all that is in a directory.
 _TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
 
@@ -126,12 +128,12 @@ def copy_content(source: int, target: int) -> None:
     position = 0
 
     while True:
-        try:
-            position = os.lseek(source, position, os.SEEK_DATA)
-        except OSError:
+        written = written_from(source, position)
+
+        if written is None:
             return
 
-        length = os.lseek(source, position, os.SEEK_HOLE) - position
+        position, length = written
         os.lseek(target, position, os.SEEK_SET)
         copied = _copy_part(source, target, min(length, _CHUNK_BYTES), position)
 
@@ -141,13 +143,38 @@ def copy_content(source: int, target: int) -> None:
         position += copied
 
 
+def written_from(fd: int, position: int) -> Optional[Tuple[int, int]]:
+    """Returns where the next written part of a file begins, at `position` or behind, and its length; None: none.
+
+    Where a filesystem cannot tell holes, all that is left of the file is written.
+
+    Raises:
+        OSError: The file cannot be read; what is left of it is not taken for a hole.
+    """
+    try:
+        start = os.lseek(fd, position, os.SEEK_DATA)
+        return start, os.lseek(fd, start, os.SEEK_HOLE) - start
+    except OSError as error:
+        # The kernel's word for the end.
+        if error.errno == errno.ENXIO:
+            return None
+
+        if error.errno not in _NO_HOLES:
+            raise
+
+    left = os.fstat(fd).st_size - position
+    return (position, left) if left > 0 else None
+
+
 def _copy_part(source: int, target: int, byte_count: int, position: int) -> int:
     """Copies at most so many bytes to where `target` stands; returns how many, 0 at the end of `source`."""
     try:
-        return os.copy_file_range(source, target, byte_count, position)
+        # Some filesystems answer 0 in the middle of a file.
+        if copied := os.copy_file_range(source, target, byte_count, position):
+            return copied
     except OSError as error:
-        # Of another filesystem, such as that of the sandbox that this one is forked from.
-        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP):
+        # Of another filesystem, such as that of the sandbox that this one is forked from, or not offered here.
+        if error.errno not in (errno.EXDEV, *_NO_HOLES):
             raise
 
     data = memoryview(os.pread(source, byte_count, position))
