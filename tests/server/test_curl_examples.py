@@ -34,6 +34,7 @@ def test_every_example_works(server, tmp_path):
     assert "'ADA'" in done.stdout
     assert "'found gold'" in done.stdout
     assert "got one" in done.stdout
+    assert "run by the blue team\\n" in done.stdout
 
 
 def test_the_guide_shows_every_route(server):

@@ -242,3 +242,81 @@ def test_w09_the_cpu_time_of_what_is_no_execution_counts(key: NewKey, how: str) 
     until(lambda: client.get(f"{place}/metrics").json()["cpu_seconds"] > 0.3, "it has computed")
     client.delete(place)
     assert used(client)["cpu_seconds"] > 0.25
+
+
+# -- the scope `keys`
+
+
+def make_key(client: httpx2.Client, **given: Any) -> httpx2.Response:
+    return client.post("/v1/keys", json={"name": "made", **given})
+
+
+def test_w09_a_key_gives_no_more_than_it_has(key: NewKey) -> None:
+    """No scope, quota, limit, network or end beyond its own; what it does not name is as its own."""
+    own: dict[str, Any] = {
+        "executions_per_day": 10,
+        "max_sandboxes": 2,
+        "max_limits": {"memory_bytes": 256 * MIB},
+        "max_network": "none",
+        "expires_at": "2099-01-01T00:00:00Z",
+    }
+    maker = key(("keys", "execute"), **own)
+    refused = make_key(maker, scopes=["execute", "sandboxes"])
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), refused.text
+
+    for more in (
+        {"executions_per_day": 11},
+        {"executions_per_day": None},
+        {"max_sandboxes": 3},
+        {"max_limits": {"memory_bytes": 257 * MIB}},
+        {"max_network": "listed"},
+        {"expires_at": "2100-01-01T00:00:00Z"},
+        {"expires_at": None},
+    ):
+        refused = make_key(maker, scopes=["execute"], policy=more)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_argument"), (
+            more,
+            refused.text,
+        )
+
+    # Control: the same or less, and what is left out.
+    made = make_key(maker, scopes=["execute"], policy={"executions_per_day": 5}).json()["key"]
+    assert made["scopes"] == ["execute"]
+    policy = {name: value for name, value in made["policy"].items() if value is not None}
+    assert policy == {**own, "executions_per_day": 5}
+
+
+def test_w09_a_key_deals_with_those_that_come_of_it_alone(key: NewKey, owner: httpx2.Client) -> None:
+    """It neither takes over another tenant by a new token, nor ends or sees it; its own it may."""
+    other, maker = key(), key(("keys", "execute"))
+    other_id = used_id(other)
+    names = {item["id"] for item in maker.get("/v1/keys").json()["items"]}
+    assert names == {used_id(maker)}
+
+    for method, path, body in (
+        ("GET", f"/v1/keys/{other_id}", None),
+        ("POST", f"/v1/keys/{other_id}/rotate", {}),
+        ("DELETE", f"/v1/keys/{other_id}", None),
+    ):
+        refused = maker.request(method, path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (404, "key_not_found"), refused.text
+
+    assert other.post("/v1/execute", json={"code": "1"}).status_code == 200
+    assert maker.get("/v1/usage", params={"key_id": other_id}).json()["items"] == []
+
+    # Control: what it made, and what that made.
+    child = make_key(maker, scopes=["keys", "execute"]).json()
+    assert child["key"]["made_by"] == used_id(maker)
+    headers = {"X-API-Key": child["token"], "Authorization": f"Bearer {child['token']}"}
+    grandchild = maker.post("/v1/keys", json={"name": "g", "scopes": ["execute"]}, headers=headers).json()
+    names = {item["id"] for item in maker.get("/v1/keys").json()["items"]}
+    assert names == {used_id(maker), child["key"]["id"], grandchild["key"]["id"]}
+    assert maker.post(f"/v1/keys/{grandchild['key']['id']}/rotate", json={}).status_code == 200
+    assert maker.delete(f"/v1/keys/{child['key']['id']}").status_code == 204
+    # The owner deals with all.
+    assert owner.post(f"/v1/keys/{other_id}/rotate", json={}).status_code == 200
+
+
+def used_id(client: httpx2.Client) -> str:
+    """The id of the key that a client holds: it is a part of its token."""
+    return str(client.headers["x-api-key"]).split("_")[1]

@@ -48,6 +48,7 @@ class KeyRecord:
         revoked_at: When it was revoked, or None.
         last_used_at: When it was last verified, as far as that is stored already, or None.
         previous_until: Until when the token before the last rotation is valid, or None.
+        made_by: The id of the key whose holder made it; empty: the server's owner did.
     """
 
     id: str
@@ -58,6 +59,7 @@ class KeyRecord:
     revoked_at: float | None = None
     last_used_at: float | None = None
     previous_until: float | None = None
+    made_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,12 @@ class Keys:
         await self._later.close()
 
     async def create(
-        self, name: str, *, scopes: Iterable[str] = ("execute", "sandboxes"), policy: KeyPolicy | None = None
+        self,
+        name: str,
+        *,
+        scopes: Iterable[str] = ("execute", "sandboxes"),
+        policy: KeyPolicy | None = None,
+        made_by: str = "",
     ) -> NewKey:
         """Make a key; its token is in the answer and nowhere else."""
         check_text("name", name, max_characters=200)
@@ -112,12 +119,13 @@ class Keys:
             scopes=check_scopes(scopes),
             policy=policy or KeyPolicy(),
             created_at=self._clock(),
+            made_by=made_by,
         )
         token = _new_token(record.id)
         values = {
             "id": record.id,
             "name": name,
-            "policy": as_json(record.scopes, record.policy),
+            "policy": as_json(record.scopes, record.policy, made_by),
             "token_hash": _hash(token),
             "created_at": record.created_at,
         }
@@ -292,7 +300,7 @@ def _hash(token: str) -> bytes:
 
 def _record(row: Any) -> KeyRecord:
     try:
-        scopes, policy = from_json(row.policy)
+        scopes, policy, made_by = from_json(row.policy)
     except ValueError as error:
         raise StorageError(operation="reading a key", reason=f"key {row.id}: {error}") from error
 
@@ -305,4 +313,5 @@ def _record(row: Any) -> KeyRecord:
         revoked_at=row.revoked_at,
         last_used_at=row.last_used_at,
         previous_until=row.previous_until,
+        made_by=made_by,
     )

@@ -10,9 +10,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.limits import BOUNDS, Bound, Limits
+from fumehood.limits import BOUNDS, Bound, Limits, plain_number
 from fumehood.network import NETWORK_LEVELS
 from fumehood.service_errors import LimitForbiddenError
 
@@ -142,15 +143,71 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
     return chosen
 
 
-def as_json(scopes: frozenset[str], policy: KeyPolicy) -> str:
-    """Return both as they are stored."""
+def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPolicy:
+    """Return a policy for a key that the holder of another makes, with what was not chosen as far as its own goes.
+
+    Args:
+        policy: What is asked for.
+        own: What the maker may use itself.
+        chosen: The names of the fields of `policy` that were named.
+
+    Raises:
+        InvalidArgumentError: Something that was chosen is more than the maker has.
+    """
+    values: dict[str, Any] = {}
+
+    for name in _QUOTAS:
+        wanted, most = getattr(policy, name), getattr(own, name)
+        values[name] = wanted
+
+        if most is not None and (wanted is None or wanted > most):
+            if name in chosen:
+                raise InvalidArgumentError(
+                    field=f"policy.{name}",
+                    value=wanted,
+                    allowed=f"at most this key's own: {plain_number(most)}",
+                )
+
+            values[name] = most
+
+    limits = dict(policy.max_limits)
+
+    for name, most in own.max_limits.items():
+        if limits.setdefault(name, most) > most:
+            raise InvalidArgumentError(
+                field=f"policy.max_limits.{name}",
+                value=limits[name],
+                allowed=f"at most this key's own: {plain_number(most)}",
+            )
+
+    network = policy.max_network
+
+    if own.max_network is not None:
+        # None is the server's most, which may be more.
+        rank = NETWORK_LEVELS.index(network) if network is not None else len(NETWORK_LEVELS)
+
+        if rank > NETWORK_LEVELS.index(own.max_network) and "max_network" in chosen:
+            raise InvalidArgumentError(
+                field="policy.max_network",
+                value=network,
+                allowed=f"at most this key's own: {own.max_network}",
+            )
+
+        network = network or own.max_network
+
+    return KeyPolicy(**values, max_limits=limits, max_network=network)
+
+
+def as_json(scopes: frozenset[str], policy: KeyPolicy, made_by: str = "") -> str:
+    """Return both as they are stored, with the key that made this one if one did."""
     values = {name: getattr(policy, name) for name in _QUOTAS}
     values["max_network"] = policy.max_network
-    return json.dumps({"scopes": sorted(scopes), **values, "max_limits": dict(policy.max_limits)})
+    made = {"made_by": made_by} if made_by else {}
+    return json.dumps({"scopes": sorted(scopes), **values, "max_limits": dict(policy.max_limits), **made})
 
 
-def from_json(text: str) -> tuple[frozenset[str], KeyPolicy]:
-    """Return what `as_json` stored.
+def from_json(text: str) -> tuple[frozenset[str], KeyPolicy, str]:
+    """Return what `as_json` stored; the last is empty for a key that the server's owner made.
 
     Raises:
         ValueError: Something in it is not known here. A bound that is not understood is not dropped in silence.
@@ -158,6 +215,7 @@ def from_json(text: str) -> tuple[frozenset[str], KeyPolicy]:
     data = json.loads(text)
 
     try:
-        return check_scopes(data.pop("scopes")), KeyPolicy(**data)
+        scopes, made_by = check_scopes(data.pop("scopes")), str(data.pop("made_by", ""))
+        return scopes, KeyPolicy(**data), made_by
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a policy: {error}") from error

@@ -232,7 +232,8 @@ async def test_a_policy_of_a_newer_version_is_not_read_as_no_policy(database_url
 
 
 def test_a_policy_survives_its_form_as_json():
-    assert from_json(as_json(frozenset({"keys"}), POLICY)) == (frozenset({"keys"}), POLICY)
+    assert from_json(as_json(frozenset({"keys"}), POLICY)) == (frozenset({"keys"}), POLICY, "")
+    assert from_json(as_json(frozenset({"keys"}), POLICY, "abc"))[2] == "abc"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 
 from fumehood.server.auth import AnyCaller, KeysCaller, StoresOf
+from fumehood.server.principal import Principal
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.keys import (
     CreateKey,
@@ -22,6 +23,10 @@ from fumehood.server.schemas.keys import (
     UsageList,
 )
 from fumehood.server.schemas.problem import problems
+from fumehood.server.services import Services
+from fumehood.service_errors import ForbiddenError, KeyNotFoundError
+from fumehood.storage.keys import KeyRecord
+from fumehood.storage.policy import within
 
 router = guarded_router("keys", "/v1")
 _PROBLEMS = problems(401, 403, 404, 409, 413, 422)
@@ -31,20 +36,37 @@ _DAYS = 30
 
 @router.post("/keys", status_code=201, summary="Make a key", responses=_PROBLEMS)
 async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresOf) -> KeyWithToken:
-    """Makes a key; its token is shown in this answer only."""
-    made = await services.keys.create(wanted.name, scopes=wanted.scopes, policy=wanted.policy.policy())
+    """Makes a key; its token is shown in this answer only.
+
+    A key that makes another gives it no scope and no quota beyond its own; what is not named is as its own.
+    """
+    policy = wanted.policy.policy()
+    made_by = ""
+
+    if not principal.is_owner:
+        beyond = sorted(set(wanted.scopes) - principal.scopes)
+
+        if beyond:
+            raise ForbiddenError(reason=f"it gives no scope that it lacks: {', '.join(beyond)}")
+
+        policy = within(policy, principal.policy, wanted.policy.model_fields_set)
+        made_by = principal.key_id
+
+    made = await services.keys.create(wanted.name, scopes=wanted.scopes, policy=policy, made_by=made_by)
     return KeyWithToken.of(made)
 
 
 @router.get("/keys", summary="List the keys", responses=_PROBLEMS)
 async def list_keys(principal: KeysCaller, services: StoresOf) -> KeyList:
-    """Lists all keys, the revoked ones as well."""
-    return KeyList(items=[Key.of(record) for record in await services.keys.list()])
+    """Lists all keys, the revoked ones as well; to a key itself and those that come of it."""
+    records = await _keys_under(principal, services)
+    return KeyList(items=[Key.of(record) for record in records])
 
 
 @router.get("/keys/{key_id}", summary="Describe a key", responses=_PROBLEMS)
 async def get_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> Key:
     """Describes one key."""
+    await _check_is_under(key_id, principal, services)
     return Key.of(await services.keys.get(key_id))
 
 
@@ -52,13 +74,18 @@ async def get_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> K
 async def rotate_key(
     key_id: KeyId, wanted: RotateKey, principal: KeysCaller, services: StoresOf
 ) -> KeyWithToken:
-    """Gives a key a new token; the old one may be valid for a while."""
+    """Gives a key a new token; the old one may be valid for a while.
+
+    The token opens all that the key's holder has, so a key does this for itself and those that come of it alone.
+    """
+    await _check_is_under(key_id, principal, services)
     return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
 
 
 @router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=_PROBLEMS)
 async def revoke_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> None:
     """Ends a key at once. Its sandboxes live until their time is over; its usage stays."""
+    await _check_is_under(key_id, principal, services)
     await services.keys.revoke(key_id)
 
 
@@ -73,11 +100,46 @@ async def get_usage(
         str | None, Query(pattern=r"^[a-z0-9]{1,64}$", description="Of which key; for its own, none.")
     ] = None,
 ) -> UsageList:
-    """Sums what was used by hour or day. A key sees its own; with the scope `keys` one sees everybody's."""
+    """Sums what was used by hour or day.
+
+    A key sees its own, with the scope `keys` also that of the keys that come of it; the owner of the server sees all.
+    """
     end = until or datetime.now(UTC)
     begin = since or end - timedelta(days=_DAYS)
     whose = key_id if "keys" in principal.scopes else principal.key_id
+    seen: set[str] | None = None
+
+    if not principal.is_owner and whose != principal.key_id:
+        seen = {record.id for record in await _keys_under(principal, services)}
+
     periods = await services.ledger.read(
         since=max(0.0, begin.timestamp()), until=max(0.0, end.timestamp()), key_id=whose, by=by
     )
-    return UsageList(items=[UsageItem.of(period) for period in periods])
+    return UsageList(
+        items=[UsageItem.of(period) for period in periods if seen is None or period.key_id in seen]
+    )
+
+
+async def _keys_under(principal: Principal, services: Services) -> list[KeyRecord]:
+    """The keys that a caller may deal with: all for the owner, else its own, those that it made, and theirs in turn."""
+    records = await services.keys.list()
+
+    if principal.is_owner:
+        return records
+
+    under, found = {principal.key_id}, {principal.key_id}
+
+    while found:
+        found = {record.id for record in records if record.made_by in found} - under
+        under |= found
+
+    return [record for record in records if record.id in under]
+
+
+async def _check_is_under(key_id: str, principal: Principal, services: Services) -> None:
+    """Raises KeyNotFoundError for a key that the caller may not deal with, as for one that there is not."""
+    if principal.is_owner:
+        return
+
+    if all(record.id != key_id for record in await _keys_under(principal, services)):
+        raise KeyNotFoundError(key_id=key_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal, cast
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from fumehood.network import NetworkLevel
 from fumehood.server.schemas.fields import Body
@@ -33,7 +33,10 @@ class Policy(Body):
     max_limits: dict[str, int | float] = Field(
         default_factory=dict, max_length=32, description="Upper bounds of a sandbox's limits, by their names."
     )
-    expires_at: datetime | None = Field(default=None, description="When the key ends.")
+    # JSON has no times: it comes as a text.
+    expires_at: AwareDatetime | None = Field(
+        default=None, strict=False, description="When the key ends, with its time zone."
+    )
     max_network: NetworkLevel | None = Field(
         default=None, description="The most network that its sandboxes may be given; null: the server's."
     )
@@ -71,6 +74,7 @@ class Key(BaseModel):
     revoked_at: datetime | None
     last_used_at: datetime | None
     previous_until: datetime | None = Field(description="Until when the token before the last one is valid.")
+    made_by: str | None = Field(description="The key that made it; null: the owner of the server did.")
 
     @classmethod
     def of(cls, record: KeyRecord) -> Key:
@@ -93,6 +97,7 @@ class Key(BaseModel):
             revoked_at=_time(record.revoked_at),
             last_used_at=_time(record.last_used_at),
             previous_until=_time(record.previous_until),
+            made_by=record.made_by or None,
         )
 
 
