@@ -16,10 +16,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fumehood.backends.fork_requests import ForkRequest
 from fumehood.compat.e2b import listing, sandbox_words
 from fumehood.compat.e2b.answering import answered
-from fumehood.compat.e2b.answers import NotOfferedError, control_answer, plain_answer
+from fumehood.compat.e2b.answers import GuestJSON, NotOfferedError, control_answer, plain_answer
 from fumehood.compat.e2b.bodies import json_body
 from fumehood.compat.e2b.callers import Caller, Callers
 from fumehood.compat.e2b.creation import Creation
+from fumehood.compat.e2b.logs import logs_data, logs_data_of_v2
 from fumehood.compat.e2b.measures import measures_data
 from fumehood.compat.e2b.networks import read_network
 from fumehood.compat.e2b.new_sandbox import DEFAULT_SECONDS, read_timeout
@@ -86,7 +87,8 @@ class Control:
             *self._both("/snapshots", "GET", self._snapshots.list),
             # This is how E2B's clients delete one.
             *self._both("/templates/{snapshot_id:path}", "DELETE", self._snapshots.delete),
-            *self._both(f"{one}/logs", "GET", self._refused("logs of sandboxes")),
+            Route(f"{one}/logs", self._answering(self._logs), methods=["GET"]),
+            Route(f"/v2{one}/logs", self._answering(self._logs_of_v2), methods=["GET"]),
             *self._missing(),
         ]
 
@@ -225,6 +227,15 @@ class Control:
             return JSONResponse([])
 
         return JSONResponse([await measures_data(caller.backend, info.id)])
+
+    async def _logs(self, request: Request, caller: Caller) -> Response:
+        """What the sandbox's audit record says, also for a while after its end."""
+        log = await caller.backend.audit_log(request.path_params["sandbox_id"])
+        return GuestJSON(logs_data(log.entries, request.query_params))
+
+    async def _logs_of_v2(self, request: Request, caller: Caller) -> Response:
+        log = await caller.backend.audit_log(request.path_params["sandbox_id"])
+        return GuestJSON(logs_data_of_v2(log.entries, request.query_params))
 
     async def _network(self, request: Request, caller: Caller) -> Response:
         """Another network in place of the whole one."""
