@@ -1,4 +1,4 @@
-"""The same program, elsewhere: a sandbox of a server, by SERVER_URL and SERVER_TOKEN.
+"""The same program, elsewhere: a sandbox of a server, by FUMEHOOD_URL and FUMEHOOD_API_KEY.
 
 Start one with `fumehood serve`; it says where it listens and where its token lies.
 """
@@ -6,6 +6,7 @@ Start one with `fumehood serve`; it says where it listens and where its token li
 from __future__ import annotations
 
 import os
+import sys
 import urllib.request
 
 from fumehood import FumehoodError, Sandbox
@@ -13,7 +14,13 @@ from fumehood import FumehoodError, Sandbox
 
 def main() -> None:
     """Code, files, an error and a web server, all of them on another machine."""
-    with Sandbox(url=os.environ["SERVER_URL"], api_key=os.environ["SERVER_TOKEN"]) as sandbox:
+    if "FUMEHOOD_URL" not in os.environ:
+        sys.exit(
+            "set FUMEHOOD_URL and FUMEHOOD_API_KEY to the address and the token that `fumehood serve` names"
+        )
+
+    # `Sandbox(url=..., api_key=...)` does the same without the variables.
+    with Sandbox() as sandbox:
         print("printed:  ", "".join(sandbox.run_code("print(6 * 7)").logs.stdout), end="")
 
         try:

@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from fumehood.notebook.comparing import CellComparison, Difference
     from fumehood.notebook.determinism import Determinism
     from fumehood.notebook.replaying import ReplayReport, areplay, replay
+    from fumehood.notebook.writing import write_record
     from fumehood.record import Record, RecordedCell
     from fumehood.results import Result
     from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError, SaveError
@@ -340,6 +341,7 @@ __all__ = [
     "run_code",
     "scan",
     "wrap_output",
+    "write_record",
 ]
 
 # The public names by the module that defines them.
@@ -385,6 +387,7 @@ _HOMES = {
     "notebook.comparing": "CellComparison Difference",
     "notebook.determinism": "Determinism",
     "notebook.replaying": "ReplayReport areplay replay",
+    "notebook.writing": "write_record",
     "facade.oneshot": "arun_code run_code",
     "facade.pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
     "record": "Record RecordedCell",

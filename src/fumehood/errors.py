@@ -91,7 +91,7 @@ def _restore(kind: type[FumehoodError], args: tuple[object, ...], state: dict[st
 
 
 class InvalidArgumentError(FumehoodError, ValueError):
-    """An argument was refused before anything was done."""
+    """An argument was refused before anything was done; as a value, `...` stands for one that is missing."""
 
     code = "invalid_argument"
 
@@ -99,10 +99,10 @@ class InvalidArgumentError(FumehoodError, ValueError):
         # A name within it may be one that the caller has made up.
         self.field = field = visible_line(field)
         self.allowed = allowed
-        # When an extra is not installed, no other value would help.
-        why = f"needs {visible_line(allowed)}" if extra else "is refused"
         hint = f"pip install 'fumehood[{extra}]'" if extra else f"{field} takes {allowed}"
-        super().__init__(f"{field}={visible_line(repr(value))} {why}", hint=hint)
+        shown = field if value is ... else f"{field}={visible_line(repr(value))}"
+        why = f"needs {visible_line(allowed)}" if extra else "is missing" if value is ... else "is refused"
+        super().__init__(f"{shown} {why}", hint=hint)
 
 
 class SandboxError(FumehoodError):
@@ -343,8 +343,8 @@ class CommandExitError(CommandError):
         self.stdout = stdout
         self.stderr = stderr
         self.is_truncated = is_truncated
-        last = visible_line(stderr.strip().rpartition("\n")[2])
-        shown = f": {last}" if last else ""
+        last = [visible_line(line) for line in (stderr.strip() or stdout.strip())[-4000:].split("\n")[-5:]]
+        shown = ": " + "\n".join(last) if any(last) else ""
         super().__init__(
             f"command {visible_line(command)!r} ended with code {exit_code}{shown}",
             hint="`stdout` and `stderr` of this error hold what it wrote",

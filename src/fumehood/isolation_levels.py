@@ -13,6 +13,7 @@ from fumehood.errors import InvalidArgumentError
 IsolationLevel = Literal["none", "landlock-only", "namespaces", "gvisor", "vm"]
 # From the weakest to the strongest. No runtime makes the last two yet: they are names to ask for, and to be refused.
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
+MADE_LEVELS: tuple[IsolationLevel, ...] = ("none", "landlock-only", "namespaces")
 # What a sandbox must reach unless its caller or the settings name another level.
 DEFAULT_FLOOR: IsolationLevel = "namespaces"
 
@@ -26,4 +27,4 @@ def reaches(level: str, floor: str) -> bool:
 def check_isolation(field: str, value: object) -> None:
     """Raises InvalidArgumentError unless it is the name of a level."""
     if value not in ISOLATION_LEVELS:
-        raise InvalidArgumentError(field=field, value=value, allowed=f"one of {', '.join(ISOLATION_LEVELS)}")
+        raise InvalidArgumentError(field=field, value=value, allowed=f"one of {', '.join(MADE_LEVELS)}")

@@ -134,7 +134,8 @@ def try_everything() -> list[Layer]:
     finally:
         plan.release()
 
-    layers += [_no_new_privs(), _seccomp(), _landlock(), _cgroup(facts), _forks()]
+    layers += [_no_new_privs(), _seccomp(), _landlock(), _cgroup(facts)]
+    layers.append(_forks() if has_users else _follows("forks", "advice"))
     for name, good, why, way_out in advice.hardening(facts):
         layers.append(Layer(name, "there" if good else "missing", "advice", why, way_out))
 

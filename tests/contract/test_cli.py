@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -210,6 +211,7 @@ def test_environment_and_input(tmp_path):
     [
         (["run", "missing.py"], 74, "missing.py"),
         (["run", "-", "--memory", "1K"], 64, "--memory=1024 is refused"),
+        (["run", "-", "--memory", "5"], 64, "--memory takes a size such as 512M or 2G, of 64M or more"),
         (["run", "-", "--timeout", "-1"], 64, "--timeout takes a number of seconds"),
         (["run", "-", "--file", "missing.csv"], 74, "'missing.csv': No such file or directory"),
         (["run", "-", "--output", "file"], 64, "--output takes a folder that can be made here (File exists)"),
@@ -284,6 +286,25 @@ def test_a_variable_of_the_environment_is_told_by_its_name(tmp_path, variable, v
     done = fumehood("run", "-", cwd=tmp_path, env={**os.environ, variable: value})
     assert done.returncode == 64
     assert f"{variable}={value!r} is refused" in done.stderr
+
+
+def test_a_port_in_use_is_told_by_its_option(tmp_path):
+    """And what was not given is missing, not refused."""
+    envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
+    envs["XDG_STATE_HOME"] = str(tmp_path)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = fumehood("serve", "--port", port, cwd=tmp_path, env=envs)
+
+    assert done.returncode == 64
+    assert f"--port={port} is refused" in done.stderr
+    assert f"127.0.0.1:{port} cannot be had (Address already in use)" in done.stderr
+
+    done = fumehood("serve", "--host", "0.0.0.0", cwd=tmp_path, env=envs)
+    assert done.returncode == 64
+    assert "--token is missing" in done.stderr
+    assert "--token takes 16 characters or more when host is 0.0.0.0" in done.stderr
 
 
 def test_a_flag_that_says_yes_needs_no_word(tmp_path):

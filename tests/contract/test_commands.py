@@ -46,6 +46,17 @@ def test_a_command_that_fails_raises_with_everything_it_wrote(sandbox):
     assert (caught.value.stdout, caught.value.stderr, caught.value.exit_code) == ("some\n", "bad\n", 3)
 
 
+def test_the_last_lines_of_a_command_that_fails_are_in_the_message(sandbox):
+    """Who does not catch it reads why: what was written to standard error, or else to standard output."""
+    with pytest.raises(CommandExitError) as caught:
+        sandbox.commands.run("for i in 1 2 3 4 5 6 7; do echo line $i >&2; done; exit 3")
+
+    assert "ended with code 3: line 3\nline 4\nline 5\nline 6\nline 7\n\nhint" in str(caught.value)
+
+    with pytest.raises(CommandExitError, match="ended with code 4: only out"):
+        sandbox.commands.run("echo only out; exit 4")
+
+
 def test_death_by_a_signal_is_an_exit_code(sandbox):
     """A signal is told as shells tell it."""
     with pytest.raises(CommandExitError) as caught:

@@ -64,6 +64,7 @@ def _addresses(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
     return {
         "SERVER_URL": server.url,
         "SERVER_TOKEN": server.token,
+        **({"FUMEHOOD_URL": server.url, "FUMEHOOD_API_KEY": server.token} if name == "over_http" else {}),
         "E2B_API_URL": server.url,
         "E2B_SANDBOX_URL": server.url,
         "E2B_API_KEY": server.token,
@@ -77,6 +78,15 @@ def test_example(example: Path, tmp_path: Path, request: pytest.FixtureRequest) 
 
     for text in EXPECTED[example.stem]:
         assert text in shown
+
+
+def test_the_example_over_http_says_what_it_needs(tmp_path: Path) -> None:
+    """Without a server's address: a sentence, and no traceback."""
+    envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
+    example = ROOT / "examples" / "over_http.py"
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, env=envs, capture_output=True, text=True)
+    assert (done.returncode, "set FUMEHOOD_URL" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)

@@ -333,17 +333,21 @@ def test_a_script_is_told_that_nobody_answered(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ([], "--model='' is refused"),
+        ([], "--model is missing"),
+        (["--model", "openai:m"], "OPENAI_API_KEY is missing"),
+        (["--model", "anthropic:m"], "ANTHROPIC_API_KEY is missing"),
         (["--model", "gpt-x"], "model='gpt-x' is refused"),
         (["--model", "openai:x", "--raw"], "there is no option '--raw'"),
     ],
-    ids=["no model", "no dialect", "raw"],
+    ids=["no model", "no key", "no other key", "no dialect", "raw"],
 )
 def test_wrong_options_are_told_at_once(options, told):
     """With what is allowed instead."""
     done = subprocess.run(
         [sys.executable, "-m", "fumehood", "chat", *options],
-        env=environment(),
+        env=environment(
+            **dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "") if "KEY" in told else {}
+        ),
         capture_output=True,
         text=True,
         timeout=_PATIENCE_SECONDS,

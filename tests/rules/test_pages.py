@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,26 @@ def _anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", _text(page), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in plain}
+
+
+def test_each_block_of_python_stands_alone(tmp_path):
+    """Who copies one block of a page can run it: it uses no name of a block before, and imports what is public."""
+    for page in (ROOT / "README.md", *(DOCS / "guides").glob("*.md")):
+        blocks = re.findall(
+            r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
+
+        for number, block in enumerate(blocks, start=1):
+            assert "fumehood.notebook." not in block, f"{page.name}, block {number}"
+            (tmp_path / f"{page.stem.replace('-', '_')}_{number}.py").write_text(block, encoding="utf-8")
+
+    ruff = Path(sys.executable).with_name("ruff")
+    done = subprocess.run(
+        [ruff, "check", "--isolated", "--select", "F821", "--output-format", "concise", tmp_path],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_each_page_is_in_the_index():

@@ -88,6 +88,9 @@ def test_w03_only_our_own_names_are_answered(client: httpx2.Client, host: str, p
     answer = client.get("/healthz", headers={"Host": host})
     assert (answer.status_code == 200) is passes, answer.text
 
+    if answer.status_code == 421:
+        assert "--allowed-hosts" in answer.json()["hint"]
+
 
 @pytest.mark.parametrize(
     "lines",

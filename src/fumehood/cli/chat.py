@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthropic:NAME (Messages)"
 
+# What may open the models of a dialect.
+_KEYS = {"OPENAI": ("OPENAI_API_KEY",), "ANTHROPIC": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")}
+
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add this command."""
@@ -62,8 +65,10 @@ def run(options: argparse.Namespace) -> int:
 
     if not model:
         raise InvalidArgumentError(
-            field="--model", value=model or "", allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too"
+            field="--model", value=..., allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too"
         )
+
+    _check_key(model, options.base_url)
 
     # Refused, if it has to be, before a sandbox is started.
     with told_as({"model": "--model", "base_url": "--base-url"}):
@@ -102,3 +107,20 @@ def run(options: argparse.Namespace) -> int:
 
     # Whoever sits at a terminal has seen it; a script has this alone.
     return 0 if was_answered or sys.stdin.isatty() else 1
+
+
+def _check_key(model: str, base_url: str | None) -> None:
+    """Refuse a model that would refuse us, before a sandbox is started. A server of one's own may take any key.
+
+    Raises:
+        InvalidArgumentError: The variable that holds the key is not set.
+    """
+    dialect = model.partition(":")[0].partition("-")[0].upper()
+    keys = _KEYS.get(dialect, ())
+
+    if not keys or base_url or any(os.environ.get(name) for name in (*keys, f"{dialect}_BASE_URL")):
+        return
+
+    raise InvalidArgumentError(
+        field=keys[0], value=..., allowed=f"the key of {model!r}; a server of your own is named by --base-url"
+    )

@@ -12,8 +12,8 @@ import re
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.facade.sandbox import Sandbox
-from fumehood.isolation_levels import DEFAULT_FLOOR, ISOLATION_LEVELS
-from fumehood.limits import GIB, KIB, MIB, TIB, Limits
+from fumehood.isolation_levels import DEFAULT_FLOOR, MADE_LEVELS
+from fumehood.limits import BOUNDS, GIB, KIB, MIB, TIB, Limits
 from fumehood.network import Network
 from fumehood.refusals import told_as
 
@@ -79,9 +79,9 @@ def add_sandbox_options(
     )
     group.add_argument(
         "--isolation",
-        choices=ISOLATION_LEVELS,
+        choices=MADE_LEVELS,
         metavar="LEVEL",
-        help=f"the weakest isolation that will do: {', '.join(ISOLATION_LEVELS)} (default: {DEFAULT_FLOOR})",
+        help=f"the weakest isolation that will do: {', '.join(MADE_LEVELS)} (default: {DEFAULT_FLOOR})",
     )
 
     group.add_argument(
@@ -186,6 +186,18 @@ def _network(given: list[str]) -> Network:
 
 def _limits(options: argparse.Namespace) -> Limits:
     default = Limits()
+
+    # In the units in which it is typed: that many bytes are seldom meant.
+    for option, least in (
+        ("memory", BOUNDS["memory_bytes"].low),
+        ("disk", BOUNDS["disk_bytes"].low),
+    ):
+        size = getattr(options, option)
+
+        if size is not None and size < least:
+            allowed = f"a size such as 512M or 2G, of {int(least) // MIB}M or more; a number alone is bytes"
+            raise InvalidArgumentError(field=f"--{option}", value=size, allowed=allowed)
+
     return Limits(
         wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
         memory_bytes=default.memory_bytes if options.memory is None else options.memory,

@@ -50,7 +50,7 @@ class HostSettings:
         101,
     )
     isolation: str = setting(
-        "isolation that a sandbox must reach whose caller names no level: landlock-only, namespaces, gvisor or vm",
+        "isolation that a sandbox must reach whose caller names no level: landlock-only or namespaces",
         DEFAULT_FLOOR,
     )
     audit_folder: str = setting(

@@ -33,8 +33,18 @@ def check_form(path: str | os.PathLike[str] | None) -> None:
     )
 
 
-def write_record(record: Record, path: str | os.PathLike[str] | None) -> str:
-    """Return a record in the form that the path names, a notebook without one; with a path, write it as well."""
+def write_record(record: Record, path: str | os.PathLike[str] | None = None) -> str:
+    """Return a record in the form that the path names, a notebook without one; with a path, write it as well.
+
+    Args:
+        record: What ran.
+        path: A file whose name ends with .ipynb, .py or .html.
+
+    Raises:
+        InvalidArgumentError: The path ends with something else.
+    """
+    check_form(path)
+
     if path is None:
         return _FORMS[".ipynb"](record)
 

@@ -39,6 +39,10 @@ _HEADERS = (
 _SIGNED_PORTS = "/p/"
 # RFC 6455, 7.4.1, and the registry of IANA.
 _SERVICE_RESTART = 1012
+_HINTS = {
+    "misdirected_request": "use the address that the server names at its start, or let its operator add this Host with "
+    "--allowed-hosts (FUMEHOOD_ALLOWED_HOSTS)",
+}
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Called with the method, the route's own path, the status and the seconds it took.
 Observer = Callable[[str, str, int, float], None]
@@ -209,11 +213,13 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
 
 
 async def _refuse(scope: Scope, send: Send, status: int, code: str, detail: str, request_id: str) -> None:
+    hint = _HINTS.get(code, "")
+
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": detail})
         return
 
-    await _answer(send, plain_problem(status, code, detail, request_id), {}, request_id)
+    await _answer(send, plain_problem(status, code, detail, request_id, hint), {}, request_id)
 
 
 async def _refuse_as_ending(scope: Scope, send: Send, request_id: str) -> None:

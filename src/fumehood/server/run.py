@@ -6,6 +6,7 @@ Runs in the server process, which it is; `serving` says how it ends.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sys
@@ -68,11 +69,14 @@ def _listen(settings: ServerSettings) -> socket.socket:
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
-        raise InvalidArgumentError(
-            field="--host and --port",
-            value=f"{settings.host}:{settings.port}",
-            allowed=f"a free address of this machine (this one: {error.strerror}); port 0 takes any",
-        ) from None
+        why = f"{settings.host}:{settings.port} cannot be had ({error.strerror})"
+
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            allowed = f"a port that is free and permitted: {why}; 0 takes any free one"
+            raise InvalidArgumentError(field="--port", value=settings.port, allowed=allowed) from None
+
+        allowed = f"an address of this machine: {why}"
+        raise InvalidArgumentError(field="--host", value=settings.host, allowed=allowed) from None
 
     listener.listen(BACKLOG)
     listener.set_inheritable(False)

@@ -57,9 +57,7 @@ class ServerSettings:
     max_sandbox_seconds: float = setting(
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
     )
-    isolation: str = setting(
-        "weakest isolation of a sandbox: landlock-only, namespaces, gvisor or vm", DEFAULT_FLOOR
-    )
+    isolation: str = setting("weakest isolation of a sandbox: landlock-only or namespaces", DEFAULT_FLOOR)
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
     )
@@ -98,7 +96,7 @@ class ServerSettings:
         if not self.is_loopback and len(self.token) < 16:
             raise InvalidArgumentError(
                 field="token",
-                value=self.token and "a short token",
+                value="a short token" if self.token else ...,
                 allowed=f"16 characters or more when host is {self.host}, which others can reach",
             )
 

@@ -58,7 +58,11 @@ def test_the_help_says_where_files_go(command, folder, capsys):
         (["run", "-", "--memory", "lots"], "fumehood run: argument --memory: 'lots' is no size"),
         (
             ["run", "-", "--isolation", "vms"],
-            "--isolation 'vms' is none of none, landlock-only, namespaces, gvisor, vm",
+            "--isolation 'vms' is none of none, landlock-only, namespaces",
+        ),
+        (
+            ["run", "-", "--isolation", "vm"],
+            "--isolation 'vm' is none of none, landlock-only, namespaces",
         ),
         (["dcotor"], "did you mean 'doctor'?"),
         (

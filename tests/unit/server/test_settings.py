@@ -83,7 +83,7 @@ def test_a_bad_value_is_told_by_the_way_it_came(tmp_path: Path) -> None:
         load_settings({"host": "0.0.0.0"}, environ={})
 
     assert refused.value.field == "--token"
-    assert refused.value.args == ("--token='' is refused",)
+    assert refused.value.args == ("--token is missing",)
 
 
 def test_unknown_settings_of_the_file_are_refused(tmp_path: Path) -> None:
