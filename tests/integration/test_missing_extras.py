@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import fumehood.frameworks
 
 COMMAND = "from fumehood.cli.main import main; sys.exit(main([{0!r}]))"
 RAISED = "import fumehood.llm\ntry: {0}\nexcept fumehood.InvalidArgumentError as error: sys.exit(str(error))"
@@ -47,6 +50,48 @@ CASES = {
         "egress",
     ),
 }
+
+
+# The adapter, the package that is not there, and the extra that brings it.
+FRAMEWORKS = {
+    "ag2": ("ag2", "ag2"),
+    "autogen": ("autogen_core", "autogen"),
+    "deepagents": ("deepagents", "deepagents"),
+    "dspy": ("dspy", "dspy"),
+    "google_adk": ("google", "google-adk"),
+    "inspect": ("inspect_ai", "inspect"),
+    "langchain": ("langchain_core", "langchain"),
+    "llama_index": ("llama_index", "llama-index"),
+    "openai_agents": ("agents", "openai-agents"),
+    "openai_agents_sandbox": ("agents", "openai-agents"),
+    "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "pydantic_ai_toolset": ("pydantic_ai", "pydantic-ai"),
+    "smolagents": ("smolagents", "smolagents"),
+}
+
+
+def test_every_adapter_names_its_extra(tmp_path):
+    """All in one process in which no framework can be imported; the error is one of an import, as programs expect."""
+    program = f"""
+import importlib, sys
+
+for adapter, (package, extra) in {FRAMEWORKS!r}.items():
+    sys.modules[package] = None
+
+    try:
+        importlib.import_module("fumehood.frameworks." + adapter)
+    except ImportError as error:
+        assert "is not installed" in str(error) and package in error.name, error
+        assert f"hint: pip install 'fumehood[{{extra}}]'" in str(error), error
+    else:
+        raise AssertionError(adapter)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    adapters = {path.stem for path in Path(fumehood.frameworks.__path__[0]).glob("*.py")}
+    assert adapters - {"__init__", "needed", "host_functions", "dspy_namespace"} == set(FRAMEWORKS)
 
 
 @pytest.mark.parametrize("case", CASES)

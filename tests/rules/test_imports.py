@@ -524,8 +524,14 @@ CONTRACT: dict[str, set[str]] = {
     # Adapters of agent frameworks see what every user sees, and never each other.
     "fumehood.frameworks": set(),
     "fumehood.frameworks.host_functions": {"fumehood"},
+    "fumehood.frameworks.needed": set(),
     **{
-        f"fumehood.frameworks.{name}": {"fumehood", "fumehood.llm", "fumehood.frameworks.host_functions"}
+        f"fumehood.frameworks.{name}": {
+            "fumehood",
+            "fumehood.llm",
+            "fumehood.frameworks.host_functions",
+            "fumehood.frameworks.needed",
+        }
         for name in FRAMEWORKS
     },
     "fumehood.frameworks.dspy_namespace": set(),
@@ -533,6 +539,7 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood",
         "fumehood.frameworks.dspy_namespace",
         "fumehood.frameworks.host_functions",
+        "fumehood.frameworks.needed",
     },
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
     "fumehood.compat": set(),

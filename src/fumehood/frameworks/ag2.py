@@ -13,9 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from ag2.tools.code.environment.base import CodeRunResult
-from ag2.tools.sandbox import ExecResult, SandboxBase
-
 from fumehood import (
     AsyncSandbox,
     CommandExitError,
@@ -23,7 +20,12 @@ from fumehood import (
     CommandTimeoutError,
     PathNotFoundError,
 )
+from fumehood.frameworks.needed import needed
 from fumehood.llm.unfencing import unfenced
+
+with needed("ag2"):
+    from ag2.tools.code.environment.base import CodeRunResult
+    from ag2.tools.sandbox import ExecResult, SandboxBase
 
 _HOME = PurePosixPath("/home/user")
 # What a shell answers: timed out, no such program, not to be executed.

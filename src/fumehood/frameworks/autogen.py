@@ -10,11 +10,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autogen_core import CancellationToken, Component
-from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
-from pydantic import BaseModel
-
 from fumehood import AsyncSandbox, Execution, InvalidArgumentError, Limits, Result
+from fumehood.frameworks.needed import needed
+
+with needed("autogen"):
+    from autogen_core import CancellationToken, Component
+    from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
+    from pydantic import BaseModel
 
 _LANGUAGES: dict[str, Literal["python", "bash"]] = {
     "python": "python",

@@ -10,14 +10,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from deepagents.backends.protocol import (
-    ExecuteResponse,
-    FileDownloadResponse,
-    FileOperationError,
-    FileUploadResponse,
-)
-from deepagents.backends.sandbox import BaseSandbox
-
 from fumehood import (
     CommandExitError,
     CommandStartError,
@@ -31,6 +23,16 @@ from fumehood import (
     PathPermissionError,
     Sandbox,
 )
+from fumehood.frameworks.needed import needed
+
+with needed("deepagents"):
+    from deepagents.backends.protocol import (
+        ExecuteResponse,
+        FileDownloadResponse,
+        FileOperationError,
+        FileUploadResponse,
+    )
+    from deepagents.backends.sandbox import BaseSandbox
 
 # The shell that `commands.run` gives a line to, with both streams in one, in the order in which they were written.
 _SHELL = ("/bin/bash", "-l", "-c", 'exec 2>&1; eval "$1"', "bash")

@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
-from dspy.utils.callback import BaseCallback, with_callbacks
 from pydantic_core import to_jsonable_python
 
 from fumehood import Execution, ProtocolViolationError, Sandbox, SandboxClosedError, SandboxNotFoundError
 from fumehood.frameworks.dspy_namespace import LOAD, VALUE_KEY, VARIABLES_PATH, namespace_code
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
+from fumehood.frameworks.needed import needed
+
+with needed("dspy"):
+    from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
+    from dspy.utils.callback import BaseCallback, with_callbacks
 
 _RESERVED = frozenset({"SUBMIT", "__builtins__"})
 _GONE = (ProtocolViolationError, SandboxClosedError, SandboxNotFoundError)

@@ -12,13 +12,15 @@ import binascii
 import threading
 from typing import Any
 
-from google.adk.agents.invocation_context import InvocationContext
-from google.adk.code_executors.base_code_executor import BaseCodeExecutor
-from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult, File
-from pydantic import Field, PrivateAttr
-
 from fumehood import FileError
+from fumehood.frameworks.needed import needed
 from fumehood.llm import CodeInterpreter, ToolFile, ToolResult
+
+with needed("google-adk"):
+    from google.adk.agents.invocation_context import InvocationContext
+    from google.adk.code_executors.base_code_executor import BaseCodeExecutor
+    from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult, File
+    from pydantic import Field, PrivateAttr
 
 _TIMED_OUT = 124
 

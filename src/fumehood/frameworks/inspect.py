@@ -11,17 +11,6 @@ import errno
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
-from inspect_ai.util import (
-    ExecResult,
-    OutputLimitExceededError,
-    SandboxEnvironment,
-    SandboxEnvironmentLimits,
-    SandboxUnavailableError,
-    SandboxUserUnsupportedError,
-    sandboxenv,
-)
-from pydantic import BaseModel, ConfigDict
-
 from fumehood import (
     AsyncSandbox,
     CommandExitError,
@@ -33,6 +22,19 @@ from fumehood import (
     PathPermissionError,
     SandboxClosedError,
 )
+from fumehood.frameworks.needed import needed
+
+with needed("inspect"):
+    from inspect_ai.util import (
+        ExecResult,
+        OutputLimitExceededError,
+        SandboxEnvironment,
+        SandboxEnvironmentLimits,
+        SandboxUnavailableError,
+        SandboxUserUnsupportedError,
+        sandboxenv,
+    )
+    from pydantic import BaseModel, ConfigDict
 
 # The user of a sandbox, by name and by number; every other one is refused.
 _USERS = (None, "user", "1000")

@@ -13,10 +13,12 @@ import dataclasses
 from types import TracebackType
 from typing import Any, Literal
 
-from langchain_core.tools import BaseTool
-from pydantic import BaseModel, Field, PrivateAttr
-
+from fumehood.frameworks.needed import needed
 from fumehood.llm import CodeInterpreter, ToolResult
+
+with needed("langchain"):
+    from langchain_core.tools import BaseTool
+    from pydantic import BaseModel, Field, PrivateAttr
 
 
 class RunPythonInput(BaseModel):

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, ClassVar
 
-from llama_index.core.base.llms.types import ImageBlock, TextBlock
-from llama_index.core.tools.tool_spec.base import BaseToolSpec
-
 from fumehood import InvalidArgumentError
 from fumehood.frameworks.host_functions import HostFunctions, binding
+from fumehood.frameworks.needed import needed
 from fumehood.llm import AsyncCodeInterpreter
+
+with needed("llama-index"):
+    from llama_index.core.base.llms.types import ImageBlock, TextBlock
+    from llama_index.core.tools.tool_spec.base import BaseToolSpec
 
 
 class FumehoodToolSpec(BaseToolSpec):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from agents import FunctionTool, ToolOutputImage, ToolOutputText, function_tool
-
+from fumehood.frameworks.needed import needed
 from fumehood.llm import AsyncCodeInterpreter
+
+with needed("openai-agents"):
+    from agents import FunctionTool, ToolOutputImage, ToolOutputText, function_tool
 
 
 def run_python_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> FunctionTool:

@@ -14,26 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from agents.sandbox import Manifest
-from agents.sandbox.errors import (
-    ExecTimeoutError,
-    ExecTransportError,
-    ExposedPortUnavailableError,
-    WorkspaceArchiveReadError,
-    WorkspaceArchiveWriteError,
-    WorkspaceReadNotFoundError,
-)
-from agents.sandbox.session import SandboxSession, SandboxSessionState
-from agents.sandbox.session.base_sandbox_session import BaseSandboxSession
-from agents.sandbox.session.manager import Instrumentation
-from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER, RuntimeHelperScript
-from agents.sandbox.session.sandbox_client import BaseSandboxClient, BaseSandboxClientOptions
-from agents.sandbox.session.tar_workspace import shell_tar_exclude_args
-from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
-from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
-from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_bytes
-from pydantic import Field
-
 from fumehood import (
     AsyncSandbox,
     CommandExitError,
@@ -45,6 +25,28 @@ from fumehood import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
+from fumehood.frameworks.needed import needed
+
+with needed("openai-agents"):
+    from agents.sandbox import Manifest
+    from agents.sandbox.errors import (
+        ExecTimeoutError,
+        ExecTransportError,
+        ExposedPortUnavailableError,
+        WorkspaceArchiveReadError,
+        WorkspaceArchiveWriteError,
+        WorkspaceReadNotFoundError,
+    )
+    from agents.sandbox.session import SandboxSession, SandboxSessionState
+    from agents.sandbox.session.base_sandbox_session import BaseSandboxSession
+    from agents.sandbox.session.manager import Instrumentation
+    from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER, RuntimeHelperScript
+    from agents.sandbox.session.sandbox_client import BaseSandboxClient, BaseSandboxClientOptions
+    from agents.sandbox.session.tar_workspace import shell_tar_exclude_args
+    from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
+    from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
+    from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_bytes
+    from pydantic import Field
 
 # The root of a sandbox is read-only, so the SDK's own default of /workspace cannot be.
 _ROOT = "/home/user/workspace"

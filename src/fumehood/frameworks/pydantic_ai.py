@@ -14,16 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pydantic_ai.workspaces import (
-    CommandResult,
-    FileEntry,
-    WorkspaceCommand,
-    WorkspaceOutputLimitError,
-    WorkspaceRef,
-    WorkspaceTimeoutError,
-    WorkspaceUnavailableError,
-)
-
 from fumehood import (
     AsyncSandbox,
     CommandExitError,
@@ -36,6 +26,18 @@ from fumehood import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
+from fumehood.frameworks.needed import needed
+
+with needed("pydantic-ai"):
+    from pydantic_ai.workspaces import (
+        CommandResult,
+        FileEntry,
+        WorkspaceCommand,
+        WorkspaceOutputLimitError,
+        WorkspaceRef,
+        WorkspaceTimeoutError,
+        WorkspaceUnavailableError,
+    )
 
 PROVIDER = "fumehood"
 # A command has no end of time but the one that is asked for.

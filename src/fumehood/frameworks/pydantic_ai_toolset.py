@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pydantic_ai import RunContext
-from pydantic_ai.messages import BinaryContent, ToolReturn
-from pydantic_ai.tools import Tool
-from pydantic_ai.toolsets import FunctionToolset
-
+from fumehood.frameworks.needed import needed
 from fumehood.llm import AsyncCodeInterpreter
+
+with needed("pydantic-ai"):
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import BinaryContent, ToolReturn
+    from pydantic_ai.tools import Tool
+    from pydantic_ai.toolsets import FunctionToolset
 
 
 class FumehoodToolset(FunctionToolset[Any]):

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from smolagents.agent_types import AgentImage
-from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
-from smolagents.serialization import SafeSerializer
-
 from fumehood import Execution, InvalidArgumentError, Result, Sandbox
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
+from fumehood.frameworks.needed import needed
+
+with needed("smolagents"):
+    from smolagents.agent_types import AgentImage
+    from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
+    from smolagents.serialization import SafeSerializer
 
 _FINAL = "final_answer"
 _PNG = b"\x89PNG\r\n\x1a\n"
