@@ -27,6 +27,8 @@ MOST_WAITING = 64
 FIRST_BUFFER_BYTES = 32_768
 _BOUNDS = {
     "core/somaxconn": str(MOST_WAITING),
+    # What a socket has for its options, which no control group is charged for either.
+    "core/optmem_max": "8192",
     "ipv4/tcp_max_syn_backlog": str(MOST_WAITING),
     "ipv4/tcp_max_tw_buckets": "1024",
     "ipv4/tcp_rmem": f"4096 {FIRST_BUFFER_BYTES} 4194304",

@@ -154,3 +154,22 @@ def test_r10_no_groups_of_multicast(attacked):
         "    except OSError as error: print(error.errno)\n"
     ).split()
     assert said == ["19", "19"]
+
+
+def test_r10_no_keys_of_signed_connections(attacked):
+    """A socket could have a thousand of them, of which nothing counts; the control may have some."""
+    code = (
+        "import socket, struct\n"
+        "taken, signed = 0, socket.socket()\n"
+        "for number in range(200):\n"
+        "    address = struct.pack('=HH4s8x', 2, 0, struct.pack('!I', 10 << 24 | number)) + bytes(112)\n"
+        "    try: signed.setsockopt(6, 14, address + struct.pack('=BBHi', 0, 0, 8, 0) + b'k' * 80)\n"
+        "    except OSError: break\n"
+        "    taken += 1\n"
+        "print(taken)\n"
+    )
+    assert attacked.run(code) == "0\n"
+    control = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+
+    if control.stdout == "0\n":
+        pytest.skip("needs a kernel with signed connections, for the control")
