@@ -81,7 +81,8 @@ class ExecutionError:
         name: Name of the exception's class; for the other kinds TimeLimitExceeded, CpuLimitExceeded,
             Interrupted, OutOfMemory, ContextDied, or SandboxEnded when the whole sandbox was ended, as by its lifetime.
         value: The message. For kinds other than exception it says whether the state was kept.
-        traceback: Plain text, the code's own frames only.
+        traceback: Plain text, the code's own frames only; of code that was stopped, the line where that happened.
+            Empty when the context was killed.
         hint: Which wall or limit of the sandbox it seems to have run into, in words; advice, since it is read from what
             the code itself says of its failure. Empty when it seems to be none.
     """

@@ -8,6 +8,7 @@ labels, units, ticks, scales, elements.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from typing import Any, Callable, Dict, List, Optional, Tuple
 from weakref import WeakKeyDictionary
@@ -104,10 +105,21 @@ def _pie(axes: Any, _budget: _Budget) -> Optional[Chart]:
         return None
 
     elements = [
-        {"label": _label(wedge), "angle": float(abs(wedge.theta2 - wedge.theta1)), "radius": float(wedge.r)}
+        {
+            "label": _label(wedge),
+            "angle": _rounded(abs(wedge.theta2 - wedge.theta1)),
+            "radius": float(wedge.r),
+        }
         for wedge in wedges
     ]
     return {"type": "pie", "title": _title(axes), "elements": elements}
+
+
+def _rounded(value: Any) -> float:
+    """A difference without the digits that only subtraction has made: the fewer of them, the larger it is."""
+    number = float(value)
+    magnitude = math.floor(math.log10(abs(number))) if number else 0
+    return float(f"{number:.{max(1, 8 - magnitude)}g}")
 
 
 def _box(axes: Any, budget: _Budget) -> Optional[Chart]:

@@ -28,6 +28,7 @@ from fumehood_guest.comms import Comms
 from fumehood_guest.display import Publisher, ResultHook, ValueFormatter
 from fumehood_guest.figures import Figures
 from fumehood_guest.outlet import Execution, Outlet
+from fumehood_guest.pictures import SavedPictures
 from fumehood_guest.preloading import Preloading
 from fumehood_guest.questions import PythonAnswerer
 from fumehood_guest.renderers import set_renderers
@@ -120,6 +121,7 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         self._single_lines = SingleLines(self.prefilter_manager)
         self.loop_runner = self._run_coroutine
         self.figures = Figures(self)
+        self.saved_pictures = SavedPictures(self)
         self.comms = Comms(self)
         self.answerer = PythonAnswerer(self)
         self.user_site = UserSite()

@@ -266,6 +266,40 @@ def test_leaving_a_stream_interrupts_the_code(sandbox):
     assert sandbox.run_code("x").text == "5"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_code(sandbox):
+    """As `python` reads a file that begins with one; the lines keep their numbers."""
+    assert sandbox.run_code("\ufeff6 * 7").text == "42"
+    execution = sandbox.run_code("\ufeff1\n1 / 0")
+    assert execution.error is not None
+    assert "line 2" in execution.error.traceback
+    (result,) = sandbox.judge("\ufeffprint(int(input()) + 1)", [("1", "2")])
+    assert result.verdict == "accepted"
+
+
+def test_an_execution_that_was_stopped_says_where(face):
+    """The traceback of a time limit and of an interrupt names the line, and ends with the reason."""
+    sandbox = face.open()
+    error = sandbox.run_code("import time\nfor _ in range(9):\n    time.sleep(60)", timeout=0.5).error
+    assert error is not None
+    assert (error.kind, error.name) == ("time_limit", "TimeLimitExceeded")
+    lines = error.traceback.split("\n")
+    assert lines[1].startswith("TimeLimitExceeded ")
+    assert "----> 3     time.sleep(60)" in lines
+    assert lines[-1] == f"TimeLimitExceeded: {error.value}"
+    assert "KeyboardInterrupt" not in str(error)
+
+    caught = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise ValueError('late')"
+    error = sandbox.run_code(caught, timeout=0.5).error
+    assert error is not None
+    assert "ValueError: late" in error.traceback
+    assert error.traceback.endswith(f"\n\nTimeLimitExceeded: {error.value}")
+
+    deaf = "import time\nwhile True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: pass"
+    error = sandbox.run_code(deaf, timeout=0.5).error
+    assert error is not None
+    assert (error.kind, error.traceback) == ("time_limit", "")
+
+
 def test_output_beyond_the_limit_is_counted(face):
     """Of standard output and standard error head and tail are kept, and what lies between is counted to the byte."""
     sandbox = face.open(limits=Limits(stdout_bytes=100, stderr_bytes=50))

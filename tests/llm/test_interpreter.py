@@ -228,6 +228,15 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
         ("x = (", ("SyntaxError", "Hint: Nothing of this code was run")),
         ("open('no.csv')", ("FileNotFoundError", "Hint: Look with os.listdir", "/mnt/data/there.csv")),
         ("input()", ("Hint: There is no standard input here",)),
+        (
+            "import subprocess\nsubprocess.run(['sudo', 'ls'])",
+            ("'sudo'", "line 2", "Hint: There is no such program"),
+        ),
+        (
+            "import subprocess\nopen('run.sh', 'w').close()\nsubprocess.run(['./run.sh'])",
+            ("line 3", "Hint: The file may not be executed"),
+        ),
+        ("import sys\nsys.exit(3)", ("SystemExit", "Hint: exit() and sys.exit() end this call only")),
         ("open('/etc/x', 'w')", ("Errno",)),
         (
             "import urllib.request as u\nu.urlopen('http://example.org')",
@@ -260,6 +269,39 @@ def test_time_that_is_over_is_told() -> None:
         )
         assert "Hint: Do less in one call" in result.text
         assert made.sandbox.run_code("x").text == "1"
+
+
+def test_the_place_of_an_interrupt_is_told() -> None:
+    """Where the time ran out, and a hint that fits what went on there."""
+    with CodeInterpreter(timeout=1.0) as made:
+        text = made.run("import time\nx = 1\ntime.sleep(60)").text
+        assert "Interrupted in line 3 of this call: time.sleep(60)" in text
+        assert "TimeLimitExceeded: ran longer than 1 s" in text
+        assert "KeyboardInterrupt" not in text
+        assert "Hint: It was waiting, not computing" in text
+
+        text = made.run("import time\ncommand = 'pip install polars'\ntime.sleep(60)").text
+        assert "Hint: It is not installed, and it cannot be installed from here" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("import ctypes\nctypes.string_at(0)", "Hint: Compiled code has crashed"),
+        (
+            "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)",
+            "Hint: Do not send signals to the process",
+        ),
+        ("import os\nos._exit(0)", "Hint: Do not end the process (os._exit()"),
+        ("import os\nos.closerange(3, 100)", "do not close descriptors that"),
+    ],
+)
+def test_the_end_of_the_process_gets_a_hint_that_fits(small: CodeInterpreter, code: str, hint: str) -> None:
+    """Whether it crashed, was sent a signal, ended itself, or cut itself off."""
+    text = small.run(code).text
+    assert hint in text, text
+    assert "All variables of earlier calls are gone" in text
+    assert "(exit()" not in text
 
 
 def test_frames_inside_libraries_are_counted(interpreter: CodeInterpreter) -> None:

@@ -41,6 +41,20 @@ _LOST = (
 )
 _CELL = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})")
 _FRAMES_CHARS = 4_000
+# A program is started by these, and missed or refused there.
+_PROGRAM = re.compile(r"\b(?:_execute_child|posix_spawnp?|execv[pe]{0,2}|execl[pe]{0,2})\b")
+_NO_PROGRAM = (
+    "There is no such program here (shutil.which(NAME) tells), and no root to install one with sudo or apt: use a "
+    "package of Python, or a program that is there."
+)
+_NOT_EXECUTABLE = (
+    "The file may not be executed: give it to its interpreter (bash FILE, python FILE), or os.chmod it first."
+)
+_INSTALLS = re.compile(r"\bpip3?\s+(?:install|download)\b")
+_WAITS = re.compile(r"\b(?:sleep|wait|recv|accept|acquire|urlopen|input)\(|\bjoin\(\)")
+_SIGNAL = re.compile(r"\(signal (SIG[A-Z0-9]+)\)")
+_CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP"))
+_MARKED = re.compile(r"^-+> \d+ (.{1,300})", re.MULTILINE)
 # What IPython draws above a traceback.
 _RULE = re.compile(r"\A-{20,}\n")
 
@@ -77,7 +91,7 @@ def describe_error(execution: Execution, code: str, around: Surroundings) -> str
     if line:
         parts.append(line)
 
-    hint = hint_for(error, around)
+    hint = hint_for(error, around, code)
 
     if execution.state_lost:
         hint = f"{hint} {_LOST}".strip()
@@ -110,10 +124,16 @@ def condense_frames(traceback: str) -> str:
     return "\n\n".join(kept)
 
 
-def hint_for(error: ExecutionError, around: Surroundings) -> str:
-    """Return one line about what to do next; empty when the message alone says it."""
+def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str:
+    """Return one line about what to do next; empty when the message alone says it.
+
+    Args:
+        error: What happened.
+        around: What may be said of the sandbox.
+        code: What was run.
+    """
     if error.kind != "exception":
-        return _stopped(error, around)
+        return _stopped(error, around, code)
 
     if error.name == "ModuleNotFoundError" or error.name == "ImportError":
         return _missing_module(around)
@@ -124,6 +144,9 @@ def hint_for(error: ExecutionError, around: Surroundings) -> str:
     if error.hint:
         # What stood in the way is known where the sandbox lives.
         return f"{error.hint[0].upper()}{error.hint[1:]}."
+
+    if error.name in ("FileNotFoundError", "PermissionError") and _PROGRAM.search(error.traceback):
+        return _NO_PROGRAM if error.name == "FileNotFoundError" else _NOT_EXECUTABLE
 
     if error.name == "FileNotFoundError":
         shown = ", ".join(around.files) or "none yet"
@@ -141,12 +164,17 @@ _BY_NAME = {
     "EOFError": "There is no standard input here: write the values into the code in place of input().",
     "MemoryError": "Work on less at a time: read in chunks, take only the columns you need, del what is done with.",
     "RecursionError": "Check that the recursion ends, or write it as a loop.",
+    "SystemExit": "exit() and sys.exit() end this call only, and variables stay: they can be left out.",
     "PermissionError": "Write below /mnt/data or /home/user; the rest of the system is read-only.",
 }
 
 
-def _stopped(error: ExecutionError, around: Surroundings) -> str:
+def _stopped(error: ExecutionError, around: Surroundings, code: str) -> str:
     match error.kind:
+        case "time_limit" if _INSTALLS.search(code):
+            return _missing_module(around)
+        case "time_limit" if _WAITS.search(_last_marked_line(error.traceback)):
+            return "It was waiting, not computing: wait for less in one call, and look again in the next."
         case "time_limit" | "cpu_limit":
             return (
                 "Do less in one call: try it on a small part first, use vectorised operations, or go on in "
@@ -158,9 +186,35 @@ def _stopped(error: ExecutionError, around: Surroundings) -> str:
         case "context_died" if error.hint:
             return f"{error.hint[0].upper()}{error.hint[1:]}."
         case "context_died":
-            return "Do not end the process (exit(), os._exit(), os.kill)."
+            return _ended_process(error.value)
         case _:
             return ""
+
+
+def _ended_process(value: str) -> str:
+    """What to do when the process of the code has ended; `value` is the engine's sentence about how."""
+    signal = _SIGNAL.search(value)
+
+    if signal is not None and signal[1] in _CRASHES:
+        return (
+            "Compiled code has crashed: a library, or what was called by ctypes. Find the call with a small input, and "
+            "do it in another way."
+        )
+
+    if signal is not None:
+        return (
+            "Do not send signals to the process of the code (os.kill, signal.alarm); end a call by returning."
+        )
+
+    return (
+        "Do not end the process (os._exit(), os.execv()), and do not close descriptors that the code has not opened "
+        "(os.closerange()); to end a call early use sys.exit()."
+    )
+
+
+def _last_marked_line(traceback: str) -> str:
+    lines = _MARKED.findall(traceback[-_FRAMES_CHARS:])
+    return lines[-1] if lines else ""
 
 
 def _missing_module(around: Surroundings) -> str:
@@ -203,4 +257,5 @@ def _failing_line(error: ExecutionError, count: int | None, code: str) -> str:
     if not numbers or not 1 <= numbers[-1] <= len(lines):
         return ""
 
-    return f"Failed in line {numbers[-1]} of this call: {shorten(lines[numbers[-1] - 1].strip(), 300)}"
+    how = "Failed" if error.kind == "exception" else "Interrupted"
+    return f"{how} in line {numbers[-1]} of this call: {shorten(lines[numbers[-1] - 1].strip(), 300)}"

@@ -159,6 +159,34 @@ def test_pie(data_context):
     }
 
 
+def test_angles_of_slices_are_round(data_context):
+    """An angle is a difference, and has no digits that only the subtraction has made."""
+    one = chart(data_context, "plt.pie([0.1, 0.9]);")
+    assert [slice_["angle"] for slice_ in one["elements"]] == [36.0, 324.0]
+    one = chart(data_context, "plt.pie([1, 2]); plt.pie([1, 6]);")
+    assert [slice_["angle"] for slice_ in one["elements"]] == [120.0, 240.0, 51.42857, 308.571]
+
+
+def test_saved_pictures_are_shown(data_context):
+    """What a cell saves with PIL under a path is shown, ten times at most; what a library or a buffer takes is not."""
+    image = (
+        "import io, os, tempfile, pathlib\nfrom PIL import Image\n"
+        "folder = tempfile.mkdtemp()\nimage = Image.new('RGBA', (4, 4))\n"
+    )
+    outcome = data_context.run(f"{image}image.save(f'{{folder}}/a.png')\nprint('saved', os.listdir(folder))")
+    assert outcome.stdout == "saved ['a.png']\n"
+    (parts,) = outcome.results
+    assert parts["image/png"].startswith(b"\x89PNG\r\n")
+
+    outcome = data_context.run(
+        "image.save(io.BytesIO(), 'PNG')\n"
+        "import matplotlib.image\nmatplotlib.image.imsave(f'{folder}/b.png', [[0.0, 1.0]])\n"
+        "for n in range(15): image.convert('RGB').save(pathlib.Path(folder, f'{n}.jpg'), quality=50)"
+    )
+    assert outcome.error is None
+    assert len(outcome.results) == 10
+
+
 def test_box_and_whisker(data_context):
     """Boxes have their five numbers and outliers."""
     one = chart(

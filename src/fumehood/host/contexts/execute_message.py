@@ -46,7 +46,8 @@ def wire_request(
         "store_history": not request.silent,
         "envs": dict(request.envs),
     }
-    code = request.code.encode("utf-8", "surrogatepass")
+    # A byte order mark is no part of a program, to `python` neither.
+    code = request.code.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
 
     if request.tools:
         tools = [_wire_tool(tool) for tool in request.tools]

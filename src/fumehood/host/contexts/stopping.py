@@ -22,6 +22,8 @@ from fumehood.limits import Limits
 StopKind = Literal["time_limit", "cpu_limit", "interrupted"]
 
 _REPEAT_SECONDS = 0.25
+# What SIGINT raises in the code.
+_INTERRUPT = "KeyboardInterrupt"
 _STATE_KEPT = "the state is kept"
 _STATE_LOST = "the state is lost"
 # What is said instead of a transactional execution.
@@ -123,6 +125,36 @@ def why_stopped(
     value = f"the context died ({_how(exit_)}), {_STATE_LOST}"
     hint = KILLED_BY_FILTER if exit_.status == -signal.SIGSYS else ""
     return ExecutionError(kind="context_died", name="ContextDied", value=value, hint=hint)
+
+
+def located(stopped: ExecutionError, reported: ExecutionError | None) -> ExecutionError:
+    """Returns the error of an execution that was stopped, with the place that the code has reported.
+
+    Args:
+        stopped: Why it was stopped.
+        reported: What the code itself has failed with when it was interrupted; None when it has said nothing.
+    """
+    if reported is None or not reported.traceback:
+        return stopped
+
+    last_line = f"{stopped.name}: {stopped.value}"
+
+    if reported.name != _INTERRUPT:
+        # The interrupt was caught, and something else came of it.
+        return replace(stopped, traceback=f"{reported.traceback}\n\n{last_line}")
+
+    lines = reported.traceback.split("\n")
+    heading = next((at for at, line in enumerate(lines[:2]) if line.startswith(f"{_INTERRUPT} ")), None)
+
+    if heading is not None:
+        lines[heading] = lines[heading].replace(_INTERRUPT, stopped.name, 1)
+
+    if lines[-1].startswith(_INTERRUPT):
+        lines[-1] = last_line
+    else:
+        lines += ["", last_line]
+
+    return replace(stopped, traceback="\n".join(lines))
 
 
 def has_exited(error: ExecutionError, *, status: int) -> bool:

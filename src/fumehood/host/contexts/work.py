@@ -27,7 +27,7 @@ from fumehood.host.contexts.asking import empty_answer
 from fumehood.host.contexts.execute_message import dropped_by_guest
 from fumehood.host.contexts.link import ContextLink, Running
 from fumehood.host.contexts.process import ContextHost, ContextProcess
-from fumehood.host.contexts.stopping import Stop, undone, why_stopped
+from fumehood.host.contexts.stopping import Stop, located, undone, why_stopped
 from fumehood.host.contexts.tool_calls import ToolCalls
 from fumehood.host.exhaustion import naming_faults
 from fumehood.host.measuring import Measure, Reading
@@ -151,6 +151,9 @@ class ContextWork:
 
         if request.transactional:
             stopped = undone(stopped)
+
+        if stopped is not None and reply is not None:
+            stopped = located(stopped, transcript.error)
 
         usage = self._meter.end(reading, running, request, reply)
         _emit_held_back(transcript, emit)

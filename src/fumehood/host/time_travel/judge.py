@@ -171,7 +171,7 @@ class Judge:
 
     async def _prepare(self, request: JudgeRequest) -> Kept:
         context = LiveContext(self._host, ContextInfo(id="judge", language="python", cwd=_HOME))
-        code = _PREPARE.format(source=request.code)
+        code = _PREPARE.format(source=request.code.removeprefix("\ufeff"))
         try:
             asked = ExecuteRequest(code=code, silent=True, wall_seconds=_PREPARE_SECONDS)
             execution = await context.execute(asked, _unheard)
