@@ -26,8 +26,9 @@ from fumehood.saved_state import SavedPart
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * MIB
 PART_NAME = re.compile(r"(?:files|variables|records)/[0-9]{1,7}", re.ASCII)
-_MAX_DIRECTORY_BYTES = 32 * MIB
-_MAX_PARTS = 200_000
+_MAX_DIRECTORY_BYTES = 16 * MIB
+# The content of each file, the variables and the record of each context, and the manifest; see `manifest`.
+_MAX_PARTS = 100_200
 _PIECE_BYTES = 1 * MIB
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ENCRYPTED = 0x1
@@ -35,6 +36,8 @@ _ENCRYPTED = 0x1
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
 _END64 = struct.Struct("<4sQ2H2L4Q")
+# What the directory says of a part: its mark, and the lengths of what follows it (name, extra field, comment).
+_ENTRY = struct.Struct("<4s24x3H12x")
 
 
 class _Sink:
@@ -165,7 +168,7 @@ class ArchiveReader:
 
     async def manifest(self) -> bytes:
         """Returns the bytes of the manifest."""
-        return await asyncio.to_thread(self._read_manifest)
+        return await asyncio.to_thread(self.manifest_bytes)
 
     async def pieces(self, part: SavedPart) -> AsyncGenerator[bytes, None]:
         """Yields a part; what is not what it should be is an error before the last piece is given.
@@ -205,7 +208,8 @@ class ArchiveReader:
 
         return b"".join([piece async for piece in self.pieces(part)])
 
-    def _read_manifest(self) -> bytes:
+    def manifest_bytes(self) -> bytes:
+        """Returns the bytes of the manifest; blocks meanwhile."""
         with self._open(MANIFEST) as file:
             content = bytearray()
 
@@ -260,7 +264,8 @@ def _check_directory(file: IO[bytes]) -> None:
     if size_bytes < _END.size:
         raise SavedStateDamagedError(part="the file", reason="it is not a saved state: it is too short")
 
-    file.seek(size_bytes - _END.size)
+    end = size_bytes - _END.size
+    file.seek(end)
     mark, _, _, _, parts, directory_bytes, _, comment_bytes = _END.unpack(file.read(_END.size))
 
     if mark != b"PK\5\6" or comment_bytes:
@@ -275,10 +280,37 @@ def _check_directory(file: IO[bytes]) -> None:
             if place != size_bytes - _END.size - _LOCATOR.size - _END64.size:
                 raise SavedStateDamagedError(part="the file", reason="its end is not where it says")
 
+            end = place
             file.seek(place)
             _, _, _, _, _, _, _, parts, directory_bytes, _ = _END64.unpack(file.read(_END64.size))
 
     if directory_bytes > _MAX_DIRECTORY_BYTES or parts > _MAX_PARTS:
         raise SavedStateDamagedError(part="the file", reason="it has more parts than a saved state may")
 
+    if directory_bytes > end:
+        raise SavedStateDamagedError(part="the file", reason="its directory is not where it says")
+
+    file.seek(end - directory_bytes)
+
+    if _count_entries(file.read(directory_bytes)) != parts:
+        raise SavedStateDamagedError(
+            part="the file", reason="its end says another number of parts than there are"
+        )
+
     file.seek(0)
+
+
+def _count_entries(directory: bytes) -> int:
+    """Counts the parts where they are: readers take all that the directory holds, whatever the end says."""
+    count = place = 0
+
+    while place < len(directory) and count <= _MAX_PARTS:
+        mark, *lengths = _ENTRY.unpack_from(directory, place)
+
+        if mark != b"PK\1\2":
+            raise SavedStateDamagedError(part="the file", reason="its directory is broken")
+
+        count += 1
+        place += _ENTRY.size + sum(lengths)
+
+    return count

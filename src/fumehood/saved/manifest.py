@@ -17,7 +17,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.limits import GIB
 from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
 from fumehood.saved.archive import MANIFEST, PART_NAME
-from fumehood.saved.bounded_json import parse
+from fumehood.saved.json_in_pieces import parse_in_pieces
 from fumehood.saved.records import MAX_RECORD_BYTES
 from fumehood.saved_state import Manifest, SavedContext, SavedFile, SavedPart
 from fumehood.serialise import as_data
@@ -28,6 +28,7 @@ WRITABLE = ("/home/user", "/mnt/data", "/dev/shm", "/tmp", "/var/tmp")  # noqa: 
 MAX_FILES = 100_000
 MAX_CONTEXTS = 64
 MAX_STATE_BYTES = 16 * GIB
+# Of all contexts together.
 _MAX_VARIABLES = 100_000
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MODES = 0o7777
@@ -52,7 +53,7 @@ def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
         LoadError: It says that the state is kept in a way that cannot be loaded here.
     """
     try:
-        data = parse(content)
+        data = parse_in_pieces(content)
     except ValueError as error:
         raise SavedStateDamagedError(part=MANIFEST, reason=f"it is no JSON of ours ({error})") from None
 
@@ -71,6 +72,7 @@ def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
         )
 
     try:
+        _check_lengths(data)
         manifest = read_value(Manifest, data)
         _check(manifest, names)
     except (DataError, InvalidArgumentError, RecursionError) as error:
@@ -79,13 +81,26 @@ def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
     return manifest
 
 
+def _check_lengths(data: dict[str, object]) -> None:
+    """Raises before anything is made of lists that are too long."""
+    _expect(_length(data, "files") <= MAX_FILES, "files", _length(data, "files"))
+    contexts = data.get("contexts")
+    found = [one for one in contexts if isinstance(one, dict)] if isinstance(contexts, list) else []
+    variables = sum(_length(one, "variables") + _length(one, "imports") for one in found)
+    _expect(variables <= _MAX_VARIABLES, "variables", variables)
+
+
+def _length(data: dict[str, object], name: str) -> int:
+    value = data.get(name)
+    return len(value) if isinstance(value, list) else 0
+
+
 def _check(manifest: Manifest, names: frozenset[str]) -> None:
     check_envs(manifest.envs)
     check_text("template", manifest.template, max_bytes=255)
     _expect(0 < len(manifest.contexts) <= MAX_CONTEXTS, "contexts", len(manifest.contexts))
     _expect(manifest.contexts[0].language == "python", "contexts", manifest.contexts[0].language)
     _expect(len({one.id for one in manifest.contexts}) == len(manifest.contexts), "contexts", "a name twice")
-    _expect(len(manifest.files) <= MAX_FILES, "files", len(manifest.files))
 
     for context in manifest.contexts:
         _check_context(context)
@@ -114,7 +129,6 @@ def _check_context(context: SavedContext) -> None:
     check_path("cwd", context.cwd)
     check_envs(context.environment)
     _expect(0 <= context.execution_count <= 2**31, "execution_count", context.execution_count)
-    _expect(len(context.variables) + len(context.imports) <= _MAX_VARIABLES, "variables", "too many")
     sizes = [variable.size_bytes for variable in context.variables]
     stored = context.pickle.size_bytes if context.pickle else 0
     _expect(all(size >= 0 for size in sizes) and sum(sizes) == stored, "variables", "sizes that do not fit")

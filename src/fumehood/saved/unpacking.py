@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fumehood.backends.requests import BASH_CONTEXT_ID, DEFAULT_CONTEXT_ID, CreateContext, RemoveFile
 from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.errors import DiskFullError, FileError, InvalidArgumentError, SandboxClosedError
+from fumehood.off_loop import off_loop
 from fumehood.record import Record
 from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
@@ -49,8 +50,9 @@ async def unpack(
     backend: Backend, request: LoadRequest, path: str | PathLike[str], remember: Remember
 ) -> Loaded:
     """Makes a sandbox of a saved state; see the port."""
-    with await asyncio.to_thread(ArchiveReader, path) as archive:
-        manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)
+    # One after the other, so that several that are as large as they may be take no more memory than one.
+    with await off_loop("saved states", ArchiveReader, path) as archive:
+        manifest = await off_loop("saved states", _manifest_of, archive)
         spec = replace(request.spec, envs={**manifest.envs, **request.spec.envs})
 
         if request.keep_template:
@@ -82,6 +84,10 @@ async def unpack(
             raise
 
     return Loaded(sandbox=info, report=report)
+
+
+def _manifest_of(archive: ArchiveReader) -> Manifest:
+    return read_manifest(archive.manifest_bytes(), archive.names)
 
 
 class _Unpacking:

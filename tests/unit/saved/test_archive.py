@@ -8,10 +8,14 @@ import io
 import json
 import struct
 import zipfile
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
+from fumehood.saved import json_in_pieces
 from fumehood.saved.archive import ArchiveReader, ArchiveWriter
 from fumehood.saved.manifest import read_manifest
 
@@ -193,13 +197,79 @@ def test_nesting_without_end_is_refused(write):
 
 def test_a_manifest_of_too_many_values_is_not_parsed(write):
     """They would take more memory than the file; text may be as long as it likes."""
-    many = b'{"format": "fumehood-state", "more": [' + b"[]," * 2_000_000 + b"0]}"
+    for many in (
+        b'{"more": [' + b"[]," * 400_000 + b"0]}",
+        b'{"more": [' + (b"[" + b"{}," * 1000 + b"0],") * 3000 + b"0]}",
+        b'{"more": {' + b",".join(b'"%d":1' % n for n in range(30_000)) + b"}}",
+        b'{"more": {"more": {"more": {"more": {"more": [' + b"[]," * 600_000 + b"0]}}}}}",
+    ):
+        with pytest.raises(SavedStateDamagedError, match=r"more than|too much of it at once"):
+            load(write(("manifest.json", many)))
 
-    with pytest.raises(SavedStateDamagedError, match="more than 2,000,000 values"):
-        load(write(("manifest.json", many)))
-
-    text = json.dumps({**MANIFEST, "more": ",[{" * 1_000_000})
+    text = json.dumps({**MANIFEST, "more": ",[{" * 300_000})
     assert load(write(("manifest.json", text), ("files/1", CONTENT))) == [CONTENT]
+
+
+def central(name: bytes) -> bytes:
+    """What the directory of a ZIP says of an empty part."""
+    return (
+        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, len(name), 0, 0, 0, 0, 0, 0)
+        + name
+    )
+
+
+def test_f09_parts_are_counted_where_they_are(write):
+    """An end that says three does not make two hundred thousand parts in the directory fewer."""
+    path = write(manifest(), ("files/1", CONTENT))
+    data = path.read_bytes()
+    # Control: it can be loaded.
+    assert load(path) == [CONTENT]
+    place = data.index(b"PK\1\2")
+    end = data.index(b"PK\5\6")
+
+    for count, told, reason in ((200_000, 3, "another number of parts"), (200_000, 65_535, "another number")):
+        directory = data[place:end] + b"".join(central(b"files/%d" % n) for n in range(2, count))
+        wrong = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, told, told, len(directory), place, 0)
+        path.write_bytes(data[:place] + directory + wrong)
+
+        with pytest.raises(SavedStateDamagedError, match=reason):
+            load(path)
+
+
+def test_f09_more_variables_than_any_sandbox_has_are_refused_before_they_are_read(write):
+    """Of all contexts together: each costs time and memory."""
+    variables = [{"name": str(n), "type": "", "size_bytes": 0, "sha256": ""} for n in range(10_000)]
+    contexts = [{**CONTEXT, "id": str(n), "variables": variables} for n in range(11)]
+
+    with pytest.raises(SavedStateDamagedError, match="variables"):
+        load(write(manifest(contexts=contexts), ("files/1", CONTENT)))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda some: st.lists(some) | st.dictionaries(st.text(), some),
+)
+
+
+@given(VALUES, st.sampled_from([None, 1]), st.sampled_from([(1 << 20,), (8, 1 << 20), (4, 16, 1 << 20)]))
+def test_json_read_in_pieces_is_the_same(value, indent, windows):
+    """However small the pieces are."""
+    with mock.patch.object(json_in_pieces, "_WINDOWS", windows):
+        assert json_in_pieces.parse_in_pieces(json.dumps(value, indent=indent).encode()) == value
+
+
+@given(st.text(alphabet='{}[]",:1a \\n.eE-+tru', max_size=12))
+def test_what_is_no_json_is_none_in_pieces(text):
+    """It is refused where Python refuses it, and nowhere else."""
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with pytest.raises(ValueError, match="character"):
+            json_in_pieces.parse_in_pieces(text.encode())
+
+        return
+
+    assert json_in_pieces.parse_in_pieces(text.encode()) == expected
 
 
 def test_another_packing_is_refused(write):
