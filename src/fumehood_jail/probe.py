@@ -326,7 +326,6 @@ def _cgroup(facts: Facts) -> Layer:
     why = f"version {driver.version} in {driver.parent!r}, with {', '.join(sorted(driver.controllers))}"
     if not driver.disks:
         why += "; reads from disks are not bounded, which takes io (blkio in version 1) as well"
-
     if "cpu" not in driver.controllers:
         return Layer(
             "cgroup", "degraded", "wanted", why, "Hand down the cpu controller as well, to limit CPU time."
