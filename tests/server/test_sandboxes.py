@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx2
 import pytest
@@ -313,3 +315,10 @@ def test_a_refused_request_may_be_sent_again_with_its_key(api):
         answer = api.post("/v1/sandboxes", json=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "template")
         assert "idempotent-replayed" not in answer.headers
+
+
+def test_a_server_keeps_the_memory_that_it_shall(start_server: Callable[..., Any]) -> None:
+    """With a reserve that no machine has, no sandbox is made, and the answer says why."""
+    server = start_server(pool_size=0, dialects="", memory_reserve_bytes=1 << 40)
+    answer = httpx2.post(f"{server.url}/v1/sandboxes", json={}, headers=server.headers, timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (503, "capacity"), answer.text

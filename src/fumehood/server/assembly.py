@@ -23,7 +23,7 @@ from fumehood.server.housekeeping import housekeeping
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
-from fumehood.server.settings import ServerSettings
+from fumehood.server.settings import AUTOMATIC_RESERVE, ServerSettings
 from fumehood.service_errors import HostUnavailableError
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
@@ -85,15 +85,23 @@ async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMe
     if settings.host_socket:
         return await _reach_host(settings.host_socket)
 
-    engine = Settings(
+    engine = engine_settings(settings, kept_host_id(state))
+    return backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
+
+
+def engine_settings(settings: ServerSettings, host_id: str) -> Settings:
+    """Returns what the engine of a server without a host daemon is told; each setting of it is one of the server."""
+    reserve = settings.memory_reserve_bytes
+    return Settings(
         pool_size=settings.pool_size,
         max_sandboxes=settings.max_sandboxes,
-        host_id=kept_host_id(state),
+        memory_reserve_bytes=None if reserve == AUTOMATIC_RESERVE else reserve,
+        max_cpu_pressure=settings.max_cpu_pressure,
+        host_id=host_id,
         isolation=settings.isolation,
         audit_folder=settings.audit_folder,
         own_interpreters=settings.own_interpreters,
     )
-    return backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 
 
 async def _reach_host(socket_path: str) -> Backend:

@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.isolation_levels import DEFAULT_FLOOR, check_isolation
-from fumehood.limits import MIB
+from fumehood.limits import MIB, TIB
 from fumehood.network import NETWORK_LEVELS, check_address_rule
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
+# Of `memory_reserve_bytes`: as much as the host thinks right.
+AUTOMATIC_RESERVE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,18 @@ class ServerSettings:
     )
     max_sandbox_seconds: float = setting(
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
+    )
+    memory_reserve_bytes: int = setting(
+        "memory that stays free: below it no sandbox is made; -1: 3 % of it, and 256 MiB at least",
+        AUTOMATIC_RESERVE,
+        AUTOMATIC_RESERVE,
+        TIB,
+    )
+    max_cpu_pressure: int = setting(
+        "percentage of time in which tasks may wait for a processor before no sandbox is made; 101: any",
+        95,
+        1,
+        101,
     )
     isolation: str = setting("weakest isolation of a sandbox: landlock-only or namespaces", DEFAULT_FLOOR)
     audit_folder: str = setting(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fumehood.assemble import Settings
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.assembly import engine_settings
 from fumehood.server.setting_fields import print_settings
 from fumehood.server.settings import ServerSettings, load_settings
 
@@ -118,3 +122,23 @@ def test_what_is_printed_is_a_file_that_says_the_same(tmp_path: Path) -> None:
     assert values["token"] == "***"
     again, _ = load_settings({"token": given.token}, environ={}, file=str(file))
     assert again == given
+
+
+def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> None:
+    """What the engine may be told reaches it through the server, whatever it is."""
+    given: dict[str, Any] = {
+        "pool_size": 7,
+        "max_sandboxes": 11,
+        "memory_reserve_bytes": 13 << 20,
+        "max_cpu_pressure": 17,
+        "isolation": "landlock-only",
+        "audit_folder": str(tmp_path),
+        "own_interpreters": True,
+    }
+    assert {item.name for item in fields(Settings)} == {*given, "host_id"}
+    environ = {f"FUMEHOOD_{name.upper()}": str(value).lower() for name, value in given.items()}
+    environ["FUMEHOOD_AUDIT_FOLDER"] = str(tmp_path)
+    settings, _ = load_settings({}, environ=environ)
+    assert engine_settings(settings, "abcdef") == Settings(host_id="abcdef", **given)
+    # Left out, it is as the engine has it.
+    assert engine_settings(ServerSettings(), "") == Settings(pool_size=ServerSettings().pool_size)
