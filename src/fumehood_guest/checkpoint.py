@@ -71,6 +71,7 @@ class Checkpoints:
 
         if not is_alone:
             thread_pools.end_idle()
+            beside += thread_pools.lasting()
             is_alone = _is_alone()
 
         try:
@@ -184,6 +185,7 @@ class Checkpoints:
 
         holdings.resume()
         self._background.renew()
+        thread_pools.renew()
 
 
 class _Checkpoint:

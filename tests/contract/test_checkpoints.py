@@ -566,3 +566,33 @@ def test_a_command_that_writes_while_a_checkpoint_is_made_is_stopped_meanwhile(s
     sandbox.rollback(checkpoint)
     assert run(sandbox, "open('/mnt/data/log').read().replace('line\\n', '')").text == "''"
     assert sandbox.files.get_info("/mnt/data/log").size_bytes >= 5
+
+
+_POOLS = """
+import asyncio, numpy
+from concurrent.futures import ThreadPoolExecutor
+from sklearn.cluster import KMeans
+pool = ThreadPoolExecutor(2)
+
+async def use():
+    points = numpy.repeat([[0.0], [1.0]], 2_000, axis=0)
+    groups = set(KMeans(2, n_init=1, random_state=0).fit_predict(points))
+    return pool.submit(pow, 2, 5).result(), await asyncio.to_thread(pow, 2, 6), len(groups)
+"""
+
+
+def test_thread_pools_work_again(sandbox):
+    """Executors, `asyncio.to_thread` and OpenMP, once used, are used again after a rollback, in a fork and before."""
+    assert sandbox.run_code(_POOLS).error is None
+    used = "(32, 64, 2)"
+    assert sandbox.run_code("await use()").text == used
+    kept = sandbox.checkpoint()
+    assert sandbox.run_code("await use()").text == used
+    sandbox.rollback(kept)
+    assert sandbox.run_code("await use()", timeout=60).text == used
+    (child,) = sandbox.fork()
+
+    with child:
+        assert child.run_code("await use()", timeout=60).text == used
+
+    assert sandbox.run_code("await use()", timeout=60).text == used

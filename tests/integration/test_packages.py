@@ -58,6 +58,13 @@ def test_a_package_works_in_a_sandbox(name: str, rows: dict[str, dict[str, str]]
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_a_checkpoint_cannot_keep_is_named(name: str, rows: dict[str, dict[str, str]]) -> None:
+    """A library that hangs without its threads is named by the checkpoint; one that works is not."""
+    expected = f"the threads of {name}, without which it hangs" if name in HANGING else ""
+    assert rows[name]["left behind"] == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_package_that_can_be_preloaded_is(name: str, rows: dict[str, dict[str, str]]) -> None:
     """One that leaves a thread is left out, which is said, and works all the same."""
     expected = "left out: its import leaves" if name in UNFIT else "yes"

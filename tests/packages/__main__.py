@@ -142,7 +142,7 @@ them; this page is what the last run has found.
 | preloaded | it is on a template's preload list, works there, and costs no sandbox an import |
 | goes back | it is used, a checkpoint is made, there is a [rollback](time-travel.md), and the package is used again |
 | forks | the sandbox is [forked](time-travel.md), and the package is used in the fork and in the sandbox itself |
-| together | all of that in the environment that has all of them |
+| together | what holds alone also holds in one environment that has all of them |
 
 """
 
@@ -153,11 +153,12 @@ means depends on how a library keeps its threads:
 
 - **OpenMP of GCC** (scikit-learn, xgboost, LightGBM, PyTorch): sandboxes end its idle threads before they fork, and it
   starts new ones.
+- **Python's `ThreadPoolExecutor`** (dask, `asyncio.to_thread`): a pool whose threads were idle starts new ones.
 - **OpenBLAS, pyarrow, duckdb, OpenCV**: see the table; they come to terms with a fork, or start their threads anew.
-- **Rust's rayon** (polars), and other libraries that a row above calls hanging: once their threads have computed
-  something, a fork waits for threads that it does not have, until the time limit. Make the checkpoint before the
-  library is used for the first time, use it in a command (`python job.py`) or another context, or begin anew from a
-  [saved sandbox](saving.md), which is no fork.
+- **polars** (rayon) and **jax** (XLA): once they have computed something, a fork waits for threads that it does not
+  have, until the time limit; the checkpoint names them in `left_behind`. Make the checkpoint before polars computes for
+  the first time, or use them in a command (`python job.py`).
+- **ray** keeps processes and sockets, which no checkpoint takes along: it works in the sandbox where it was begun.
 
 A module whose import starts a thread is [not preloaded](templates.md#what-preloading-does); everything else works.
 """

@@ -75,6 +75,7 @@ def _beside(case: Case, backend: Any, row: dict[str, str]) -> None:
 
         def go_back() -> None:
             checkpoint = sandbox.checkpoint()
+            row["left behind"] = "; ".join(checkpoint.left_behind)
             _run(sandbox, "changed = 1", 20)
             sandbox.rollback(checkpoint)
             assert _run(sandbox, "'changed' in globals()", 20).text == "False"

@@ -166,14 +166,15 @@ def start_fault(
         return error
 
     if isinstance(error, TimeoutError):
-        reason = "it took too long"
+        reason = "it was not ready in time"
     elif isinstance(error, ZygoteEndedError):
         reason = "it ended"
     else:
         reason = str(error) or type(error).__name__
 
     at = f" while it imported {importing!r}" if importing else ""
-    last = _last_words(words)
+    # What has not ended has no last words, only warnings.
+    last = "" if isinstance(error, TimeoutError) else _last_words(words)
     return TemplateError(
         template=template.name,
         reason=f"its zygote did not become ready: {reason}{at}{f': {last}' if last else ''}",
