@@ -23,7 +23,7 @@ _SYSCTLS = "/proc/sys/net"
 # What the kernel holds for a connection is charged to the control group of whoever accepts it; until then to none. So
 # few may wait to be accepted, and each of them holds little: a receive buffer begins with 32 KiB, and grows as it is
 # read.
-MOST_WAITING = 64
+MOST_WAITING = 128
 FIRST_BUFFER_BYTES = 32_768
 _BOUNDS = {
     "core/somaxconn": str(MOST_WAITING),

@@ -41,8 +41,12 @@ serve(socket.AF_INET6, '::1', 8001, echo)
 serve(socket.AF_INET, '0.0.0.0', 8002, echo)
 serve(socket.AF_INET, '127.0.0.1', 8003, silent)
 serve(socket.AF_INET, '127.0.0.1', 8004, reset)
-unattended = socket.create_server(('127.0.0.1', 8005), backlog=1000)
-
+# Takes all connections, of which only 128 may wait, and keeps them in silence, without a thread for each.
+crowded = socket.create_server(('127.0.0.1', 8005), backlog=128)
+crowd = []
+def welcome():
+    while True: crowd.append(crowded.accept()[0])
+threading.Thread(target=welcome, daemon=True).start()
 """
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
