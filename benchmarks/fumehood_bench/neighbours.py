@@ -18,6 +18,7 @@ from fumehood_bench.figure import Figure, Plan
 from fumehood_bench.timing import in_turn, milliseconds, percentile
 
 _TARGET_RATIO = 3.0
+_FLOODED_RATIO = 5.0
 # Computing gets at least nine tenths of what the same code gets outside.
 _COMPUTING_RATIO = 1 / 0.9
 _COMPUTE = """
@@ -80,10 +81,29 @@ print("begun", flush=True)
 keep(SHOUT, None)
 '''
 
+# Writes the shortest frames there are to the channel of its context, as fast as the host takes them.
+_FLOOD = """
+import gc, json, os, socket, struct, threading
+
+found = [one.id for one in gc.get_objects() if type(one).__name__ == 'Execution' and hasattr(one, 'id')]
+name = next(one for one in found if one[-1:].isdigit())
+header = json.dumps({'type': 'stream', 'id': name, 'name': 'stdout', 'at': 1.0}).encode()
+frame = struct.pack('!II', len(header), 1) + header + b'x'
+channel = socket.socket(fileno=os.dup(3))
+channel.setblocking(True)
+
+def flood():
+    piece = frame * 10_000
+    while True: channel.sendall(piece)
+
+threading.Thread(target=flood, daemon=True).start()
+"""
+
 
 def measure(plan: Plan) -> Iterator[Figure]:
-    """Measure calls beside a noisy sandbox, and computing beside busy programs."""
+    """Measure calls beside a noisy sandbox and beside a flood, and computing beside busy programs."""
     yield from _calls_beside_a_noisy_sandbox(plan)
+    yield _calls_beside_a_flood(plan)
     yield _computing_beside_busy_programs(plan)
 
 
@@ -173,6 +193,36 @@ def _calls_beside_a_noisy_sandbox(plan: Plan) -> Iterator[Figure]:
         reference=percentile(quiet, 95),
         reference_name="p95 of the same calls in the same run while that sandbox is paused",
         target=_TARGET_RATIO,
+    )
+
+
+def _calls_beside_a_flood(plan: Plan) -> Figure:
+    """Measure how much slower calls become while another sandbox floods its channel with frames."""
+    calls = plan.repetitions(200)
+    quiet: list[float] = []
+    flooded: list[float] = []
+
+    with Sandbox() as sandbox, Sandbox(limits=_LIMITS) as neighbour:
+        _calls(sandbox, 20, [])
+        neighbour.run_code(_FLOOD)
+        neighbour.pause()
+
+        while len(flooded) < calls:
+            _calls(sandbox, _BLOCK, quiet)
+            neighbour.resume()
+            _calls(sandbox, min(_BLOCK, calls - len(flooded)), flooded)
+            neighbour.pause()
+
+        neighbour.resume()
+
+    return Figure(
+        name=f"{calls} calls beside a sandbox that floods its channel with frames: p95",
+        unit="ms",
+        ours=percentile(flooded, 95),
+        samples=len(flooded),
+        reference=percentile(quiet, 95),
+        reference_name="p95 of the same calls in the same run while that sandbox is paused",
+        target=_FLOODED_RATIO,
     )
 
 
