@@ -67,7 +67,7 @@ ROWS: tuple[Row, ...] = (
     Row("K12", "E", "the system calls that are refused are those that the policy names", harmless=True),
     Row("K13", "E", "nothing can be typed into a terminal", harmless=True),
     Row("K14", "E", "no descriptor of the host is inherited", harmless=True, core=True),
-    Row("K15", "L", "/proc and /sys tell and change nothing of the machine", harmless=True, core=True),
+    Row("K15", "L", "/proc and /sys tell of the machine how busy it is, and change nothing", harmless=True, core=True),
     Row("K16", "E", "a missing layer is told, and refused when strict", harmless=True, core=True),
     Row("K17", "L", "the set of devices is minimal", harmless=True),
     Row("F01", "E", "the system cannot be changed", harmless=True, core=True),
