@@ -33,6 +33,8 @@ from fumehood_wire.frames import Decoder, ProtocolError, encode
 _MAX_FDS = 8
 # What an init says first, before any frame.
 BORN = b"!"
+# What the host says when the first descriptor that it sends is a mount of device nodes; the others are doors.
+WITH_DEVICES = b"d"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
 _HOLLOW_SECONDS = 3.0
@@ -335,8 +337,12 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     if not word:
         raise EOFError("the host gave up")
 
+    devices = doors.pop(0) if word == WITH_DEVICES else None
     launch.enter_control_groups(doors)
-    launch.furnish_sandbox(options)
+    launch.furnish_sandbox(options, devices)
+
+    if devices is not None:
+        os.close(devices)
 
     if options["is_fork"]:
         os.chdir(HOME)  # what it is to have comes from the sandbox that it is forked from
@@ -352,7 +358,17 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     )
     applied = {**accounting.applied_restrictions(), "namespaces": namespaces.own_numbers()}
     shared = own_root.shared_places()[:_MAX_SENTENCE]
-    sock.sendall(encode({"type": "hello", "landlock_abi": abi, "shared_places": shared, **applied}))
+    sock.sendall(
+        encode(
+            {
+                "type": "hello",
+                "landlock_abi": abi,
+                "shared_places": shared,
+                "own_devices": devices is not None,
+                **applied,
+            }
+        )
+    )
     Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
 
 

@@ -71,11 +71,15 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     raise AssertionError("execve returned")
 
 
-def furnish_sandbox(options: Dict[str, Any]) -> None:
+def furnish_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> None:
     """Gives a sandbox what all its processes share: name, writable filesystems, /proc, loopback.
 
     Before: the first process of new namespaces, its id maps written, in its control groups; no guest code
     exists. After: this process is the guest's user, and still has every capability within the sandbox.
+
+    Args:
+        options: What is different from sandbox to sandbox.
+        devices: A mount of device nodes of its own, where there is one.
     """
     _step("become the guest user", _become_guest)
     _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
@@ -86,7 +90,7 @@ def furnish_sandbox(options: Dict[str, Any]) -> None:
     if options["is_fork"]:
         _step("enter the root of forks", mounts.enter_fork_root)
     else:
-        _step("enter a root with inodes of its own", own_root.enter)
+        _step("enter a root with inodes of its own", own_root.enter, devices)
 
     _step(
         "mount the sandbox's filesystems",

@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Any, Dict, List
 
-from fumehood_jail import own_root, syscalls
+from fumehood_jail import device_nodes, own_root, syscalls
 from fumehood_jail.errors import JailError
 
 # Where the new root is put together before it replaces the old one. Any directory of the host does; /tmp is
@@ -22,15 +22,7 @@ _OLD_ROOT = "/.old"
 
 _ROOT_OPTIONS = "mode=0755,size=64m,nr_inodes=16384"
 
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-
-_DEVICE_LINKS = {
-    "fd": "/proc/self/fd",
-    "stdin": "/proc/self/fd/0",
-    "stdout": "/proc/self/fd/1",
-    "stderr": "/proc/self/fd/2",
-    "ptmx": "pts/ptmx",
-}
+DEVICES = tuple(device_nodes.NODES)
 
 # Files of /proc that tell about the whole machine, or act on it. Docker's list, plus what security reviews
 # add.
@@ -329,10 +321,10 @@ def _make_devices(fds: List[int]) -> None:
         syscalls.mount_setattr(target, syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID, 0, False)
         os.close(fd)
 
-    for name, link in _DEVICE_LINKS.items():
+    for name, link in device_nodes.LINKS.items():
         os.symlink(link, f"/dev/{name}")
 
-    for name in ("shm", "pts"):
+    for name in device_nodes.FOLDERS:
         os.makedirs(f"/dev/{name}", exist_ok=True)
 
 

@@ -9,7 +9,7 @@ filesystems of its own over what its template shows: the inodes are new, and the
 `enter` runs in each sandbox's init, before guest code exists. `go_to_parent` runs in the process that makes the init of
 a fork, which gets the inodes of the sandbox that it is forked from: Landlock's rules belong to inodes as well.
 
-Device nodes stay those of the host: no filesystem of a user namespace can hold any.
+Device nodes come from the host process, where that is root (`device_nodes`). Otherwise they are those of the host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import Dict, Iterable, List
+from typing import Dict, Iterable, List, Optional
 
 from fumehood_jail import syscalls
 
@@ -28,6 +28,8 @@ _STAGE = "/var/tmp/.root"  # noqa: S108
 _READ_ONLY = syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV
 _ROOT = "/"
 _PROC = "/proc"
+_DEV = "/dev"
+_READ_ONLY_DEVICES = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 
 # What the founder has found, and its clones inherit: where each layer is shown; what can only be bound, and why.
 _OVERLAID: Dict[str, str] = {}
@@ -83,11 +85,14 @@ def shared_places() -> str:
     return ", ".join(f"{place}: {errno.errorcode.get(number, number)}" for place, number in bound.items())
 
 
-def enter() -> None:
+def enter(devices: Optional[int]) -> None:
     """Replaces the root of this mount namespace by one with inodes of its own.
 
     Before: a clone of the founder in namespaces of its own, with every capability in them. After: `/` is as it was,
     but for the scratch space of the base jail, and nobody else reaches its inodes.
+
+    Args:
+        devices: What `device_nodes.make` has made for this sandbox, if anything.
     """
     if _ROOT not in _OVERLAID:
         return
@@ -101,8 +106,13 @@ def enter() -> None:
             syscalls.mount(place, _STAGE + place, None, syscalls.MS_BIND | syscalls.MS_REC)
 
     # An unmasked /proc must be in sight for the sandbox to be allowed its own, which will cover it.
-    for path in (_PROC, *_DEVICES):
+    for path in (_PROC, *(_DEVICES if devices is None else ())):
         syscalls.mount(path, _STAGE + path, None, syscalls.MS_BIND)
+
+    if devices is not None:
+        syscalls.move_mount(devices, _STAGE + _DEV)
+        # They stay devices that can be written to.
+        syscalls.mount_setattr(_STAGE + _DEV, _READ_ONLY_DEVICES, 0, False)
 
     os.chdir(_STAGE)
     # It covers the old root, which shows nothing else. To unmount that one would wait for a grace period of the kernel,

@@ -49,17 +49,15 @@ MS_BIND = 4096
 MS_MOVE = 8192
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
-MNT_DETACH = 2
-UMOUNT_NOFOLLOW = 8
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 MOUNT_ATTR_RDONLY = 0x00000001
 MOUNT_ATTR_NOSUID = 0x00000002
 MOUNT_ATTR_NODEV = 0x00000004
 MOUNT_ATTR_NOSYMFOLLOW = 0x00200000
 
 # include/uapi/linux/fcntl.h
-_AT_FDCWD = -100
-_AT_SYMLINK_NOFOLLOW = 0x100
-_AT_RECURSIVE = 0x8000
+_CLOSE_ON_EXEC, _FSCONFIG_CMD_CREATE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 6, 0x00000004
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_RECURSIVE = -100, 0x100, 0x8000
 
 # include/uapi/linux/prctl.h, capability.h, securebits.h
 PR_SET_PDEATHSIG = 1
@@ -348,8 +346,22 @@ def pivot_root(new_root: str, put_old: str) -> None:
 def mount_setattr(path: str, attr_set: int, attr_clr: int = 0, recursive: bool = False) -> None:
     """Changes the `MOUNT_ATTR_*` flags of the mount at `path`, not following a symbolic link (Linux 5.12)."""
     flags = _AT_SYMLINK_NOFOLLOW | (_AT_RECURSIVE if recursive else 0)
-    attributes = struct.pack("=QQQQ", attr_set, attr_clr, 0, 0)
-    _call("mount_setattr", _AT_FDCWD, _text(path), flags, attributes, len(attributes))
+    _call("mount_setattr", _AT_FDCWD, _text(path), flags, struct.pack("=QQQQ", attr_set, attr_clr, 0, 0), 32)
+
+
+def mount_nowhere(fstype: str) -> int:
+    """Makes a filesystem and a mount of it that lies in no place; returns a descriptor of its root (Linux 5.2)."""
+    context = _call("fsopen", _text(fstype), _CLOSE_ON_EXEC)
+    try:
+        _call("fsconfig", context, _FSCONFIG_CMD_CREATE)
+        return _call("fsmount", context, _CLOSE_ON_EXEC)
+    finally:
+        os.close(context)
+
+
+def move_mount(fd: int, target: str) -> None:
+    """Moves the mount that a descriptor leads to, such as one that lies in no place, to `target` (Linux 5.2)."""
+    _call("move_mount", fd, b"", _AT_FDCWD, _text(target), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def seccomp_set_filter(program: bytes, flags: int = SECCOMP_FILTER_FLAG_TSYNC) -> int:

@@ -186,7 +186,7 @@ INIT_GREETING: Table = {
             "namespaces": entries(_WORD, _COUNT, _MAX_NAMESPACES),
         },
         # Which places are shown through the host's own inodes, and why; empty where there are none.
-        {"shared_places": _SENTENCE},
+        {"shared_places": _SENTENCE, "own_devices": flag()},
     ),
     "failed": _message({"step": text(64), "errno": _ERRNO, "detail": _SENTENCE, "hint": _SENTENCE}),
 }

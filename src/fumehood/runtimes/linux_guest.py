@@ -26,7 +26,7 @@ from fumehood.runtimes.linux_figures import CountedGuest
 from fumehood.runtimes.linux_moves import Home, MovedContext, Quarters, end_keepers, end_strangers, move_out
 from fumehood.runtimes.linux_packets import receive_word
 from fumehood.runtimes.linux_refusals import RefusedCalls
-from fumehood_jail import cgroups
+from fumehood_jail import cgroups, device_nodes
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder
 
@@ -39,6 +39,7 @@ _RELUCTANT_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
 # What an init sends as soon as it exists, and what opens the gate of its first context.
 _BORN = b"!"
+_WITH_DEVICES = b"d"
 
 
 class LinuxContext(GuestContext):
@@ -125,11 +126,17 @@ class LinuxGuest(CountedGuest):
     def admit(self, cgroup: cgroups.Cgroup | None) -> None:
         """Lets init, which waits for it, enter the control groups."""
         self._cgroup = cgroup
-        doors = self._doors()
+        given = self._doors()
+        word = b"!"
         try:
-            socket.send_fds(self.socket, [b"!"], doors)
+            # A fork has those of its parent.
+            if not self.lineage and (devices := device_nodes.make()) is not None:
+                word = _WITH_DEVICES
+                given.insert(0, devices)
+
+            socket.send_fds(self.socket, [word], given)
         finally:
-            close_all(doors)
+            close_all(given)
 
     async def born(self) -> None:
         """Waits until init exists, and takes hold of it."""

@@ -34,7 +34,7 @@ def describe_isolation(
             "pivot_root into a read-only root",
             "the host's own mounts",
         ),
-        _own_inodes(greeting.get("shared_places", "")),
+        _own_inodes(greeting.get("shared_places", ""), has_devices=greeting.get("own_devices", False)),
         _layer("capabilities", greeting["capabilities"] == 0, "all five sets are empty", "some are left"),
         _layer("no new privileges", greeting["no_new_privileges"], "", "the flag is not set"),
         _layer("seccomp", greeting["seccomp_mode"] == _SECCOMP_FILTER, "allowlist", "no filter is loaded"),
@@ -69,7 +69,11 @@ def _identity(ids: users.IdPlan) -> Layer:
                  "install newuidmap and list a range in /etc/subuid, or run as root")  # fmt: skip
 
 
-def _own_inodes(shared: str) -> Layer:
+def _own_inodes(shared: str, *, has_devices: bool) -> Layer:
+    if not shared and not has_devices:
+        why = "locks and watches on files of the system reach nobody else; those on devices do: to make nodes of their "
+        return Layer(name="own inodes", state="on", why=f"{why}own takes root")
+
     if not shared:
         return Layer(
             name="own inodes", state="on", why="locks and watches on files of the system reach nobody else"
