@@ -209,8 +209,9 @@ def _together(alone: dict[str, str], also: dict[str, str] | None) -> str:
         return ""
 
     steps = ("starts", "works", "shows", "preloaded", "goes back", "forks")
-    differing = [f"{step}: {also.get(step)}" for step in steps if alone.get(step) == _OK != also.get(step)]
-    return "; ".join(differing) or _OK
+    differing = (f"{step}: {also.get(step)}" for step in steps if alone.get(step) == _OK != also.get(step))
+    # What comes after it depends on it.
+    return next(differing, _OK)
 
 
 if __name__ == "__main__":

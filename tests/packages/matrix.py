@@ -22,7 +22,7 @@ from fumehood.templates.preloads import LeftOut
 OK = "yes"
 _FIRST_SECONDS = 120
 _AGAIN_SECONDS = 40
-_HANGS_SECONDS = 10
+_HANGS_SECONDS = 5
 _MAX_REASON_CHARS = 160
 _LIMITS = Limits(memory_bytes=2 << 30, processes=256)
 
