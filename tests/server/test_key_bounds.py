@@ -162,6 +162,8 @@ def test_w09_the_time_of_an_execution_is_within_the_keys(key: NewKey) -> None:
         assert (refused.status_code, refused.json()["code"]) == (403, "limit_forbidden"), refused.text
         assert "1 seconds" in refused.json()["detail"]
 
+    # What was refused was not begun.
+    assert used(client)["executions"] == 0
     # Control: without a time of its own it runs, and ends at the key's.
     ended = client.post(f"{place}/executions", json={"code": asked["code"]}).json()
     assert ended["error"]["kind"] == "time_limit"

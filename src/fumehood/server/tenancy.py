@@ -285,28 +285,34 @@ class TenantBackend(Backend):
 
     async def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
         """Run code in a context; see the port."""
-        async with self._way("execute", sandbox_id) as inner:
-            request = await self._bounded(inner, sandbox_id, request)
+        request = await self._bounded(sandbox_id, request)
 
-            async with aclosing(inner.execute(sandbox_id, request)) as events:
-                async for event in events:
-                    if isinstance(event, ExecutionFinished):
-                        self._allowance.count(event.execution, sandbox_id)
+        async with (
+            self._way("execute", sandbox_id) as inner,
+            aclosing(inner.execute(sandbox_id, request)) as events,
+        ):
+            async for event in events:
+                if isinstance(event, ExecutionFinished):
+                    self._allowance.count(event.execution, sandbox_id)
 
-                    yield event
+                yield event
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         """Run code to its end; see the port."""
+        request = await self._bounded(sandbox_id, request)
+
         async with self._way("run", sandbox_id) as inner:
-            request = await self._bounded(inner, sandbox_id, request)
             execution = await inner.run(sandbox_id, request)
             self._allowance.count(execution, sandbox_id)
             return execution
 
-    async def _bounded(self, inner: Backend, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
-        """The request within what the key allows, which may be less than what its sandbox was made with."""
+    async def _bounded(self, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
+        """The request within what the key allows, which may be less than what its sandbox was made with.
+
+        What is refused here was not begun, and is not counted.
+        """
         is_bounded = "wall_seconds" in self._principal.policy.max_limits
-        limits = (await inner.info(sandbox_id)).limits if is_bounded else None
+        limits = (await self.info(sandbox_id)).limits if is_bounded else None
         return self._allowance.bounded_execution(request, limits)
 
     def _bounded_once(self, request: StatelessRequest) -> StatelessRequest:
