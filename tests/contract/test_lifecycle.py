@@ -365,7 +365,7 @@ def test_a_single_call_streams_and_takes_limits():
         "print('a'); print('b' * 100)", limits=Limits(stdout_bytes=10), on_stdout=heard.append
     )
 
-    notice = "\n[... 86 bytes of standard output left out here ...]\n"
+    notice = "\n[... 85 bytes of standard output left out here ...]\n"
     assert "".join(heard) == f"a\nbbbbbbbb{notice}bbbbbbb\n"
     assert execution.logs.stdout[-1] == "bbbbbbb\n"
     assert execution.truncated.stdout_bytes == 93
