@@ -52,7 +52,8 @@ _LOCKED = 40_000
 
 def machine_locks() -> int:
     """How many record locks all processes of the machine have."""
-    return sum(linux_uncharged.lock_owners(10_000_000).values())
+    with open("/proc/locks", "rb") as file:
+        return sum(b" POSIX " in row for row in file)
 
 
 def run_outside(code: str, most: int, folder: Path) -> int:

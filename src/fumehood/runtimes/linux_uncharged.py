@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
@@ -116,8 +115,7 @@ class Uncharged:
         # The interpreter may be about to end, and start no thread any more.
         with suppress(RuntimeError):
             waiting = {n: await asyncio.to_thread(waiting_connections, path) for n, path in sockets.items()}
-            owners = await asyncio.to_thread(lock_owners, most_rows) if locks else Counter[int]()
-            held = {n: sum(owners[pid] for pid in pids) for n, pids in locks.items()}
+            held = await asyncio.to_thread(locks_of, locks, most_rows) if locks else {}
             self._judge(waiting, held)
 
     def _judge(self, waiting: dict[int, int], held: dict[int, int]) -> None:
@@ -212,9 +210,17 @@ def waiting_connections(folder: str) -> int:
     return waiting
 
 
-def lock_owners(most_rows: int) -> Counter[int]:
-    """How many record locks each process has, by what the first rows of the kernel's table say."""
-    owners: Counter[int] = Counter()
+def locks_of(holders: Mapping[int, Iterable[int]], most_rows: int) -> dict[int, int]:
+    """How many record locks each holder has, by the first rows of the kernel's table; no further than past the bound.
+
+    The kernel stops all locking of the machine for each page of rows that is read, so nothing is read in vain.
+
+    Args:
+        holders: The processes of each.
+        most_rows: How much of the table is read at most.
+    """
+    owners = {pid: holder for holder, pids in holders.items() for pid in pids}
+    held = dict.fromkeys(holders, 0)
 
     with suppress(OSError), open(_LOCKS, "rb") as file:
         for index, row in enumerate(file):
@@ -223,10 +229,15 @@ def lock_owners(most_rows: int) -> Counter[int]:
             if index >= most_rows:
                 break
 
-            if fields[1] == b"POSIX":
-                owners[int(fields[4])] += 1
+            holder = owners.get(int(fields[4])) if fields[1] == b"POSIX" else None
 
-    return owners
+            if holder is not None:
+                held[holder] += 1
+
+                if held[holder] > MOST_RECORD_LOCKS:
+                    break
+
+    return held
 
 
 def _lines(path: str) -> list[bytes]:
