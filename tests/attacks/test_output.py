@@ -90,7 +90,7 @@ def test_r06_what_comes_between_cells_is_bounded_by_what_it_costs(make):
         "def tell():\n"
         "    told.wait()\n"
         f"    one = {shown}\n"
-        "    raw(*[one] * 100)\n"
+        "    raw(*[one] * 300)\n"
         "    open('/tmp/told', 'w').close()\n"
         "threading.Thread(target=tell).start()\n"
     )
@@ -99,8 +99,10 @@ def test_r06_what_comes_between_cells_is_bounded_by_what_it_costs(make):
     while not mine.sandbox.files.exists("/tmp/told"):
         continue
 
+    # Fewer than ten are kept. What the host has not read yet when the next cell begins counts as that cell's: no more
+    # than a socket and a receive buffer hold, 20 and 28 of these.
     execution = mine.sandbox.run_code("1")
-    assert 1 < len(execution.results) < 10
+    assert 1 < len(execution.results) < 100
 
 
 def test_r06_outside_nothing_stops_a_flood():

@@ -357,7 +357,7 @@ def test_h07_credentials_and_odd_control_messages_do_no_harm(speaker, host_descr
         "for kind, content in 100 * ((2, struct.pack('3i', os.getpid(), 1000, 1000)),\n"
         "                            (2, struct.pack('3i', 1, 0, 0)),\n"
         "                            (1, b'x'), (1, struct.pack('i', -1)), (99, b'abcd')):\n"
-        "    try: channel.sendmsg([stream(b'')], [(socket.SOL_SOCKET, kind, content)]); print('ok')\n"
+        "    try: channel.sendmsg([stream(b' ')], [(socket.SOL_SOCKET, kind, content)]); print('ok')\n"
         "    except OSError as error: print(errno.errorcode[error.errno])\n"
     ).split()
     assert said[0] == "ok"
