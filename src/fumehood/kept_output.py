@@ -134,6 +134,12 @@ class KeptOutput:
                 )
                 found.append((piece.number, entry))
 
+            if missing > 0:
+                # Where not one character fits into the tail.
+                found.append(
+                    (self._count + 1, LogEntry(stream=stream, text=_notice(stream, missing), at_seconds=0.0))
+                )
+
             one.passed = max(one.passed, one.total)
 
         found.sort(key=lambda numbered: numbered[0])

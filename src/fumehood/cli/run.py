@@ -210,13 +210,6 @@ def _report(execution: Execution, saved: Sequence[Saved], options: argparse.Name
         elif not options.json:
             note(f"{item.source} -> {item.path}")
 
-    for name, dropped in (
-        ("standard output", execution.truncated.stdout_bytes),
-        ("standard error", execution.truncated.stderr_bytes),
-    ):
-        if dropped:
-            note(f"{dropped} bytes of {name} were cut off")
-
     if execution.truncated.results:
         note(f"{execution.truncated.results} results were dropped")
 

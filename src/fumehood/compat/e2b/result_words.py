@@ -14,6 +14,7 @@ from fumehood.charts import Chart, SuperChart, UnknownChart
 from fumehood.compat.e2b.losses import dropped_text
 from fumehood.events import ErrorEvent, Event, ExecutionFinished, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.execution import ExecutionError
+from fumehood.models import Truncation
 from fumehood.off_loop import json_in_pieces
 from fumehood.results import Result
 from fumehood.serialise import as_data
@@ -46,7 +47,8 @@ def _items(event: Event) -> list[dict[str, Any]]:
 
 def _last(event: ExecutionFinished) -> list[dict[str, Any]]:
     count = event.execution.execution_count
-    dropped = dropped_text(event.execution.truncated)
+    # What is missing of the text is said where it is missing.
+    dropped = dropped_text(Truncation(results=event.execution.truncated.results))
     said = [{"type": "stderr", "text": f"[{dropped}]\n", "timestamp": time.time_ns()}] if dropped else []
     counted = [] if count is None else [{"type": "number_of_executions", "execution_count": count}]
     end = "unexpected_end_of_execution" if event.execution.state_lost else "end_of_execution"

@@ -70,19 +70,15 @@ def refusal_content(error: FumehoodError) -> dict[str, Any]:
 
 
 def truncation_note(execution: Execution) -> Output | None:
-    """Returns what is said about output that went over the limits, or None if nothing did."""
-    cut = execution.truncated
-    counts = (
-        (cut.stdout_bytes, "bytes of stdout"),
-        (cut.stderr_bytes, "bytes of stderr"),
-        (cut.results, "results"),
-    )
-    left_out = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    """Returns what is said about results over the limits, or None if there were none.
 
-    if not left_out:
+    What is missing of the text is said where it is missing.
+    """
+    if not execution.truncated.results:
         return None
 
-    return Output("stream", {"name": "stderr", "text": f"\n[left out over the limits: {left_out}]\n"})
+    text = f"\n[left out over the limits: {execution.truncated.results:,} results]\n"
+    return Output("stream", {"name": "stderr", "text": text})
 
 
 def bundle_data(result: Result) -> dict[str, Any]:
