@@ -26,7 +26,7 @@ EXPECTED = {
     "contexts": ["default: ('first', 'second')", "second:  ('second', '/home/user/work')"],
     "demo": ["41.66666", "801.954", "scatter chart", "KeyError", "isolation level"],
     "files": ["/mnt/data/mass.csv", "Gentoo,5076.0"],
-    "limits": ["time_limit after 1.", "state: 'still here'", "kept 1000 bytes, dropped 4001"],
+    "limits": ["time_limit after 1.", "state: 'still here'", "4001 bytes left out"],
     "over_http": [
         "printed:   42",
         "not there: PathNotFoundError",
