@@ -78,6 +78,8 @@ class Zygote:
             )
             self._shell = PythonShell.prepare(preload=preload)
             fork_hooks.do_once()
+            # Sandboxes see the same files through inodes of their own.
+            syscalls.name_libraries_by_real_path()
             _rehearse_birth(self._shell)
 
         os.environ.pop("MPLCONFIGDIR", None)

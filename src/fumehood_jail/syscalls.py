@@ -493,6 +493,49 @@ def call_loaded(path: str, function: str, argument: int) -> int:
     return int(getattr(library, function)(argument))
 
 
+class _LinkMap(ctypes.Structure):
+    """A loaded library, as link.h declares it."""
+
+
+_LinkMap._fields_ = [
+    ("l_addr", ctypes.c_size_t),
+    ("l_name", ctypes.c_void_p),
+    ("l_ld", ctypes.c_void_p),
+    ("l_next", ctypes.POINTER(_LinkMap)),
+]
+_RTLD_DI_LINKMAP = 2
+
+
+def name_libraries_by_real_path() -> None:
+    """Gives each loaded library its real path as its name, where the dynamic linker has found it by another.
+
+    A process that looks for a loaded library by its real path then finds it by name also where the file has another
+    inode than when it was loaded. Without `dlinfo` nothing is changed.
+    """
+    program = ctypes.CDLL(None)
+    dlinfo, strdup = getattr(program, "dlinfo", None), program.strdup
+
+    if dlinfo is None:
+        return
+
+    strdup.restype = ctypes.c_void_p
+    library = ctypes.POINTER(_LinkMap)()
+
+    if dlinfo(ctypes.c_void_p(program._handle), _RTLD_DI_LINKMAP, ctypes.byref(library)) != 0:
+        return
+
+    while library:
+        entry = library.contents
+        name = ctypes.string_at(entry.l_name) if entry.l_name else b""
+        real = os.path.realpath(name) if b"/" in name else name
+
+        if real != name:
+            # What was there stays: the linker may refer to it.
+            entry.l_name = strdup(real)
+
+        library = entry.l_next
+
+
 def flush_c_stdio() -> None:
     """Writes out what C code has buffered in its stdio streams."""
     if _fflush(None) != 0:
