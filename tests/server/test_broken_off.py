@@ -28,7 +28,7 @@ KINDS = ("application/json", "application/x-www-form-urlencoded", "multipart/for
 # Of one cause a few are written whole, and then one line for all others.
 LOG_BYTES = 64 * 1024
 # How late an answer may be on a machine that does other things as well.
-SLACK_SECONDS = 0.1
+SLACK_SECONDS = 0.2
 FACTOR = 5
 Head = Callable[[str, str, str], bytes]
 
