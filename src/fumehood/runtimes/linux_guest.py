@@ -154,7 +154,13 @@ class LinuxGuest(CountedGuest):
         self._heard = self._heard.removeprefix(_BORN)
         # It cannot have been replaced by another process of this number: it waits for us to read on, or has
         # failed, and then its socket has ended.
-        self._pidfd = os.pidfd_open(pid)
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            # It has failed and ended by now: the reason is in its greeting, if there is one.
+            await self.greeted()
+            await self._give_up()
+
         self._pid = pid
 
     async def greeted(self) -> None:

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from guest_driver import wait_until_asleep
+from tests.waiting import until
 
 
 def interrupt_when_printed(context, *, asleep=False):
@@ -131,7 +132,8 @@ def test_alarms_at_any_moment_leave_whole_frames(context):
         context.run("for n in range(50): print(n)")
 
     quiet = "signal.setitimer(signal.ITIMER_REAL, 0); signal.getitimer(signal.ITIMER_REAL)"
-    assert any(context.run(quiet).text == "(0.0, 0.0)" for _ in range(100))
+    # On a busy machine the alarm may come before the line that ends it, again and again.
+    until(lambda: context.run(quiet).text == "(0.0, 0.0)")
     assert context.run("1").text == "1"
 
 
