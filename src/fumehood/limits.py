@@ -6,85 +6,10 @@ NaN, absurd and wrongly typed values are refused when it is made, so no other mo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 
+from fumehood.bounds import BOUNDS, GIB, MIB, Bound
 from fumehood.errors import InvalidArgumentError
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-TIB = 1024 * GIB
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The allowed range of one limit."""
-
-    low: float
-    high: float
-    unit: str
-    whole: bool = True
-    optional: bool = False
-
-    def check(self, field: str, value: object) -> None:
-        """Raise InvalidArgumentError unless `value` has the right type and lies in the range."""
-        if value is None and self.optional:
-            return
-
-        # bool is an int to Python, and never what a caller means by a number.
-        kinds = (int,) if self.whole else (int, float)
-
-        if isinstance(value, bool) or not isinstance(value, kinds) or not self.low <= value <= self.high:
-            raise InvalidArgumentError(field=field, value=value, allowed=self.describe())
-
-    def describe(self) -> str:
-        """Return the range in words."""
-        kind = "a whole number" if self.whole else "a number"
-        text = f"{kind} of {self.unit} from {plain_number(self.low)} to {plain_number(self.high)}"
-        return f"{text}, or None" if self.optional else text
-
-
-def plain_number(value: float) -> str:
-    """Return a number as people write it, never with an exponent: `1,073,741,824`, `0.5`."""
-    if not math.isfinite(value):
-        return str(value)
-
-    return f"{value:,.0f}" if value == math.floor(value) else f"{value:,.3f}".rstrip("0").rstrip(".")
-
-
-def limit_in_words(name: str, value: float) -> str:
-    """Return the value of a limit with its unit; whole mebibytes and gibibytes as such."""
-    for unit, size in (("GiB", GIB), ("MiB", MIB)):
-        if name.endswith("_bytes") and value >= size and value % size == 0:
-            return f"{plain_number(value // size)} {unit}"
-
-    bound = BOUNDS.get(name)
-    return f"{plain_number(value)} {bound.unit}" if bound else plain_number(value)
-
-
-# The low ends are what a Python still starts with; the high ends are what no single machine of today exceeds.
-BOUNDS: Mapping[str, Bound] = MappingProxyType(
-    {
-        "wall_seconds": Bound(0.01, 86_400, "seconds", whole=False),
-        "cpu_seconds": Bound(0.01, 86_400 * 64, "seconds", whole=False, optional=True),
-        "memory_bytes": Bound(64 * MIB, 4 * TIB, "bytes"),
-        "processes": Bound(4, 32_768, "processes"),
-        "cpu_cores": Bound(0.01, 1024, "cores", whole=False, optional=True),
-        "open_files": Bound(64, 1_048_576, "files"),
-        "disk_bytes": Bound(1 * MIB, 16 * TIB, "bytes"),
-        "inodes": Bound(256, 100_000_000, "inodes"),
-        "stdout_bytes": Bound(1, 1 * GIB, "bytes"),
-        "stderr_bytes": Bound(1, 1 * GIB, "bytes"),
-        # One result travels in one frame, whose payload the wire bounds at 16 MiB.
-        "result_bytes": Bound(1, 15 * MIB, "bytes"),
-        "result_count": Bound(1, 10_000, "results"),
-        "grace_seconds": Bound(0.01, 60, "seconds", whole=False),
-    }
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -125,15 +50,18 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            BOUNDS[field.name].check(f"limits.{field.name}", getattr(self, field.name))
+            check_bound(f"limits.{field.name}", getattr(self, field.name), BOUNDS[field.name])
 
 
 def check_seconds(field: str, value: object, *, optional: bool = True, high: float = 86_400 * 365) -> None:
     """Raise InvalidArgumentError unless `value` is a positive number of seconds, or None where allowed."""
-    if value is None and optional:
-        return
+    check_bound(field, value, Bound(0.001, high, "seconds", whole=False, optional=optional))
 
-    Bound(0.001, high, "seconds", whole=False, optional=optional).check(field, value)
+
+def check_bound(field: str, value: object, bound: Bound) -> None:
+    """Raise InvalidArgumentError unless `bound` allows `value`."""
+    if not bound.allows(value):
+        raise InvalidArgumentError(field=field, value=value, allowed=bound.describe())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

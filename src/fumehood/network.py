@@ -16,7 +16,7 @@ from fumehood.egress.addresses import holds_only_public
 from fumehood.egress.names import TargetError, read_address, read_authority, read_host
 from fumehood.egress.rules import Rule, read_rule
 from fumehood.errors import InvalidArgumentError
-from fumehood.limits import GIB, TIB, Bound
+from fumehood.limits import GIB, TIB, Bound, check_bound
 
 NetworkLevel = Literal["none", "listed", "internet"]
 Verdict = Literal["allowed", "denied"]
@@ -83,7 +83,7 @@ class Network:
                     field="network.presets", value=preset, allowed=", ".join(map(repr, PRESETS))
                 )
 
-        _BYTES.check("network.max_bytes", self.max_bytes)
+        check_bound("network.max_bytes", self.max_bytes, _BYTES)
         self.rules("allow")
         self.rules("deny")
         object.__setattr__(self, "hosts", _hosts(self.hosts))

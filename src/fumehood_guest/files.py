@@ -17,16 +17,14 @@ import shutil
 import stat
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from fumehood_guest.saved_files import PART_PREFIX, REPLACING_PREFIX
+
 HOME = "/home/user"
 MAX_CHUNK_BYTES = 1 << 20
 MAX_OPEN_HANDLES = 64
 MAX_ENTRIES = 2_000
 # Of the descriptions in one reply; a frame's header holds twice as much.
 _MAX_PAGE_BYTES = 1 << 19
-# Names of files that are not complete yet; lists and watches leave them out.
-PART_PREFIX = ".fumehood-part-"
-# Of those that take the place of a file that is there: watches tell that it was written, not created.
-REPLACING_PREFIX = f"{PART_PREFIX}over-"
 # Extended attributes that are told as metadata; code inside may set any, so what is told of them is bounded.
 METADATA_PREFIX = "user.e2b."
 _MAX_METADATA = 64

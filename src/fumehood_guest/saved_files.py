@@ -14,6 +14,10 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from fumehood_jail.mounts import WRITABLE
 
+# Names of files that are not complete yet; lists and watches leave them out.
+PART_PREFIX = ".fumehood-part-"
+# Of those that take the place of a file that is there: watches tell that it was written, not created.
+REPLACING_PREFIX = f"{PART_PREFIX}over-"
 _CHUNK_BYTES = 1 << 20
 # What filesystems say that do not offer a call, or not for this file.
 _NO_HOLES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)

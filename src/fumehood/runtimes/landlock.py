@@ -46,7 +46,7 @@ from fumehood_wire.frames import ProtocolError, parse_json
 
 _READY_SECONDS = 120.0
 _ZYGOTE = (
-    "from fumehood_guest import fork_hooks; fork_hooks.leave_out(); "
+    "from fumehood_guest.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.landlock_zygote import main; main()"
 )
 _KEEPER = (

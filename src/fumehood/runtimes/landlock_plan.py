@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-import fumehood_guest
-import fumehood_jail
-import fumehood_wire
 from fumehood.errors import TemplateError
+from fumehood.runtimes.linux_plan import guest_code
 from fumehood.templates.environment import Environment
 from fumehood.templates.template import Template
 
@@ -106,12 +105,7 @@ def plain_environment(template: Template) -> dict[str, str]:
 
 def copy_guest_code(folder: str) -> None:
     """Copies our own guest code: a copy cannot change under a running template, nor lead to what lies beside it."""
-    for package in (fumehood_guest, fumehood_jail, fumehood_wire):
-        source = os.path.dirname(os.path.abspath(package.__file__ or ""))
-        target = os.path.join(folder, package.__name__)
-        os.mkdir(target, 0o755)
-
-        for name in sorted(os.listdir(source)):
-            if name.endswith(".py"):
-                with open(os.path.join(source, name), "rb") as file, open(f"{target}/{name}", "wb") as copy:
-                    copy.write(file.read())
+    for name, path in guest_code():
+        target = Path(folder, name)
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())

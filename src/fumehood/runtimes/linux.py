@@ -59,7 +59,7 @@ _GET_IDS = (
 _CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
 
 _FOUNDER = (
-    "from fumehood_guest import fork_hooks; fork_hooks.leave_out(); "
+    "from fumehood_guest.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.founder import main; main()"
 )
 _KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"

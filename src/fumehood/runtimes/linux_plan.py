@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import fumehood_guest
 import fumehood_jail
 import fumehood_wire
 from fumehood.templates.environment import Environment
-from fumehood_guest import egress
+from fumehood_guest.egress import PORT
 
 GUEST_PACKAGES = "/opt/fumehood"
 # Where `fumehood_guest.home` looks for what it gives to each sandbox.
@@ -57,7 +59,7 @@ _FONTS = """<?xml version="1.0"?>
 """
 
 # Init listens there in every sandbox, so that what is set here never changes, and a sandbox without network says so.
-_PROXY = f"http://127.0.0.1:{egress.PORT}"
+_PROXY = f"http://127.0.0.1:{PORT}"
 # The unspecified address means this machine too: servers name it in what they print, and people paste that.
 _NOT_BY_PROXY = "localhost,127.0.0.1,0.0.0.0,::1,fumehood"
 
@@ -224,10 +226,14 @@ def _seen_inside(path: str, prefix: str) -> str:
 
 def _add_guest_packages(plan: dict[str, Any]) -> None:
     """Copies our own guest code: it is small, and a copy cannot change under a running template."""
-    for package in (fumehood_guest, fumehood_jail, fumehood_wire):
-        folder = os.path.dirname(os.path.abspath(package.__file__ or ""))
+    for name, path in guest_code():
+        plan["files"][f"{GUEST_PACKAGES}/{name}"] = path.read_text(encoding="utf-8")
 
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".py"):
-                with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    plan["files"][f"{GUEST_PACKAGES}/{package.__name__}/{name}"] = file.read()
+
+def guest_code() -> Iterator[tuple[str, Path]]:
+    """Yields each module that guests need: its path below the folder of packages, and where it lies."""
+    for package in (fumehood_guest, fumehood_jail, fumehood_wire):
+        top = Path(package.__file__ or "").resolve().parent
+
+        for path in sorted(top.rglob("*.py")):
+            yield f"{top.name}/{path.relative_to(top).as_posix()}", path

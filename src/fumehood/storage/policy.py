@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.limits import BOUNDS, Bound, Limits, plain_number
+from fumehood.limits import BOUNDS, Bound, Limits, check_bound, plain_number
 from fumehood.network import NETWORK_LEVELS
 from fumehood.service_errors import LimitForbiddenError
 
@@ -59,7 +59,7 @@ class KeyPolicy:
             )
 
         for name, bound in _QUOTAS.items():
-            bound.check(name, getattr(self, name))
+            check_bound(name, getattr(self, name), bound)
 
         if not isinstance(self.max_limits, Mapping):
             raise InvalidArgumentError(field="max_limits", value=self.max_limits, allowed="limits by name")
@@ -68,7 +68,7 @@ class KeyPolicy:
             if name not in BOUNDS or value is None:
                 raise InvalidArgumentError(field="max_limits", value=name, allowed=", ".join(BOUNDS))
 
-            BOUNDS[name].check(f"max_limits.{name}", value)
+            check_bound(f"max_limits.{name}", value, BOUNDS[name])
 
         object.__setattr__(self, "max_limits", MappingProxyType(dict(self.max_limits)))
 
