@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fumehood.facade.portal import shared_portal
+from fumehood.portal import shared_portal
 
 _BEAT_SECONDS = 0.002
 

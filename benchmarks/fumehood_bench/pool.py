@@ -6,7 +6,7 @@ Runs in the measuring process. FUMEHOOD_POOL_SIZE decides before that process st
 from __future__ import annotations
 
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call
+from fumehood.portal import call
 
 
 def wait_until_full() -> None:

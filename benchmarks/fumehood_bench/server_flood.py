@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from statistics import median
 
 import fumehood
-from fumehood.facade.portal import call
+from fumehood.portal import call
 from fumehood_bench.figure import Figure, Plan
 from fumehood_bench.http_client import AsyncConnection
 from fumehood_bench.server_process import EXECUTE, ServerProcess, check_executed, serving

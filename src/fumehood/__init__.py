@@ -13,10 +13,89 @@ if TYPE_CHECKING:
     from fumehood.advice.findings import Finding, Findings
     from fumehood.advice.scan import scan
     from fumehood.advice.wrapping import WrappedOutput, output_instructions, wrap_output
-    from fumehood.audit.entries import AuditEntry, AuditHead, AuditLog, ChainFault
-    from fumehood.backends.base import Backend
-    from fumehood.changes import ChangedFile, Changes, Transaction, VariableChange
-    from fumehood.charts import (
+    from fumehood.api.async_sandbox import AsyncSandbox
+    from fumehood.api.commands import AsyncCommandHandle, AsyncCommands, CommandHandle, Commands
+    from fumehood.api.explore import AsyncBranches, Branch, Branches, aexplore, explore
+    from fumehood.api.files import AsyncFilesystem, AsyncWatch, Filesystem, Watch, WriteEntry
+    from fumehood.api.notebooks import Determinism, ReplayReport, areplay, replay
+    from fumehood.api.one_shot import arun_code, run_code
+    from fumehood.api.pty import AsyncPty, AsyncPtyHandle, Pty, PtyHandle
+    from fumehood.api.sandbox import Sandbox
+    from fumehood.api.templates import build_template, list_templates, remove_template
+    from fumehood.api.time_travel import read_saved, read_saved_record
+    from fumehood.api.tools import HostTool, ToolCall, ToolError
+    from fumehood.errors import (
+        BadGatewayError,
+        BlobNotFoundError,
+        CapacityError,
+        CheckpointError,
+        CheckpointLostError,
+        CheckpointNotFoundError,
+        CheckpointUnavailableError,
+        CommandError,
+        CommandExitError,
+        CommandStartError,
+        CommandTimeoutError,
+        ContextNotFoundError,
+        DiskFullError,
+        FileError,
+        FileTooLargeError,
+        ForbiddenError,
+        ForkDepthError,
+        ForkError,
+        ForkUnavailableError,
+        FumehoodError,
+        HostUnavailableError,
+        IdempotencyConflictError,
+        InvalidArgumentError,
+        IsolationUnavailableError,
+        KeyNotFoundError,
+        LimitForbiddenError,
+        LoadError,
+        NetworkForbiddenError,
+        NoHostNameError,
+        OverloadedError,
+        PathExistsError,
+        PathIsDirectoryError,
+        PathNotDirectoryError,
+        PathNotFoundError,
+        PathNotTextError,
+        PathPermissionError,
+        PortClosedError,
+        ProcessNotFoundError,
+        ProtocolViolationError,
+        QueueTimeoutError,
+        QuotaError,
+        RequestTooLargeError,
+        SandboxClosedError,
+        SandboxError,
+        SandboxNotFoundError,
+        SandboxNotStartedError,
+        SandboxPausedError,
+        SandboxStartError,
+        SavedStateDamagedError,
+        SavedStateVersionError,
+        SaveError,
+        ServerEndingError,
+        ServiceError,
+        SlowReaderError,
+        StorageError,
+        StorageStartError,
+        StorageVersionError,
+        TemplateError,
+        TemplateStoreError,
+        UnauthenticatedError,
+        WrongProcessError,
+    )
+    from fumehood.notebook.comparing import CellComparison, Difference
+    from fumehood.notebook.writing import write_record
+    from fumehood.port.backend import Backend
+    from fumehood.storage.artifact_files import PublishedFile
+    from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
+    from fumehood.storage.signed_files import AsyncSignedFiles, SignedFiles
+    from fumehood.templates.store import TemplateInfo
+    from fumehood.values.audit import AuditEntry, AuditHead, AuditLog, ChainFault
+    from fumehood.values.charts import (
         Bar,
         BarChart,
         Box,
@@ -30,45 +109,7 @@ if TYPE_CHECKING:
         SuperChart,
         UnknownChart,
     )
-    from fumehood.checkpoint_errors import (
-        CheckpointError,
-        CheckpointLostError,
-        CheckpointNotFoundError,
-        CheckpointUnavailableError,
-    )
-    from fumehood.errors import (
-        CapacityError,
-        CommandError,
-        CommandExitError,
-        CommandStartError,
-        CommandTimeoutError,
-        ContextNotFoundError,
-        DiskFullError,
-        FileError,
-        FileTooLargeError,
-        FumehoodError,
-        InvalidArgumentError,
-        IsolationUnavailableError,
-        PathExistsError,
-        PathIsDirectoryError,
-        PathNotDirectoryError,
-        PathNotFoundError,
-        PathNotTextError,
-        PathPermissionError,
-        PortClosedError,
-        ProcessNotFoundError,
-        ProtocolViolationError,
-        SandboxClosedError,
-        SandboxError,
-        SandboxNotFoundError,
-        SandboxNotStartedError,
-        SandboxPausedError,
-        SandboxStartError,
-        TemplateError,
-        TemplateStoreError,
-        WrongProcessError,
-    )
-    from fumehood.events import (
+    from fumehood.values.events import (
         ClearOutputEvent,
         CommEvent,
         CommitRequestEvent,
@@ -82,38 +123,24 @@ if TYPE_CHECKING:
         StdoutEvent,
         ToolCallEvent,
     )
-    from fumehood.execution import (
+    from fumehood.values.execution import (
+        ChangedFile,
+        Changes,
         Execution,
         ExecutionError,
         LogEntry,
         Logs,
+        Record,
+        RecordedCell,
         ToolOutcome,
+        Transaction,
+        VariableChange,
     )
-    from fumehood.facade.aio import AsyncSandbox
-    from fumehood.facade.command_handle import AsyncCommandHandle, CommandHandle
-    from fumehood.facade.commands import AsyncCommands, Commands
-    from fumehood.facade.exploring import AsyncBranches, Branch, Branches, aexplore, explore
-    from fumehood.facade.filesystem import (
-        AsyncFilesystem,
-        AsyncWatch,
-        Filesystem,
-        Watch,
-        WriteEntry,
-    )
-    from fumehood.facade.oneshot import arun_code, run_code
-    from fumehood.facade.pty import (
-        AsyncPty,
-        AsyncPtyHandle,
-        Pty,
-        PtyHandle,
-    )
-    from fumehood.facade.sandbox import Sandbox
-    from fumehood.facade.saving import read_saved, read_saved_record
-    from fumehood.facade.tools import HostTool, ToolCall, ToolError
-    from fumehood.fork_errors import ForkDepthError, ForkError, ForkUnavailableError
-    from fumehood.judging import CaseResult, CaseRun
-    from fumehood.limits import Limits, Usage
-    from fumehood.models import (
+    from fumehood.values.judging import CaseResult, CaseRun
+    from fumehood.values.limits import Limits, Usage
+    from fumehood.values.network import EgressRecord, Network
+    from fumehood.values.results import Result
+    from fumehood.values.sandbox import (
         CheckpointInfo,
         CommandResult,
         ContextInfo,
@@ -127,44 +154,9 @@ if TYPE_CHECKING:
         SandboxInfo,
         Truncation,
     )
-    from fumehood.network import EgressRecord, Network
-    from fumehood.notebook.comparing import CellComparison, Difference
-    from fumehood.notebook.determinism import Determinism
-    from fumehood.notebook.replaying import ReplayReport, areplay, replay
-    from fumehood.notebook.writing import write_record
-    from fumehood.record import Record, RecordedCell
-    from fumehood.results import Result
-    from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError, SaveError
-    from fumehood.saved_state import LeftOut, LoadReport, SaveReport
-    from fumehood.security import SecurityEvent, SecurityRule
-    from fumehood.service_errors import (
-        BadGatewayError,
-        BlobNotFoundError,
-        ForbiddenError,
-        HostUnavailableError,
-        IdempotencyConflictError,
-        KeyNotFoundError,
-        LimitForbiddenError,
-        NetworkForbiddenError,
-        NoHostNameError,
-        OverloadedError,
-        QueueTimeoutError,
-        QuotaError,
-        RequestTooLargeError,
-        ServerEndingError,
-        ServiceError,
-        SlowReaderError,
-        StorageError,
-        StorageStartError,
-        StorageVersionError,
-        UnauthenticatedError,
-    )
-    from fumehood.storage.artifact_files import PublishedFile
-    from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
-    from fumehood.storage.signed_files import AsyncSignedFiles, SignedFiles
-    from fumehood.templates.store import TemplateInfo
-    from fumehood.templates.template import Template
-    from fumehood.templates.verbs import build_template, list_templates, remove_template
+    from fumehood.values.saved_state import LeftOut, LoadReport, SaveReport
+    from fumehood.values.security import SecurityEvent, SecurityRule
+    from fumehood.values.template import Template
 
 __all__ = [
     "ArtifactStore",
@@ -349,67 +341,61 @@ _HOMES = {
     "advice.findings": "Finding Findings",
     "advice.scan": "scan",
     "advice.wrapping": "WrappedOutput output_instructions wrap_output",
-    "facade.aio": "AsyncSandbox",
-    "audit.entries": "AuditEntry AuditHead AuditLog ChainFault",
-    "backends.base": "Backend",
-    "changes": "ChangedFile Changes Transaction VariableChange",
-    "charts": """
-        Bar BarChart Box BoxAndWhiskerChart Chart LineChart PieChart PieSlice PointSeries
-        ScatterChart SuperChart UnknownChart
-    """,
-    "checkpoint_errors": "CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError",
-    "facade.command_handle": "AsyncCommandHandle CommandHandle",
-    "facade.commands": "AsyncCommands Commands",
+    "api.async_sandbox": "AsyncSandbox",
+    "api.commands": "AsyncCommandHandle CommandHandle AsyncCommands Commands",
+    "api.explore": "AsyncBranches Branch Branches aexplore explore",
+    "api.files": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
+    "api.notebooks": "Determinism ReplayReport areplay replay",
+    "api.one_shot": "arun_code run_code",
+    "api.pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
+    "api.sandbox": "Sandbox",
+    "api.templates": "build_template list_templates remove_template",
+    "api.time_travel": "read_saved read_saved_record",
+    "api.tools": "HostTool ToolCall ToolError",
     "errors": """
-        CapacityError CommandError CommandExitError CommandStartError CommandTimeoutError
-        ContextNotFoundError DiskFullError FileError FileTooLargeError FumehoodError
-        InvalidArgumentError IsolationUnavailableError PathExistsError PathIsDirectoryError
-        PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
+        CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError CapacityError
+        CommandError CommandExitError CommandStartError CommandTimeoutError ContextNotFoundError DiskFullError
+        FileError FileTooLargeError FumehoodError InvalidArgumentError IsolationUnavailableError PathExistsError
+        PathIsDirectoryError PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
         PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
         SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError
-        TemplateStoreError WrongProcessError
+        TemplateStoreError WrongProcessError ForkDepthError ForkError ForkUnavailableError LoadError SaveError
+        SavedStateDamagedError SavedStateVersionError BadGatewayError BlobNotFoundError ForbiddenError
+        HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
+        NoHostNameError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError
+        ServiceError SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
-    "events": """
-        ClearOutputEvent CommEvent CommitRequestEvent ErrorEvent Event ExecutionFinished ExecutionStarted
-        InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
-    """,
-    "execution": "Execution ExecutionError LogEntry Logs ToolOutcome",
-    "facade.exploring": "AsyncBranches Branch Branches aexplore explore",
-    "facade.filesystem": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
-    "fork_errors": "ForkDepthError ForkError ForkUnavailableError",
-    "judging": "CaseResult CaseRun",
-    "limits": "Limits Usage",
-    "models": """
-        CheckpointInfo CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics PauseReport ProcessInfo
-        SandboxInfo Truncation
-    """,
-    "network": "EgressRecord Network",
     "notebook.comparing": "CellComparison Difference",
-    "notebook.determinism": "Determinism",
-    "notebook.replaying": "ReplayReport areplay replay",
     "notebook.writing": "write_record",
-    "facade.oneshot": "arun_code run_code",
-    "facade.pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
-    "record": "Record RecordedCell",
-    "results": "Result",
-    "facade.sandbox": "Sandbox",
-    "save_errors": "LoadError SaveError SavedStateDamagedError SavedStateVersionError",
-    "saved_state": "LeftOut LoadReport SaveReport",
-    "facade.saving": "read_saved read_saved_record",
-    "security": "SecurityEvent SecurityRule",
-    "service_errors": """
-        BadGatewayError BlobNotFoundError ForbiddenError HostUnavailableError
-        IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
-        NoHostNameError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError ServiceError
-        SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
-    """,
+    "port.backend": "Backend",
     "storage.artifact_files": "PublishedFile",
     "storage.artifacts": "ArtifactStore AsyncArtifactStore",
     "storage.signed_files": "AsyncSignedFiles SignedFiles",
     "templates.store": "TemplateInfo",
-    "templates.template": "Template",
-    "templates.verbs": "build_template list_templates remove_template",
-    "facade.tools": "HostTool ToolCall ToolError",
+    "values.audit": "AuditEntry AuditHead AuditLog ChainFault",
+    "values.charts": """
+        Bar BarChart Box BoxAndWhiskerChart Chart LineChart PieChart PieSlice PointSeries ScatterChart
+        SuperChart UnknownChart
+    """,
+    "values.events": """
+        ClearOutputEvent CommEvent CommitRequestEvent ErrorEvent Event ExecutionFinished ExecutionStarted
+        InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
+    """,
+    "values.execution": """
+        ChangedFile Changes Transaction VariableChange Execution ExecutionError LogEntry Logs ToolOutcome Record
+        RecordedCell
+    """,
+    "values.judging": "CaseResult CaseRun",
+    "values.limits": "Limits Usage",
+    "values.network": "EgressRecord Network",
+    "values.results": "Result",
+    "values.sandbox": """
+        CheckpointInfo CommandResult ContextInfo FileChange FileInfo Isolation Layer Metrics PauseReport
+        ProcessInfo SandboxInfo Truncation
+    """,
+    "values.saved_state": "LeftOut LoadReport SaveReport",
+    "values.security": "SecurityEvent SecurityRule",
+    "values.template": "Template",
 }
 
 

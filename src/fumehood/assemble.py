@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from fumehood.audit.files import AuditFolder
-from fumehood.backends.base import Backend
-from fumehood.backends.local import LocalBackend
+from fumehood.bounds import TIB
+from fumehood.engine.admission import AdmissionRules
+from fumehood.engine.audit.records import AuditRecords
+from fumehood.engine.backend import LocalBackend
+from fumehood.engine.identity import check_host_id, make_part
+from fumehood.engine.provisioner import Means
+from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import InvalidArgumentError
-from fumehood.facade.portal import Portal, shared_portal
-from fumehood.host.admission import AdmissionRules
-from fumehood.host.names import check_host_id, make_part
-from fumehood.host.nursery import Means
-from fumehood.host.supervisor import Supervisor
-from fumehood.host.watching.audit_records import AuditRecords
-from fumehood.isolation_levels import DEFAULT_FLOOR, IsolationLevel, check_isolation
-from fumehood.limits import TIB
+from fumehood.port.backend import Backend
+from fumehood.portal import Portal, shared_portal
 from fumehood.refusals import told_as
-from fumehood.runtimes.landlock import LandlockRuntime
-from fumehood.runtimes.linux import LinuxRuntime
-from fumehood.security import SecurityEvent
+from fumehood.runtimes.landlock.runtime import LandlockRuntime
+from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.templates.store import TemplateStore
+from fumehood.values.sandbox import DEFAULT_FLOOR, IsolationLevel, check_isolation
+from fumehood.values.security import SecurityEvent
 
 _Default = TypeVar("_Default", int, None)
 
@@ -236,8 +236,8 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
 
 def _connect(url: str, api_key: str) -> Backend:
     try:
-        from fumehood.backends.http import HttpBackend
-        from fumehood.backends.http_connection import ServerAddress
+        from fumehood.client.backend import HttpBackend
+        from fumehood.client.connection import ServerAddress
     except ModuleNotFoundError as missing:
         raise InvalidArgumentError(
             field="url", value=url, allowed=f"{missing.name}, which is not installed", extra="client"

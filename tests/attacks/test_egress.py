@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fumehood import InvalidArgumentError, Limits, Network, Sandbox
-from fumehood.host.live_egress import LiveEgress
+from fumehood.engine.egress import LiveEgress
 
 LOOPBACK = "127.0.0.1"
 NAME = "api.example.com"

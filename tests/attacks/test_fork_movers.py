@@ -16,11 +16,11 @@ import pytest
 from tests.integration.census import descendants_of
 
 from fumehood import Sandbox
-from fumehood.fork_errors import ForkError
-from fumehood.runtimes import linux_moves
+from fumehood.errors import ForkError
+from fumehood.runtimes.namespaces import migration as linux_moves
 
 HEAD = """
-import fumehood_guest.checkpoint as checkpoint, ctypes, os, signal, socket, struct, threading, time
+import fumehood_guest.context.checkpoint as checkpoint, ctypes, os, signal, socket, struct, threading, time
 from fumehood_jail import syscalls
 honest = checkpoint.move
 libc = ctypes.CDLL(None)

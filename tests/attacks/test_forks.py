@@ -16,7 +16,7 @@ from tests.waiting import until
 
 from fumehood import Limits, Sandbox
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call
+from fumehood.portal import call
 from fumehood.scorecard.places import SandboxPlace
 from fumehood_jail import launch
 

@@ -21,9 +21,10 @@ from tests.waiting import until
 
 from fumehood import Sandbox
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call
-from fumehood.fork_errors import ForkError
-from fumehood.runtimes import linux_entering, linux_moves
+from fumehood.errors import ForkError
+from fumehood.portal import call
+from fumehood.runtimes.namespaces import migration as linux_entering
+from fumehood.runtimes.namespaces import migration as linux_moves
 from fumehood_jail import call_numbers, notify
 from fumehood_jail.tracing import HeldProcess
 

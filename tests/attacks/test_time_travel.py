@@ -26,9 +26,9 @@ def run(sandbox, code, **options):
 
 def test_a_fork_that_never_returns_ends_its_context_only(sandbox, monkeypatch):
     """Code that runs at each fork can hang it: the checkpoint fails by name, and the sandbox lives."""
-    from fumehood.host.time_travel import live_checkpoints
+    from fumehood.engine.time_travel import checkpoints
 
-    monkeypatch.setattr(live_checkpoints, "_FORK_SECONDS", 0.5)
+    monkeypatch.setattr(checkpoints, "_FORK_SECONDS", 0.5)
     run(sandbox, "import os, time; os.register_at_fork(before=lambda: time.sleep(1000))")
 
     with pytest.raises(CheckpointError) as caught:
@@ -40,9 +40,9 @@ def test_a_fork_that_never_returns_ends_its_context_only(sandbox, monkeypatch):
 
 def test_a_checkpoint_that_hangs_is_not_waited_for(sandbox, monkeypatch):
     """The same in the child, where it cannot be seen by the context."""
-    from fumehood.host.time_travel import live_checkpoints
+    from fumehood.engine.time_travel import checkpoints
 
-    monkeypatch.setattr(live_checkpoints, "_FORK_SECONDS", 0.5)
+    monkeypatch.setattr(checkpoints, "_FORK_SECONDS", 0.5)
     run(sandbox, "x = 1; import os, time; os.register_at_fork(after_in_child=lambda: time.sleep(1000))")
 
     with pytest.raises(CheckpointError):
@@ -222,7 +222,7 @@ def _soon(sandbox, checkpoint):
     """Goes back, or gives up after a while: what is stopped answers nothing."""
     import asyncio
 
-    from fumehood.facade.portal import call
+    from fumehood.portal import call
 
     async def roll_back():
         async with asyncio.timeout(30):

@@ -15,8 +15,7 @@ import pytest
 from tests.attacks.test_wire import SPEAKER
 
 from fumehood import AsyncSandbox, HostTool, Limits, ProtocolViolationError, SandboxError, ToolCallEvent
-from fumehood.backends.requests import ExecuteRequest
-from fumehood.backends.tool_requests import ToolAnswer, ToolSpec
+from fumehood.values.requests import ExecuteRequest, ToolAnswer, ToolSpec
 from fumehood_wire.frames import CODES
 
 MIB = 1 << 20

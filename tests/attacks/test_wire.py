@@ -17,8 +17,8 @@ import pytest
 from tests.waiting import until
 
 from fumehood import Limits, ProtocolViolationError, SandboxError
-from fumehood.backends.questions import CompleteCode
-from fumehood.facade.lease import default_backend
+from fumehood.api.handle import default_backend
+from fumehood.values.questions import CompleteCode
 from fumehood_wire.frames import CODES
 
 MIB = 1 << 20

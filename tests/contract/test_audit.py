@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import at_some_pace
 
 from fumehood import Limits, Network, SandboxClosedError, SandboxNotFoundError
-from fumehood.audit.entries import AuditLog
+from fumehood.values.audit import AuditLog
 
 
 def digest(text: str) -> str:

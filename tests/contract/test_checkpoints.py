@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import until
 
 from fumehood import CheckpointError, CheckpointLostError, CheckpointNotFoundError, ContextNotFoundError
-from fumehood.facade.portal import call
+from fumehood.portal import call
 
 
 def _twin(sandbox):

@@ -336,7 +336,7 @@ def test_what_cannot_be_forked_says_why(face, sandbox, fork):
 
 def test_forks_of_forks_end_somewhere(sync_face, monkeypatch):
     """Each lies inside the one before, so there is a last one, which works, and says that it is the last."""
-    monkeypatch.setattr("fumehood.runtimes.linux_spawner.MAX_GENERATION", 2)
+    monkeypatch.setattr("fumehood.runtimes.namespaces.spawner.MAX_GENERATION", 2)
     chain = [sync_face.open()]
 
     try:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fumehood import InvalidArgumentError, IsolationUnavailableError, Sandbox, run_code
-from fumehood.isolation_levels import MADE_LEVELS
+from fumehood.values.sandbox import MADE_LEVELS
 
 
 def test_what_is_asked_for_by_name_is_reached(face):

@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import until
 
 from fumehood import InvalidArgumentError, Limits
-from fumehood.facade.portal import call
+from fumehood.portal import call
 
 SUM = "import numpy as np\nn = int(input())\nprint(int(np.arange(n + 1).sum()))"
 

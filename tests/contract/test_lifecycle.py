@@ -24,7 +24,7 @@ from fumehood import (
     WrongProcessError,
 )
 from fumehood.assemble import Settings, backend_on_loop, local_backend
-from fumehood.backends.requests import SandboxSpec
+from fumehood.values.requests import SandboxSpec
 
 
 def test_a_sandbox_runs_from_its_creation_to_the_end_of_its_block():

@@ -9,7 +9,7 @@ import pytest
 
 from fumehood import InvalidArgumentError, Limits, Sandbox, Template
 from fumehood.assemble import Settings, make_backend, read_settings
-from fumehood.facade.portal import Portal
+from fumehood.portal import Portal
 
 # Without packages it is there sooner.
 OWN = Template(name="own", preload=(), own_interpreter=True)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from fumehood import InvalidArgumentError, PortClosedError, SandboxClosedError, SandboxNotFoundError
-from fumehood.backends.base import Backend
-from fumehood.backends.requests import ExecuteRequest, SandboxSpec
-from fumehood.facade.lease import default_backend
-from fumehood.service_errors import NoHostNameError, OverloadedError
+from fumehood.api.handle import default_backend
+from fumehood.errors import NoHostNameError, OverloadedError
+from fumehood.port.backend import Backend
+from fumehood.values.requests import ExecuteRequest, SandboxSpec
 
 MIB = 1 << 20
 # Servers on all the addresses that a program may listen on; each answers with what it is sent.

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from fumehood import ContextNotFoundError, InvalidArgumentError, SandboxNotFoundError
-from fumehood.backends.base import Backend
-from fumehood.backends.questions import (
+from fumehood.api.handle import default_backend
+from fumehood.port.backend import Backend
+from fumehood.values.events import CommEvent, ExecutionFinished, ExecutionStarted, StdoutEvent
+from fumehood.values.limits import Limits
+from fumehood.values.questions import (
     CheckComplete,
     CodeCompleteness,
     CodeCompletion,
@@ -21,10 +24,7 @@ from fumehood.backends.questions import (
     CompleteCode,
     InspectCode,
 )
-from fumehood.backends.requests import CreateContext, ExecuteRequest, InputAnswer, RemoveContext, SandboxSpec
-from fumehood.events import CommEvent, ExecutionFinished, ExecutionStarted, StdoutEvent
-from fumehood.facade.lease import default_backend
-from fumehood.limits import Limits
+from fumehood.values.requests import CreateContext, ExecuteRequest, InputAnswer, RemoveContext, SandboxSpec
 
 ENDLESS = "class Endless:\n    def __dir__(self):\n        while True: pass\nit = Endless()\nkept = 1"
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -25,8 +25,8 @@ from fumehood import (
     read_saved,
     read_saved_record,
 )
-from fumehood.backends.local import LocalBackend
-from fumehood.host.time_travel import live_moment
+from fumehood.engine.backend import LocalBackend
+from fumehood.engine.time_travel import consistent_snapshot
 from fumehood.saved.manifest import VERSION
 
 CELL = """
@@ -350,7 +350,7 @@ def test_a_place_that_cannot_be_written_is_an_error(face, tmp_path):
 
     run(sandbox, "import os; os.listdir = None")
     (tmp_path / "state").write_text("old")
-    run(sandbox, "import sys; sys.modules['fumehood_guest.keeping'] = None")
+    run(sandbox, "import sys; sys.modules['fumehood_guest.export.state_export'] = None")
 
     with pytest.raises(SaveError):
         sandbox.save(tmp_path / "state")
@@ -428,7 +428,7 @@ def test_variables_and_files_are_of_one_moment(face, tmp_path):
 
 def test_contexts_that_wait_for_each_other_are_not_held_up(sync_face, monkeypatch, tmp_path):
     """One at rest goes on when another one, which needs it, does not come to rest; then both are saved."""
-    monkeypatch.setattr(live_moment, "_TOGETHER_SECONDS", 0.05)
+    monkeypatch.setattr(consistent_snapshot, "_TOGETHER_SECONDS", 0.05)
     sandbox = sync_face.open()
     second = sandbox.create_code_context()
 
@@ -493,7 +493,7 @@ _ = os.write(os.open('/home/user/large', os.O_WRONLY | os.O_CREAT), b'x' * (5 <<
 
 LIES = """
 import json, os, sys
-import fumehood_guest.keeping as keeping
+import fumehood_guest.export.state_export as keeping
 
 def list_files(folder):
     os.makedirs(folder, exist_ok=True)

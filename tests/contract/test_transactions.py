@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import until
 
 from fumehood import CommitRequestEvent, ExecutionFinished, InvalidArgumentError, Limits
-from fumehood.facade.portal import call
+from fumehood.portal import call
 
 STATE = "import os; (x, open('f').read(), sorted(os.listdir()))"
 BEFORE = "([1], 'one', ['.local', 'f'])"

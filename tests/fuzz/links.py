@@ -13,16 +13,17 @@ from typing import Any
 
 from tests.unit.wire.conftest import EXECUTION, VALUES
 
-from fumehood.backends.questions import CheckComplete, CompleteCode, InspectCode, Question
-from fumehood.host.contexts.link import ContextLink
-from fumehood.host.contexts.live_contexts import DEFAULT_CONTEXT
-from fumehood.host.init_client import InitClient, InitError, InitGoneError
-from fumehood.host.sockets import open_pair
-from fumehood.host.time_travel.checkpoint_line import CheckpointLine
-from fumehood.limits import MIB, Limits
+from fumehood.bounds import MIB
+from fumehood.engine.channel import open_pair
+from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT
+from fumehood.engine.init_client import InitClient, InitError, InitGoneError
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
 from fumehood.runtimes.base import ContextBirth, GuestContext
-from fumehood.runtimes.linux_guest import LinuxGuest
-from fumehood.runtimes.linux_spawner import LinuxSpawner
+from fumehood.runtimes.namespaces.guest import LinuxGuest
+from fumehood.runtimes.namespaces.spawner import LinuxSpawner
+from fumehood.values.limits import Limits
+from fumehood.values.questions import CheckComplete, CompleteCode, InspectCode, Question
 from fumehood_jail import users
 from fumehood_wire.frames import ProtocolError, encode, parse_json
 

@@ -17,19 +17,19 @@ from tests.unit.egress.test_client_hello import hello
 from tests.unit.wire.conftest import SAMPLES, VALUES
 from tests.unit.wire.test_fuzz import MUTATIONS
 
-from fumehood.compat.e2b.bodies import _unpacked
-from fumehood.compat.e2b.connect import frame, frames
-from fumehood.compat.e2b.fields import Fields, read_object
-from fumehood.compat.e2b.multipart import file_parts
-from fumehood.compat.jupyter.frames import decode_default, decode_v1, encode_default, encode_v1
-from fumehood.compat.jupyter.messages import compose
+from fumehood.dialects.e2b.bodies import _unpacked
+from fumehood.dialects.e2b.connect import frame, frames
+from fumehood.dialects.e2b.fields import Fields, read_object
+from fumehood.dialects.e2b.multipart import file_parts
+from fumehood.dialects.jupyter.frames import decode_default, decode_v1, encode_default, encode_v1
+from fumehood.dialects.jupyter.messages import compose
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, read_client_hello
 from fumehood.egress.http_head import HEAD_END, HeadError, RequestHead, read_request_head, target_of_absolute
-from fumehood.egress.names import TargetError, read_authority
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, TooLongError
 from fumehood.egress.socks import SocksError, read_greeting, read_request
 from fumehood.errors import FumehoodError
+from fumehood.values.domain_names import TargetError, read_authority
 from fumehood_wire.frames import encode
 from fumehood_wire.init_messages import INIT_TO_HOST
 from fumehood_wire.messages import CHECKPOINT_TO_HOST, CONTEXT_TO_HOST

@@ -18,7 +18,7 @@ import census
 
 from fumehood import AsyncSandbox, FumehoodError, Limits, Template, failpoints
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call, shared_portal
+from fumehood.portal import call, shared_portal
 
 # Without packages: when its zygote is killed, the next one is there soon.
 PLAIN = Template(name="plain", preload=())

@@ -21,7 +21,7 @@ import census
 
 from fumehood import AsyncSandbox, FumehoodError, Sandbox
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call, shared_portal
+from fumehood.portal import call, shared_portal
 
 _PAYLOAD = b"x" * (24 << 20)
 # Longer than any fault takes to be noticed.

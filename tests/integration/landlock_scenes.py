@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fumehood import FumehoodError, IsolationUnavailableError, Limits, Sandbox
-from fumehood.isolation_levels import IsolationLevel
+from fumehood.values.sandbox import IsolationLevel
 
 MIB = 1 << 20
 os.environ["FUMEHOOD_POOL_SIZE"] = "0"

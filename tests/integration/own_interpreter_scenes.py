@@ -17,15 +17,15 @@ import census
 
 from fumehood import FumehoodError, Sandbox, Template, failpoints
 from fumehood.assemble import Settings, make_backend
-from fumehood.facade.portal import Portal, shared_portal
-from fumehood.host.live_sandbox import Birth
-from fumehood.isolation_levels import IsolationLevel
-from fumehood.limits import Limits
-from fumehood.readiness import until_readable
-from fumehood.runtimes import kept_spawner
-from fumehood.runtimes.landlock import LandlockRuntime
-from fumehood.runtimes.linux import LinuxRuntime
+from fumehood.engine.sandbox import Birth
+from fumehood.portal import Portal, shared_portal
+from fumehood.runtimes import launcher_client
+from fumehood.runtimes.descriptors import until_readable
+from fumehood.runtimes.landlock.runtime import LandlockRuntime
+from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.runtimes.own_interpreters import start_template
+from fumehood.values.limits import Limits
+from fumehood.values.sandbox import IsolationLevel
 
 os.environ["FUMEHOOD_POOL_SIZE"] = "0"
 OWN = Template(name="own", preload=(), own_interpreter=True)
@@ -251,7 +251,7 @@ def _watch_late(begin: Callable[[], None]) -> None:
 
         await until_readable(fd)
 
-    kept_spawner.until_readable = watch_late
+    launcher_client.until_readable = watch_late
 
 
 def closed_while_filling() -> dict[str, int]:

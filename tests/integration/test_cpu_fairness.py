@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import until
 
 from fumehood import Sandbox
-from fumehood.host import cpu_fairness
+from fumehood.engine import cpu_fairness
 
 # More processes than processors, so that some of them wait for one.
 BURN = "for n in $(seq {count}); do (while :; do :; done) & done; wait"

@@ -12,7 +12,7 @@ import pytest
 
 from fumehood import Network, Sandbox, Template, failpoints
 from fumehood.egress.passage import Passage
-from fumehood.facade.portal import shared_portal
+from fumehood.portal import shared_portal
 
 FETCH = """
 import socket, urllib.request

@@ -153,7 +153,7 @@ def test_a_program_that_breaks_off_leaves_no_process(start_host: type[Host], how
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """A process of somebody else that looks like one of ours to whoever goes by names."""
-    words = ["fumehood_jail.keeper", "fumehood_guest.founder", "fumehood"]
+    words = ["fumehood_jail.keeper", "fumehood_guest.template.jail_init", "fumehood"]
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *words])
     yield process
     process.kill()

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from fumehood import AsyncSandbox, FileChange, SandboxPausedError, Template
-from fumehood.facade.portal import shared_portal
+from fumehood.portal import shared_portal
 
 PLAIN = Template(name="plain", preload=())
 # Beginning, and going on when there is a file.

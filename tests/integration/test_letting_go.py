@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fumehood import AsyncSandbox, Template
-from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.engine.sandbox import LiveSandbox
 
 # Without packages it is there sooner.
 PLAIN = Template(name="plain", preload=())

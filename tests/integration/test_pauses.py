@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import until
 
 from fumehood import Metrics, Sandbox, failpoints
-from fumehood.host.live_sandbox import LiveSandbox
+from fumehood.engine.sandbox import LiveSandbox
 
 from . import census
 from .launching import end, run_scene, start_scene

@@ -16,7 +16,7 @@ import pytest
 
 from fumehood import Sandbox, SandboxStartError, Template, build_template, list_templates
 from fumehood.assemble import Settings, make_backend
-from fumehood.facade.portal import Portal
+from fumehood.portal import Portal
 from fumehood_jail.landlock_fence import why_impossible
 
 from .wheels import make_wheel

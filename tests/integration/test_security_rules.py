@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fumehood import Sandbox, SandboxClosedError, SecurityRule
-from fumehood.runtimes.linux_guest import LinuxGuest
+from fumehood.runtimes.namespaces.guest import LinuxGuest
 
 DENIED = """
 import urllib.request

@@ -15,9 +15,9 @@ import pytest
 
 from fumehood import Limits, OverloadedError, Sandbox, SandboxClosedError, SandboxStartError, Template
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call, shared_portal
+from fumehood.portal import call, shared_portal
 from fumehood.runtimes.base import ContextBirth
-from fumehood.runtimes.linux_guest import LinuxGuest
+from fumehood.runtimes.namespaces.guest import LinuxGuest
 from fumehood_jail.cgroup_v1 import CgroupDriverV1
 from fumehood_jail.cgroup_v2 import CgroupDriverV2
 from fumehood_jail.errors import JailError

@@ -11,8 +11,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fumehood.errors import InvalidArgumentError, PathNotFoundError
-from fumehood.service_errors import BlobNotFoundError, RequestTooLargeError, StorageError, StorageStartError
+from fumehood.errors import (
+    BlobNotFoundError,
+    InvalidArgumentError,
+    PathNotFoundError,
+    RequestTooLargeError,
+    StorageError,
+    StorageStartError,
+)
 from fumehood.storage.blobs import Blobs, open_blobs
 
 from . import storage_programs

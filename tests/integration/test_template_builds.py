@@ -26,11 +26,11 @@ from fumehood import (
     build_template,
     list_templates,
 )
+from fumehood.api.templates import _try_out
 from fumehood.assemble import Settings, make_backend
-from fumehood.facade.portal import Portal
+from fumehood.portal import Portal
 from fumehood.templates import requirements
 from fumehood.templates.pythons import Interpreter, find_uv, installed_pythons
-from fumehood.templates.verbs import _try_out
 
 from .wheels import make_wheel
 

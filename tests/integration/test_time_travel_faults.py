@@ -25,13 +25,13 @@ from fumehood import (
     failpoints,
 )
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call, shared_portal
-from fumehood.fork_errors import ForkError
-from fumehood.host.live_sandbox import LiveSandbox
-from fumehood.host.time_travel.checkpoint_line import CheckpointLine
-from fumehood.host.time_travel.live_checkpoints import LiveCheckpoints
-from fumehood.host.time_travel.live_snapshots import LiveSnapshots
-from fumehood.host.watching.audit_records import AuditRecords
+from fumehood.engine.audit.records import AuditRecords
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
+from fumehood.engine.time_travel.snapshots import LiveSnapshots
+from fumehood.errors import ForkError
+from fumehood.portal import call, shared_portal
 
 from . import census
 

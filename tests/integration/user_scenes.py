@@ -14,7 +14,7 @@ from typing import Any
 
 from fumehood import CommandExitError, FumehoodError, IsolationUnavailableError, Limits, Sandbox
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call
+from fumehood.portal import call
 
 CELLS = Path(__file__).resolve().parent / "cells"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fumehood import CapacityError
-from fumehood.backends.http import HttpBackend
-from fumehood.backends.http_connection import ServerAddress
+from fumehood.client.backend import HttpBackend
+from fumehood.client.connection import ServerAddress
 from fumehood.mcp import caller as keeping
 from fumehood.mcp.caller import Caller, NewSandbox
 

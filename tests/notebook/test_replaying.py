@@ -9,7 +9,7 @@ import pytest
 
 from fumehood import Determinism, Execution, InvalidArgumentError, Logs, Result, Sandbox, areplay, replay
 from fumehood.notebook.comparing import compare_cell
-from fumehood.record import RecordedCell
+from fumehood.values.execution import RecordedCell
 
 CHANCE = """
 import random, secrets, time, datetime, uuid, numpy, os

@@ -14,9 +14,8 @@ import nbformat
 import pytest
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
-from fumehood.notebook.determinism import Determinism
+from fumehood.api.notebooks import Determinism, NotebookOptions, NotebookStep, run_notebook
 from fumehood.notebook.reading import read_notebook, read_value, set_parameters
-from fumehood.notebook.running import NotebookOptions, NotebookStep, run_notebook
 
 
 def code(source: str, *tags: str, **more: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from cases import CASES, Case
 
 from fumehood import Limits, Sandbox, Template
 from fumehood.assemble import Settings, make_backend
-from fumehood.facade.portal import Portal, call
+from fumehood.portal import Portal, call
 from fumehood.templates.preloads import LeftOut
 
 OK = "yes"

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fumehood import checkpoint_errors, errors, fork_errors, save_errors, service_errors
+from fumehood import errors
 from fumehood.errors import FumehoodError
 from fumehood.llm import model_errors
 
@@ -70,10 +70,10 @@ CLASSES = [
     value
     for value in {
         **vars(errors),
-        **vars(checkpoint_errors),
-        **vars(fork_errors),
-        **vars(save_errors),
-        **vars(service_errors),
+        **vars(errors),
+        **vars(errors),
+        **vars(errors),
+        **vars(errors),
         **vars(model_errors),
     }.values()
     if isinstance(value, type) and issubclass(value, FumehoodError)
@@ -145,6 +145,6 @@ def test_x15_an_error_says_whether_to_ask_again_is_safe():
     assert errors.SandboxClosedError(sandbox_id="abc", reason="died").retry_safe
     assert not errors.SandboxClosedError(sandbox_id="abc", reason="died", outcome_unknown=True).retry_safe
     assert not errors.ProtocolViolationError(sandbox_id="abc", rule="order").retry_safe
-    assert service_errors.OverloadedError(reason="full", retry_after_seconds=1).retry_safe
+    assert errors.OverloadedError(reason="full", retry_after_seconds=1).retry_safe
     assert not errors.CommandExitError(command="false", exit_code=1).retry_safe
     assert not errors.CommandTimeoutError(command="sleep", timeout_seconds=1).retry_safe

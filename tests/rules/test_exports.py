@@ -7,7 +7,7 @@ import ast
 import pytest
 
 import fumehood
-from fumehood import errors, service_errors
+from fumehood import errors
 
 
 def test_all_is_sorted_and_without_doubles():
@@ -52,7 +52,7 @@ def test_every_error_is_public():
     """Whatever is raised can be caught by name."""
     classes = {
         name
-        for name, value in {**vars(errors), **vars(service_errors)}.items()
+        for name, value in {**vars(errors), **vars(errors)}.items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
     assert classes <= set(fumehood.__all__)

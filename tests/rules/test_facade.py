@@ -7,25 +7,16 @@ import typing
 
 import pytest
 
-from fumehood.facade import (
-    aio,
-    command_handle,
-    commands,
-    exploring,
-    filesystem,
-    forking,
-    oneshot,
-    pty,
-    sandbox,
-    time_travel,
-)
+from fumehood.api import async_sandbox, commands, explore, one_shot, pty, sandbox, time_travel
+from fumehood.api import commands as command_handle
+from fumehood.api import files as filesystem
 from fumehood.storage import artifacts, signed_files
 
 TWINS = [
-    (sandbox.Sandbox, aio.AsyncSandbox),
+    (sandbox.Sandbox, async_sandbox.AsyncSandbox),
     (time_travel.TimeTravel, time_travel.AsyncTimeTravel),
-    (forking.Forking, forking.AsyncForking),
-    (exploring.Branches, exploring.AsyncBranches),
+    (time_travel.Forking, time_travel.AsyncForking),
+    (explore.Branches, explore.AsyncBranches),
     (filesystem.Filesystem, filesystem.AsyncFilesystem),
     (filesystem.Watch, filesystem.AsyncWatch),
     (commands.Commands, commands.AsyncCommands),
@@ -75,14 +66,14 @@ def test_the_constructors_are_the_same():
     """`Sandbox(...)`, `Sandbox.create(...)` and their twins take the same arguments."""
     expected = shape(sandbox.Sandbox.__init__)[1:]
 
-    assert shape(aio.AsyncSandbox.__init__)[1:] == expected
+    assert shape(async_sandbox.AsyncSandbox.__init__)[1:] == expected
     assert shape(sandbox.Sandbox.create) == expected
-    assert shape(aio.AsyncSandbox.create) == expected
+    assert shape(async_sandbox.AsyncSandbox.create) == expected
 
 
 def test_the_single_call_has_a_twin():
     """`run_code` and `arun_code` take the same arguments."""
-    assert shape(oneshot.run_code) == shape(oneshot.arun_code)
+    assert shape(one_shot.run_code) == shape(one_shot.arun_code)
 
 
 @pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)

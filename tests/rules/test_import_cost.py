@@ -35,7 +35,7 @@ def test_values_and_errors_need_no_engine(root):
     """Whoever only names limits and errors does not pay for asyncio."""
     loaded = loaded_by("from fumehood import Limits, FumehoodError, Execution", root)
 
-    assert not {"asyncio", "subprocess", "fumehood.facade.portal", "fumehood.assemble"} & loaded
+    assert not {"asyncio", "subprocess", "fumehood.portal", "fumehood.assemble"} & loaded
 
 
 def test_importing_the_sandbox_loads_no_engine(root):
@@ -45,7 +45,7 @@ def test_importing_the_sandbox_loads_no_engine(root):
     assert not {
         name
         for name in loaded
-        if name.startswith(("fumehood.host", "fumehood.runtimes", "fumehood.assemble"))
+        if name.startswith(("fumehood.engine", "fumehood.runtimes", "fumehood.assemble"))
     }
     assert not {"fumehood_jail", "fumehood_wire", "fumehood_guest"} & loaded
 

@@ -85,7 +85,7 @@ FACADE = (
 
 _FLOOR = {f"fumehood.{name}" for name in FLOOR}
 _PORT = {f"fumehood.{name}" for name in PORT}
-_FACADE = {f"fumehood.facade.{name}" for name in FACADE}
+_FACADE = {f"fumehood.api.{name}" for name in FACADE}
 
 # Part -> parts of ours that it may import. A part may always import itself.
 CONTRACT: dict[str, set[str]] = {
@@ -94,104 +94,113 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood_guest": {"fumehood_wire", "fumehood_jail"},
     "fumehood.text": set(),
     "fumehood.errors": {"fumehood.text"},
-    "fumehood.service_errors": {"fumehood.errors", "fumehood.limits", "fumehood.text"},
-    "fumehood.checkpoint_errors": {"fumehood.errors", "fumehood.text"},
-    "fumehood.fork_errors": {"fumehood.errors", "fumehood.text"},
-    "fumehood.save_errors": {"fumehood.errors", "fumehood.text"},
-    "fumehood.saved_state": set(),
+    "fumehood.errors": {"fumehood.errors", "fumehood.values.limits", "fumehood.text"},
+    "fumehood.errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.errors": {"fumehood.errors", "fumehood.text"},
+    "fumehood.values.saved_state": set(),
     "fumehood.refusals": {"fumehood.errors"},
-    "fumehood.changes": set(),
-    "fumehood.limits": {"fumehood.errors"},
+    "fumehood.values.execution": set(),
+    "fumehood.values.limits": {"fumehood.errors"},
     # What a policy may say is read by those who will decide by it: the pure parts of the way out.
-    "fumehood.network": {
-        "fumehood.egress.addresses",
-        "fumehood.egress.names",
-        "fumehood.egress.rules",
+    "fumehood.values.network": {
+        "fumehood.values.addresses",
+        "fumehood.values.domain_names",
+        "fumehood.values.network_rules",
         "fumehood.errors",
-        "fumehood.limits",
+        "fumehood.values.limits",
     },
-    "fumehood.egress.names": set(),
-    "fumehood.egress.addresses": {"fumehood.egress.names"},
-    "fumehood.egress.rules": {"fumehood.egress.addresses", "fumehood.egress.names", "fumehood.errors"},
+    "fumehood.values.domain_names": set(),
+    "fumehood.values.addresses": {"fumehood.values.domain_names"},
+    "fumehood.values.network_rules": {
+        "fumehood.values.addresses",
+        "fumehood.values.domain_names",
+        "fumehood.errors",
+    },
     # The proxy stands on values alone: it knows no sandbox, and nobody but the host knows it.
     "fumehood.egress": {
-        "fumehood.egress.addresses",
-        "fumehood.egress.names",
-        "fumehood.egress.rules",
+        "fumehood.values.addresses",
+        "fumehood.values.domain_names",
+        "fumehood.values.network_rules",
         "fumehood.errors",
-        "fumehood.limits",
-        "fumehood.network",
+        "fumehood.values.limits",
+        "fumehood.values.network",
         "fumehood.text",
     },
-    "fumehood.isolation_levels": {"fumehood.errors"},
-    "fumehood.security": {"fumehood.errors"},
-    "fumehood.models": {"fumehood.limits", "fumehood.network"},
-    "fumehood.charts": set(),
+    "fumehood.values.sandbox": {"fumehood.errors"},
+    "fumehood.values.security": {"fumehood.errors"},
+    "fumehood.values.sandbox": {"fumehood.values.limits", "fumehood.values.network"},
+    "fumehood.values.charts": set(),
     # The audit record stands on values alone: it knows no sandbox.
-    "fumehood.audit.entries": {"fumehood.charts"},
+    "fumehood.values.audit": {"fumehood.values.charts"},
     "fumehood.audit": {
-        "fumehood.audit.entries",
-        "fumehood.charts",
+        "fumehood.values.audit",
+        "fumehood.values.charts",
         "fumehood.errors",
-        "fumehood.limits",
+        "fumehood.values.limits",
     },
-    "fumehood.json_values": {"fumehood.text"},
-    "fumehood.results": {"fumehood.charts", "fumehood.text"},
-    "fumehood.execution": {
-        "fumehood.audit.entries",
-        "fumehood.changes",
-        "fumehood.limits",
-        "fumehood.models",
-        "fumehood.results",
+    "fumehood.values.json_values": {"fumehood.text"},
+    "fumehood.values.results": {"fumehood.values.charts", "fumehood.text"},
+    "fumehood.values.execution": {
+        "fumehood.values.audit",
+        "fumehood.values.execution",
+        "fumehood.values.limits",
+        "fumehood.values.sandbox",
+        "fumehood.values.results",
         "fumehood.text",
     },
-    "fumehood.events": {"fumehood.changes", "fumehood.charts", "fumehood.execution", "fumehood.results"},
-    "fumehood.record": {"fumehood.execution"},
-    "fumehood.templates.template": {"fumehood.errors"},
-    "fumehood.transcript": _FLOOR | {"fumehood.kept_output"},
-    "fumehood.kept_output": _FLOOR,
+    "fumehood.values.events": {
+        "fumehood.values.execution",
+        "fumehood.values.charts",
+        "fumehood.values.execution",
+        "fumehood.values.results",
+    },
+    "fumehood.values.execution": {"fumehood.values.execution"},
+    "fumehood.values.template": {"fumehood.errors"},
+    "fumehood.values.transcript": _FLOOR | {"fumehood.values.transcript"},
+    "fumehood.values.transcript": _FLOOR,
     # What an error tells of the walls: text alone.
-    "fumehood.failure_hints": set(),
-    "fumehood.serialise": _FLOOR,
+    "fumehood.engine.host_faults": set(),
+    "fumehood.values.codec": _FLOOR,
     "fumehood.off_loop": set(),
-    "fumehood.backends": set(),
-    "fumehood.backends.tool_requests": _FLOOR,
-    "fumehood.backends.checks": {"fumehood.errors", "fumehood.models"},
-    "fumehood.backends.requests": _FLOOR | {"fumehood.backends.checks", "fumehood.backends.tool_requests"},
-    "fumehood.backends.checkpoint_requests": {"fumehood.backends.checks"},
-    "fumehood.backends.fork_requests": _FLOOR | {"fumehood.backends.checks"},
-    "fumehood.backends.save_requests": _FLOOR | {"fumehood.backends.checks", "fumehood.backends.requests"},
-    "fumehood.backends.saving": {"fumehood.backends.save_requests"},
+    "fumehood.client": set(),
+    "fumehood.values.requests": _FLOOR,
+    "fumehood.values.checks": {"fumehood.errors", "fumehood.values.sandbox"},
+    "fumehood.values.requests": _FLOOR | {"fumehood.values.checks", "fumehood.values.requests"},
+    "fumehood.values.requests": {"fumehood.values.checks"},
+    "fumehood.values.requests": _FLOOR | {"fumehood.values.checks"},
+    "fumehood.values.requests": _FLOOR | {"fumehood.values.checks", "fumehood.values.requests"},
+    "fumehood.port.backend": {"fumehood.values.requests"},
     "fumehood.saved": _FLOOR
     | _PORT
-    | {"fumehood.deserialise", "fumehood.off_loop", "fumehood.serialise", "fumehood.storage"},
-    "fumehood.judging": _FLOOR | {"fumehood.backends.checks"},
-    "fumehood.backends.streams": set(),
-    "fumehood.backends.loop_bound": {"fumehood.backends.streams"},
-    "fumehood.backends.http": _FLOOR
+    | {"fumehood.values.codec", "fumehood.off_loop", "fumehood.values.codec", "fumehood.storage"},
+    "fumehood.values.judging": _FLOOR | {"fumehood.values.checks"},
+    "fumehood.port.backend": set(),
+    "fumehood.port.loop_bound": {"fumehood.port.backend"},
+    "fumehood.client.backend": _FLOOR
     | _PORT
-    | {"fumehood.backends.loop_bound", "fumehood.deserialise", "fumehood.serialise"},
-    "fumehood.deserialise": _FLOOR,
-    "fumehood.backends.questions": _FLOOR | {"fumehood.backends.checks"},
+    | {"fumehood.port.loop_bound", "fumehood.values.codec", "fumehood.values.codec"},
+    "fumehood.values.codec": _FLOOR,
+    "fumehood.values.questions": _FLOOR | {"fumehood.values.checks"},
     # The life of a stateless run is told over the port, which has it as a verb: the type alone.
-    "fumehood.backends.stateless": _FLOOR
-    | {"fumehood.backends.base", "fumehood.backends.checks", "fumehood.backends.requests"},
-    "fumehood.backends.base": _FLOOR | _PORT - {"fumehood.backends.base"},
+    "fumehood.port.stateless": _FLOOR
+    | {"fumehood.port.backend", "fumehood.values.checks", "fumehood.values.requests"},
+    "fumehood.port.backend": _FLOOR | _PORT - {"fumehood.port.backend"},
     # What a template is, and how it is isolated, knows nothing of whoever keeps it.
     "fumehood.templates": _FLOOR,
     # The verbs try what they have built with a sandbox of its own.
-    "fumehood.templates.verbs": _FLOOR
+    "fumehood.api.templates": _FLOOR
     | {
         "fumehood.assemble",
-        "fumehood.facade.callbacks",
+        "fumehood.portal",
         "fumehood.templates",
-        "fumehood.templates.trial",
+        "fumehood.api.templates",
     },
-    "fumehood.templates.trial": _FLOOR
+    "fumehood.api.templates": _FLOOR
     | {
         "fumehood.assemble",
-        "fumehood.facade.portal",
-        "fumehood.facade.sandbox",
+        "fumehood.portal",
+        "fumehood.api.sandbox",
         "fumehood.templates",
     },
     "fumehood.runtimes": _FLOOR | {"fumehood.templates"},
@@ -199,11 +208,11 @@ CONTRACT: dict[str, set[str]] = {
     # Over any runtime.
     "fumehood.runtimes.own_interpreters": _FLOOR | {"fumehood.runtimes.base", "fumehood.templates"},
     # What the runtimes of Linux have in common.
-    "fumehood.runtimes.kept_spawner": {
-        "fumehood.descriptors",
-        "fumehood.readiness",
+    "fumehood.runtimes.launcher_client": {
+        "fumehood.runtimes.descriptors",
+        "fumehood.runtimes.descriptors",
         "fumehood.runtimes.base",
-        "fumehood.runtimes.linux",
+        "fumehood.runtimes.namespaces.runtime",
         "fumehood.runtimes.preload_reports",
     },
     "fumehood.runtimes.preload_reports": _FLOOR | {"fumehood.runtimes.base", "fumehood.templates"},
@@ -211,15 +220,15 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.runtimes.launch_faults": _FLOOR | {"fumehood_jail"},
     # The runtimes are the only parts of the host that know the jail. This spawner hears the zygote
     # through the wire, its plan says where the package of the guest lies.
-    "fumehood.runtimes.linux": _FLOOR
+    "fumehood.runtimes.namespaces.runtime": _FLOOR
     | {
         "fumehood.failpoints",
-        "fumehood.descriptors",
-        "fumehood.readiness",
+        "fumehood.runtimes.descriptors",
+        "fumehood.runtimes.descriptors",
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
-        "fumehood.runtimes.kept_spawner",
+        "fumehood.runtimes.launcher_client",
         "fumehood.runtimes.launch_faults",
         "fumehood.runtimes.preload_reports",
         "fumehood_guest",
@@ -227,144 +236,144 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood_wire",
     },
     # The second runtime knows the jail as well.
-    "fumehood.runtimes.landlock": _FLOOR
+    "fumehood.runtimes.landlock.runtime": _FLOOR
     | {
-        "fumehood.descriptors",
-        "fumehood.readiness",
+        "fumehood.runtimes.descriptors",
+        "fumehood.runtimes.descriptors",
         "fumehood.templates",
         "fumehood.runtimes",
         "fumehood.runtimes.base",
-        "fumehood.runtimes.kept_spawner",
+        "fumehood.runtimes.launcher_client",
         "fumehood.runtimes.launch_faults",
         "fumehood.runtimes.preload_reports",
-        "fumehood.runtimes.linux",
+        "fumehood.runtimes.namespaces.runtime",
         "fumehood_guest",
         "fumehood_jail",
         "fumehood_wire",
     },
-    "fumehood.host": _FLOOR
+    "fumehood.engine": _FLOOR
     | _PORT
     | {
         "fumehood.audit",
         "fumehood.egress",
         "fumehood.failpoints",
-        "fumehood.failure_hints",
-        "fumehood.descriptors",
-        "fumehood.readiness",
+        "fumehood.engine.host_faults",
+        "fumehood.runtimes.descriptors",
+        "fumehood.runtimes.descriptors",
         "fumehood.runtimes.base",
         "fumehood.runtimes.own_interpreters",
         "fumehood.templates",
-        "fumehood.transcript",
+        "fumehood.values.transcript",
         "fumehood_wire",
     },
-    "fumehood.backends.local": _FLOOR
+    "fumehood.engine.backend": _FLOOR
     | _PORT
     | {
-        "fumehood.backends.local_events",
-        "fumehood.backends.local_saving",
-        "fumehood.backends.loop_bound",
-        "fumehood.host",
+        "fumehood.engine.backend",
+        "fumehood.engine.backend",
+        "fumehood.port.loop_bound",
+        "fumehood.engine",
         "fumehood.templates",
     },
-    "fumehood.backends.local_events": _FLOOR,
-    "fumehood.backends.local_saving": _FLOOR | _PORT | {"fumehood.host", "fumehood.saved"},
+    "fumehood.engine.backend": _FLOOR,
+    "fumehood.engine.backend": _FLOOR | _PORT | {"fumehood.engine", "fumehood.saved"},
     # Advice about code and outputs: values and text alone.
     "fumehood.advice": {"fumehood.errors", "fumehood.text"},
     # It refuses what cannot be called before anything runs.
-    "fumehood.facade.portal": {"fumehood.facade.callbacks"},
+    "fumehood.portal": {"fumehood.portal"},
     # What host and runtimes pass on their way; nobody else knows it, and nobody of ours arms one.
     "fumehood.failpoints": set(),
-    "fumehood.descriptors": set(),
-    "fumehood.readiness": set(),
-    "fumehood.facade.callbacks": {"fumehood.errors"},
+    "fumehood.runtimes.descriptors": set(),
+    "fumehood.runtimes.descriptors": set(),
+    "fumehood.portal": {"fumehood.errors"},
     # A tool is written down, its schema made and held, its calls run: each knows the one before.
-    "fumehood.facade.tool_schemas": _FLOOR,
-    "fumehood.facade.tools": _FLOOR | {"fumehood.backends.tool_requests", "fumehood.facade.tool_schemas"},
-    "fumehood.facade.tool_running": _FLOOR
+    "fumehood.api.tool_schemas": _FLOOR,
+    "fumehood.api.tools": _FLOOR | {"fumehood.values.requests", "fumehood.api.tool_schemas"},
+    "fumehood.api.tools": _FLOOR
     | {
-        "fumehood.backends.tool_requests",
-        "fumehood.facade.callbacks",
-        "fumehood.facade.portal",
-        "fumehood.facade.tools",
+        "fumehood.values.requests",
+        "fumehood.portal",
+        "fumehood.portal",
+        "fumehood.api.tools",
     },
-    "fumehood.facade.lease": _FLOOR | _PORT | {"fumehood.assemble"},
-    "fumehood.facade.command_handle": _FLOOR
+    "fumehood.api.handle": _FLOOR | _PORT | {"fumehood.assemble"},
+    "fumehood.api.commands": _FLOOR
     | _PORT
     | {
-        "fumehood.facade.callbacks",
-        "fumehood.facade.lease",
-        "fumehood.facade.portal",
+        "fumehood.portal",
+        "fumehood.api.handle",
+        "fumehood.portal",
     },
-    "fumehood.facade.commands": _FLOOR
+    "fumehood.api.commands": _FLOOR
     | _PORT
     | {
-        "fumehood.facade.callbacks",
-        "fumehood.facade.command_handle",
-        "fumehood.facade.lease",
-        "fumehood.facade.portal",
+        "fumehood.portal",
+        "fumehood.api.commands",
+        "fumehood.api.handle",
+        "fumehood.portal",
     },
-    "fumehood.facade.filesystem": _FLOOR | _PORT | {"fumehood.facade.lease", "fumehood.facade.portal"},
-    "fumehood.facade.auditing": _FLOOR
+    "fumehood.api.files": _FLOOR | _PORT | {"fumehood.api.handle", "fumehood.portal"},
+    "fumehood.api.audit": _FLOOR
     | _PORT
     | {
-        "fumehood.facade.callbacks",
-        "fumehood.facade.lease",
-        "fumehood.facade.portal",
+        "fumehood.portal",
+        "fumehood.api.handle",
+        "fumehood.portal",
     },
-    "fumehood.facade.time_travel": _FLOOR | _PORT | {"fumehood.facade.lease", "fumehood.facade.portal"},
-    "fumehood.facade.forking": _FLOOR | _PORT | {"fumehood.facade.lease", "fumehood.facade.portal"},
-    "fumehood.facade.saving": _FLOOR
+    "fumehood.api.time_travel": _FLOOR | _PORT | {"fumehood.api.handle", "fumehood.portal"},
+    "fumehood.api.time_travel": _FLOOR | _PORT | {"fumehood.api.handle", "fumehood.portal"},
+    "fumehood.api.time_travel": _FLOOR
     | _PORT
     | {
-        "fumehood.facade.lease",
-        "fumehood.facade.portal",
+        "fumehood.api.handle",
+        "fumehood.portal",
         "fumehood.saved",
     },
-    "fumehood.facade.pty": _FLOOR
+    "fumehood.api.pty": _FLOOR
     | _PORT
     | {
-        "fumehood.facade.command_handle",
-        "fumehood.facade.lease",
-        "fumehood.facade.portal",
+        "fumehood.api.commands",
+        "fumehood.api.handle",
+        "fumehood.portal",
     },
-    "fumehood.facade.aio": _FLOOR
+    "fumehood.api.async_sandbox": _FLOOR
     | _PORT
-    | _FACADE - {"fumehood.facade.sandbox", "fumehood.facade.portal"}
+    | _FACADE - {"fumehood.api.sandbox", "fumehood.portal"}
     | {"fumehood.notebook"},
-    "fumehood.facade.sandbox": _FLOOR | {"fumehood.backends.base", "fumehood.notebook"} | _FACADE,
+    "fumehood.api.sandbox": _FLOOR | {"fumehood.port.backend", "fumehood.notebook"} | _FACADE,
     # Records as files, notebooks as code: over the public sandbox. One silent piece of code goes through the port.
     "fumehood.notebook": _FLOOR
     | {
-        "fumehood.facade.aio",
-        "fumehood.backends.base",
-        "fumehood.backends.checks",
-        "fumehood.backends.requests",
-        "fumehood.facade.portal",
-        "fumehood.facade.sandbox",
-        "fumehood.serialise",
+        "fumehood.api.async_sandbox",
+        "fumehood.port.backend",
+        "fumehood.values.checks",
+        "fumehood.values.requests",
+        "fumehood.portal",
+        "fumehood.api.sandbox",
+        "fumehood.values.codec",
     },
-    "fumehood.facade.oneshot": _FLOOR | {"fumehood.backends.base"} | _FACADE,
-    "fumehood.facade.exploring": _FLOOR | _PORT | _FACADE,
-    "fumehood.facade.artifacts": _FLOOR | {"fumehood.facade.filesystem"},
+    "fumehood.api.one_shot": _FLOOR | {"fumehood.port.backend"} | _FACADE,
+    "fumehood.api.explore": _FLOOR | _PORT | _FACADE,
+    "fumehood.api.artifacts": _FLOOR | {"fumehood.api.files"},
     "fumehood.assemble": _FLOOR
     | {
         "fumehood.audit",
-        "fumehood.backends.base",
-        "fumehood.backends.http",
-        "fumehood.backends.local",
-        "fumehood.host",
-        "fumehood.facade.portal",
+        "fumehood.port.backend",
+        "fumehood.client.backend",
+        "fumehood.engine.backend",
+        "fumehood.engine",
+        "fumehood.portal",
         "fumehood.runtimes",
-        "fumehood.runtimes.landlock",
-        "fumehood.runtimes.linux",
+        "fumehood.runtimes.landlock.runtime",
+        "fumehood.runtimes.namespaces.runtime",
         "fumehood.templates",
     },
     # The command line stands on what every user has; `doctor` alone asks the runtime.
     "fumehood.cli": _FLOOR
     | {
-        "fumehood.facade.aio",
+        "fumehood.api.async_sandbox",
         "fumehood.advice",
-        "fumehood.facade.artifacts",
+        "fumehood.api.artifacts",
         "fumehood.audit",
         "fumehood.cli.chat",
         "fumehood.cli.demo",
@@ -375,9 +384,9 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.cli.serve",
         "fumehood.cli.template",
         "fumehood.notebook",
-        "fumehood.facade.oneshot",
-        "fumehood.facade.sandbox",
-        "fumehood.serialise",
+        "fumehood.api.one_shot",
+        "fumehood.api.sandbox",
+        "fumehood.values.codec",
         "fumehood.server.setting_fields",
     },
     "fumehood.cli.saved": _FLOOR
@@ -385,11 +394,11 @@ CONTRACT: dict[str, set[str]] = {
     | {
         "fumehood.cli",
         "fumehood.assemble",
-        "fumehood.facade.portal",
-        "fumehood.facade.sandbox",
+        "fumehood.portal",
+        "fumehood.api.sandbox",
         "fumehood.saved",
-        "fumehood.facade.saving",
-        "fumehood.serialise",
+        "fumehood.api.time_travel",
+        "fumehood.values.codec",
     },
     "fumehood.cli.chat": {
         "fumehood.cli",
@@ -421,15 +430,15 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.cli.template": {
         "fumehood.cli",
         "fumehood.refusals",
-        "fumehood.serialise",
+        "fumehood.values.codec",
         "fumehood.text",
-        "fumehood.templates.verbs",
+        "fumehood.api.templates",
     },
     "fumehood.cli.demo": {"fumehood.cli", "fumehood.demos"},
     "fumehood.demos": {
         "fumehood.errors",
-        "fumehood.facade.exploring",
-        "fumehood.facade.sandbox",
+        "fumehood.api.explore",
+        "fumehood.api.sandbox",
         "fumehood.text",
     },
     "fumehood.cli.doctor": {
@@ -437,35 +446,36 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.cli.attacks",
         "fumehood.errors",
         "fumehood.text",
-        "fumehood.runtimes.linux",
-        "fumehood.templates.template",
-        "fumehood.templates.trial",
+        "fumehood.runtimes.namespaces.runtime",
+        "fumehood.values.template",
+        "fumehood.api.templates",
     },
     "fumehood.cli.attacks": {"fumehood.cli", "fumehood.scorecard", "fumehood.text"},
     # What attacks the walls must know them: it is judged by their policy, and takes one of them away.
-    "fumehood.scorecard": _FLOOR | {"fumehood.assemble", "fumehood.facade.sandbox", "fumehood_jail"},
+    "fumehood.scorecard": _FLOOR | {"fumehood.assemble", "fumehood.api.sandbox", "fumehood_jail"},
     # The attacker's program runs in guests and is copied there: it knows nobody.
     "fumehood.scorecard.attack": set(),
     # What a server remembers stands on values alone: it knows neither the server nor a sandbox that lives.
     "fumehood.storage": {
         "fumehood.errors",
-        "fumehood.limits",
-        "fumehood.network",
-        "fumehood.service_errors",
+        "fumehood.values.limits",
+        "fumehood.values.network",
+        "fumehood.errors",
         "fumehood.text",
     },
     # Files out: over the public sandbox, for library and server alike.
     "fumehood.storage.artifact_files": {"fumehood.text"},
-    "fumehood.storage.artifact_finding": _FLOOR | {"fumehood.facade.aio", "fumehood.storage.artifact_files"},
+    "fumehood.storage.artifact_finding": _FLOOR
+    | {"fumehood.api.async_sandbox", "fumehood.storage.artifact_files"},
     "fumehood.storage.signed_files": _FLOOR
     | _FACADE
     | {
-        "fumehood.backends.checks",
-        "fumehood.backends.http",
+        "fumehood.values.checks",
+        "fumehood.client.backend",
         "fumehood.storage.artifact_files",
         "fumehood.storage.artifact_finding",
     },
-    "fumehood.storage.artifact_places": {"fumehood.errors", "fumehood.service_errors", "fumehood.storage"},
+    "fumehood.storage.artifact_places": {"fumehood.errors", "fumehood.errors", "fumehood.storage"},
     "fumehood.storage.artifacts": _FLOOR
     | _FACADE
     | {
@@ -478,9 +488,9 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.server.setting_fields": {"fumehood.errors", "fumehood.refusals"},
     "fumehood.server.settings": {
         "fumehood.errors",
-        "fumehood.isolation_levels",
-        "fumehood.limits",
-        "fumehood.network",
+        "fumehood.values.sandbox",
+        "fumehood.values.limits",
+        "fumehood.values.network",
         "fumehood.server.setting_fields",
     },
     # Routes see the port and the services; `assembly` alone knows what stands behind them.
@@ -488,7 +498,7 @@ CONTRACT: dict[str, set[str]] = {
     | _PORT
     | {
         "fumehood.off_loop",
-        "fumehood.serialise",
+        "fumehood.values.codec",
         "fumehood.server.assembly",
         "fumehood.server.settings",
         "fumehood.storage",
@@ -496,28 +506,28 @@ CONTRACT: dict[str, set[str]] = {
     "fumehood.server.assembly": _FLOOR
     | {
         "fumehood.assemble",
-        "fumehood.backends.base",
-        "fumehood.backends.http",
-        "fumehood.host.identity",
+        "fumehood.port.backend",
+        "fumehood.client.backend",
+        "fumehood.engine.identity",
         "fumehood.server",
         "fumehood.server.settings",
         "fumehood.storage",
     },
-    "fumehood.host.identity": {"fumehood.errors", "fumehood.host"},
+    "fumehood.engine.identity": {"fumehood.errors", "fumehood.engine"},
     # The host daemon is an app of the server's routes over the engine of its own process, without the stores.
     "fumehood.daemon": _FLOOR
     | _PORT
     | {
         "fumehood.assemble",
         "fumehood.daemon.settings",
-        "fumehood.host.identity",
+        "fumehood.engine.identity",
         "fumehood.server",
         "fumehood.server.settings",
     },
     "fumehood.daemon.settings": {
         "fumehood.errors",
-        "fumehood.isolation_levels",
-        "fumehood.limits",
+        "fumehood.values.sandbox",
+        "fumehood.values.limits",
         "fumehood.server.setting_fields",
     },
     "fumehood.__main__": {"fumehood.cli"},
@@ -542,38 +552,38 @@ CONTRACT: dict[str, set[str]] = {
         "fumehood.frameworks.needed",
     },
     # A dialect sees the port and the server's services, never another dialect; this one names templates as well.
-    "fumehood.compat": set(),
-    "fumehood.compat.e2b": _FLOOR
+    "fumehood.dialects": set(),
+    "fumehood.dialects.e2b": _FLOOR
     | _PORT
     | {
         "fumehood.off_loop",
         "fumehood.saved",
-        "fumehood.serialise",
+        "fumehood.values.codec",
         "fumehood.server",
         "fumehood.server.settings",
         "fumehood.storage",
     },
-    "fumehood.compat.jupyter": _FLOOR
+    "fumehood.dialects.jupyter": _FLOOR
     | _PORT
-    | {"fumehood.assemble", "fumehood.serialise", "fumehood.server"},
-    "fumehood.compat.fusion": _FLOOR | _PORT | {"fumehood.server"},
-    "fumehood.compat.librechat": _FLOOR | _PORT | {"fumehood.server", "fumehood.storage"},
-    "fumehood.compat.openai": _FLOOR | _PORT | {"fumehood.server"},
-    "fumehood.compat.replit": _FLOOR | _PORT | {"fumehood.server"},
+    | {"fumehood.assemble", "fumehood.values.codec", "fumehood.server"},
+    "fumehood.dialects.fusion": _FLOOR | _PORT | {"fumehood.server"},
+    "fumehood.dialects.librechat": _FLOOR | _PORT | {"fumehood.server", "fumehood.storage"},
+    "fumehood.dialects.openai": _FLOOR | _PORT | {"fumehood.server"},
+    "fumehood.dialects.replit": _FLOOR | _PORT | {"fumehood.server"},
     # This dialect is a package of its own, which the server brings callers to.
-    "fumehood.compat.mcp": {"fumehood.mcp", "fumehood.server", "fumehood.service_errors"},
+    "fumehood.dialects.mcp": {"fumehood.mcp", "fumehood.server", "fumehood.errors"},
     # What its users import: a client that needs nothing of ours.
-    "fumehood.compat.replit.client": set(),
+    "fumehood.dialects.replit.client": set(),
     # The tool for models stands on what every user has: the facade, and the thread that its synchronous face shares.
     "fumehood.llm": {
         "fumehood",
         "fumehood.notebook",
-        "fumehood.facade.portal",
+        "fumehood.portal",
         "fumehood.text",
-        "fumehood.facade.tool_running",
+        "fumehood.api.tools",
     },
     # A chat in the terminal brings files back, as the command line does.
-    "fumehood.llm.terminal": {"fumehood", "fumehood.facade.artifacts", "fumehood.llm", "fumehood.text"},
+    "fumehood.llm.terminal": {"fumehood", "fumehood.api.artifacts", "fumehood.llm", "fumehood.text"},
     # The tools over the Model Context Protocol: what every user has, and the words in which models are told of it.
     "fumehood.mcp": {"fumehood", "fumehood.llm", "fumehood.text"},
     # The facade names the public modules, for type checkers; at run time it imports none.
@@ -582,14 +592,14 @@ CONTRACT: dict[str, set[str]] = {
     | _FACADE
     | {
         "fumehood.advice",
-        "fumehood.facade.exploring",
+        "fumehood.api.explore",
         "fumehood.notebook",
-        "fumehood.facade.oneshot",
+        "fumehood.api.one_shot",
         "fumehood.storage.artifact_files",
         "fumehood.storage.artifacts",
         "fumehood.storage.signed_files",
         "fumehood.templates",
-        "fumehood.templates.verbs",
+        "fumehood.api.templates",
     },
 }
 
@@ -612,7 +622,7 @@ FOREIGN = {
     # Work that goes on in a guest and, as a control, outside; and modules of its own, by names beside it.
     "fumehood.scorecard.attack": {"calls", "matplotlib", "numpy", "pip", "report"},
     # The extra `tools`, for schemas that say more than our own check understands.
-    "fumehood.facade.tool_schemas": {"jsonschema", "referencing"},
+    "fumehood.api.tool_schemas": {"jsonschema", "referencing"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
     "fumehood.server": {
@@ -631,8 +641,8 @@ FOREIGN = {
     "fumehood.daemon.settings": set(),
     # The extra `otel`.
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
-    "fumehood.compat": {"starlette"},
-    "fumehood.compat.e2b": {"python_multipart", "starlette"},
+    "fumehood.dialects": {"starlette"},
+    "fumehood.dialects.e2b": {"python_multipart", "starlette"},
     # The extras of the frameworks.
     **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
     # The extra `mcp`, and what the SDK stands on.
@@ -644,7 +654,7 @@ FOREIGN = {
     # The extra `egress`.
     "fumehood.egress.interception": {"cryptography"},
     # The extra `client`.
-    "fumehood.backends.http_connection": {"httpx2", "websockets"},
+    "fumehood.client.connection": {"httpx2", "websockets"},
 }
 
 # What a package must not import even though it is in the standard library, and why.
@@ -656,14 +666,14 @@ FORBIDDEN = {
 
 def part_of(name: str) -> str:
     """The longest entry of the contract that `name` begins with; some parts have several modules."""
-    if name.startswith(("fumehood.runtimes.linux", "fumehood.runtimes.packet_socket")):
-        return "fumehood.runtimes.linux"
+    if name.startswith(("fumehood.runtimes.namespaces.runtime", "fumehood.runtimes.packet_socket")):
+        return "fumehood.runtimes.namespaces.runtime"
 
-    if name.startswith("fumehood.runtimes.landlock"):
-        return "fumehood.runtimes.landlock"
+    if name.startswith("fumehood.runtimes.landlock.runtime"):
+        return "fumehood.runtimes.landlock.runtime"
 
-    if name.startswith("fumehood.backends.http"):
-        return "fumehood.backends.http"
+    if name.startswith("fumehood.client.backend"):
+        return "fumehood.client.backend"
 
     while name not in CONTRACT:
         name = name.rpartition(".")[0]
@@ -690,7 +700,7 @@ def test_there_are_no_cycles(modules):
     """Modules can be loaded in an order; the one late import, of `assemble` by the facade, is named here."""
     known = {module.name for module in modules}
     graph = {module.name: module.of_ours(known, types=False) for module in modules}
-    graph["fumehood.facade.lease"].discard("fumehood.assemble")
+    graph["fumehood.api.handle"].discard("fumehood.assemble")
 
     assert list(graphlib.TopologicalSorter(graph).static_order())
 

@@ -6,7 +6,8 @@ import runpy
 from dataclasses import fields
 from pathlib import Path
 
-from fumehood.limits import BOUNDS, Limits
+from fumehood.bounds import BOUNDS
+from fumehood.values.limits import Limits
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

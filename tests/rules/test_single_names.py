@@ -11,7 +11,7 @@ import pytest
 UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 # The guest pickles variables of its own when it is saved, and unpickles them when it is loaded, in the sandbox.
-PICKLES = "fumehood_guest.pickling"
+PICKLES = "fumehood_guest.export.pickling"
 # The guest runs user code: that is what it is for, and it does so in the shell.
 RUNS_CODE = "fumehood_guest"
 

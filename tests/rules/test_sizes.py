@@ -13,13 +13,13 @@ MAX_METHODS = 20
 
 # Public verbs and values whose parameters are the interface: each is named at the call, none is positional.
 WIDE = {
-    "fumehood.facade.aio:AsyncSandbox.__init__",
-    "fumehood.facade.aio:AsyncSandbox.create",
-    "fumehood.facade.aio:AsyncSandbox.from_notebook",
-    "fumehood.facade.aio:AsyncSandbox.run_code",
-    "fumehood.facade.aio:AsyncSandbox.stream_code",
-    "fumehood.facade.commands:AsyncCommands.run",
-    "fumehood.facade.commands:Commands.run",
+    "fumehood.api.async_sandbox:AsyncSandbox.__init__",
+    "fumehood.api.async_sandbox:AsyncSandbox.create",
+    "fumehood.api.async_sandbox:AsyncSandbox.from_notebook",
+    "fumehood.api.async_sandbox:AsyncSandbox.run_code",
+    "fumehood.api.async_sandbox:AsyncSandbox.stream_code",
+    "fumehood.api.commands:AsyncCommands.run",
+    "fumehood.api.commands:Commands.run",
     "fumehood.llm.interpreter:AsyncCodeInterpreter.__init__",
     "fumehood.llm.interpreter:CodeInterpreter.__init__",
     "fumehood.llm.agent:Agent.__init__",
@@ -27,36 +27,36 @@ WIDE = {
     "fumehood.llm.asking:aask",
     "fumehood.llm.asking:ask",
     "fumehood.llm.providers.sdk:SdkProvider.__init__",
-    "fumehood.facade.oneshot:arun_code",
-    "fumehood.facade.oneshot:run_code",
-    "fumehood.facade.sandbox:Sandbox.__init__",
-    "fumehood.facade.saving:AsyncSaving.load",
-    "fumehood.facade.saving:Saving.load",
-    "fumehood.facade.sandbox:Sandbox.create",
-    "fumehood.facade.sandbox:Sandbox.from_notebook",
-    "fumehood.facade.sandbox:Sandbox.run_code",
-    "fumehood.facade.sandbox:Sandbox.stream_code",
-    "fumehood.templates.verbs:build_template",
+    "fumehood.api.one_shot:arun_code",
+    "fumehood.api.one_shot:run_code",
+    "fumehood.api.sandbox:Sandbox.__init__",
+    "fumehood.api.time_travel:AsyncSaving.load",
+    "fumehood.api.time_travel:Saving.load",
+    "fumehood.api.sandbox:Sandbox.create",
+    "fumehood.api.sandbox:Sandbox.from_notebook",
+    "fumehood.api.sandbox:Sandbox.run_code",
+    "fumehood.api.sandbox:Sandbox.stream_code",
+    "fumehood.api.templates:build_template",
     # The signature is Inspect's.
     "fumehood.frameworks.inspect:FumehoodSandboxEnvironment.exec",
     # Facts that are read once and passed down once.
-    "fumehood_guest.context:run_context",
+    "fumehood_guest.context.context:run_context",
     "fumehood_jail.users:IdPlan.__init__",
 }
 # The port has more verbs than that, and who implements or serves it has them all; IPython's shell is subclassed as
 # it is.
 BIG = {
-    "fumehood.facade.aio:AsyncSandbox",
-    "fumehood.backends.base:Backend",
-    "fumehood.backends.http:HttpBackend",
-    "fumehood.backends.local:LocalBackend",
-    "fumehood.host.live_sandbox:LiveSandbox",
+    "fumehood.api.async_sandbox:AsyncSandbox",
+    "fumehood.port.backend:Backend",
+    "fumehood.client.backend:HttpBackend",
+    "fumehood.engine.backend:LocalBackend",
+    "fumehood.engine.sandbox:LiveSandbox",
     # The port: one method for each thing that the kernel can do to a sandbox.
     "fumehood.runtimes.base:Guest",
-    "fumehood.runtimes.linux_guest:LinuxGuest",
-    "fumehood.facade.sandbox:Sandbox",
+    "fumehood.runtimes.namespaces.guest:LinuxGuest",
+    "fumehood.api.sandbox:Sandbox",
     "fumehood.server.tenancy:TenantBackend",
-    "fumehood_guest.shell:PythonShell",
+    "fumehood_guest.context.shell:PythonShell",
 }
 # A raw system call has as many arguments as the kernel wants.
 _RAW = "fumehood_jail.syscalls"

@@ -19,7 +19,7 @@ import pytest
 from starlette.routing import BaseRoute
 from tests.conftest import RunningServer
 
-import fumehood.compat
+import fumehood.dialects
 from fumehood.server.settings import DIALECTS
 
 from .dialect_scenes import WITHOUT_PATH, NewCaller, Scene, asked_of, body_of, new_key, path_of, status_of

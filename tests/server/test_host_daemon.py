@@ -16,12 +16,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from fumehood.backends.http import HttpBackend
-from fumehood.backends.http_connection import ServerAddress
-from fumehood.backends.requests import ExecuteRequest, SandboxSpec
-from fumehood.backends.stateless import StatelessReply, StatelessRequest
+from fumehood.client.backend import HttpBackend
+from fumehood.client.connection import ServerAddress
 from fumehood.errors import TemplateError
-from fumehood.limits import Limits
+from fumehood.port.stateless import StatelessReply, StatelessRequest
+from fumehood.values.limits import Limits
+from fumehood.values.requests import ExecuteRequest, SandboxSpec
 
 from .ends import Following, Remains, client_of, files_in, kill, new_sandbox, run, until
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from fumehood.backends.requests import SandboxSpec
-from fumehood.limits import Limits
 from fumehood.server.schemas.sandboxes import NewLimits, NewSandbox
+from fumehood.values.limits import Limits
+from fumehood.values.requests import SandboxSpec
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"

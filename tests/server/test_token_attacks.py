@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx2
 
+from fumehood.errors import UnauthenticatedError
 from fumehood.server.assembly import open_services
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import UnauthenticatedError
 
 from .walking import status_of_upgrade
 

@@ -21,8 +21,8 @@ from tests.soak import holdings, runs
 
 from fumehood import AsyncSandbox
 from fumehood.assemble import local_backend
-from fumehood.facade.portal import call, shared_portal
-from fumehood.host import supervisor
+from fumehood.engine import supervisor
+from fumehood.portal import call, shared_portal
 
 # So many calls share a sandbox before it is replaced.
 _CALLS_OF_A_SANDBOX = 40

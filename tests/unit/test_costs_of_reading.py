@@ -14,16 +14,16 @@ import pytest
 
 from fumehood import scan
 from fumehood.advice.cells import read_cell
-from fumehood.compat.jupyter.history import History
-from fumehood.compat.librechat.broker_lines import BrokerLines
+from fumehood.dialects.jupyter.history import History
+from fumehood.dialects.librechat.broker_lines import BrokerLines
 from fumehood.egress.http_head import HeadError, read_request_head
-from fumehood.host.watching.unusual_programs import unusual_program
+from fumehood.engine.audit.security_events import unusual_program
 from fumehood.llm.fenced import FenceSplitter
 from fumehood.llm.publishing import rewrite_links
 from fumehood.mcp.content import Lines, _Window
-from fumehood.models import FileInfo
 from fumehood.server.ranges import Span, wanted_span
 from fumehood.templates import requirements
+from fumehood.values.sandbox import FileInfo
 
 _TIMES = 8
 _MOST_TIMES = 32

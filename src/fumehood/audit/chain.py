@@ -12,10 +12,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fumehood.audit.entries import GENESIS, AuditEntry, AuditHead, AuditLog, ComingHead, digest_of, line_of
 from fumehood.audit.files import AuditFile
-from fumehood.charts import JsonValue
-from fumehood.limits import KIB, MIB
+from fumehood.bounds import KIB, MIB
+from fumehood.values.audit import GENESIS, AuditEntry, AuditHead, AuditLog, ComingHead, digest_of, line_of
+from fumehood.values.charts import JsonValue
 
 MAX_ENTRIES = 4096
 MAX_BYTES = 2 * MIB

@@ -11,8 +11,8 @@ import logging
 import os
 from pathlib import Path
 
+from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.limits import MIB
 
 _LOG = logging.getLogger("fumehood.audit")
 _MAX_WAITING_BYTES = 1 * MIB

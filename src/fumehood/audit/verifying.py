@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-from fumehood.audit.entries import GENESIS, TRUNCATED, AuditEntry, AuditHead, fault_of
-from fumehood.limits import MIB
+from fumehood.bounds import MIB
+from fumehood.values.audit import GENESIS, TRUNCATED, AuditEntry, AuditHead, fault_of
 
 MAX_LINE_BYTES = 1 * MIB
 _KEYS = {"at", "fields", "hash", "kind", "previous", "sequence"}

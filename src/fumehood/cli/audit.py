@@ -15,7 +15,7 @@ from fumehood.audit.verifying import Verification, read_lines, verify_lines
 from fumehood.cli.saved import at_server
 from fumehood.cli.terminal import counted, note
 from fumehood.errors import InvalidArgumentError
-from fumehood.serialise import as_data
+from fumehood.values.codec import as_data
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         return attack(as_json=options.json)
 
     # Late: it asks the kernel, which no other command needs.
-    from fumehood.runtimes.linux import doctor
+    from fumehood.runtimes.namespaces.runtime import doctor
 
     with patience("examining this machine"):
         layers = doctor()
@@ -73,9 +73,9 @@ def _is_lacking(layer: dict[str, str]) -> bool:
 def _first_sandbox() -> list[dict[str, str]]:
     """Starts a real sandbox of the default template; returns what is to be said of it, in lines like the layers'."""
     # Late: it is the whole engine.
+    from fumehood.api.templates import try_template
     from fumehood.errors import FumehoodError
-    from fumehood.templates.template import DEFAULT_PRELOAD, Template
-    from fumehood.templates.trial import try_template
+    from fumehood.values.template import DEFAULT_PRELOAD, Template
 
     try:
         trial = try_template(Template())

@@ -32,8 +32,7 @@ from fumehood.cli import (
 )
 from fumehood.cli.parser import EXIT_USAGE, CommandParser
 from fumehood.cli.terminal import note
-from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.service_errors import StorageError
+from fumehood.errors import FumehoodError, InvalidArgumentError, StorageError
 from fumehood.text import visible_line
 
 # EX_SOFTWARE and EX_IOERR of sysexits.h, so that they are not taken for codes of the user's code.

@@ -10,12 +10,13 @@ import argparse
 import os
 import re
 
+from fumehood.api.sandbox import Sandbox
+from fumehood.bounds import BOUNDS, GIB, KIB, MIB, TIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.facade.sandbox import Sandbox
-from fumehood.isolation_levels import DEFAULT_FLOOR, MADE_LEVELS
-from fumehood.limits import BOUNDS, GIB, KIB, MIB, TIB, Limits
-from fumehood.network import Network
 from fumehood.refusals import told_as
+from fumehood.values.limits import Limits
+from fumehood.values.network import Network
+from fumehood.values.sandbox import DEFAULT_FLOOR, MADE_LEVELS
 
 # Whoever runs a file wants its output; the default of the library is meant for the context of a model.
 _STDOUT_BYTES = 64 * MIB

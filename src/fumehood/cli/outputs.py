@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fumehood.api.artifacts import Saved
 from fumehood.cli.terminal import note
-from fumehood.facade.artifacts import Saved
 
 # Of one folder; the oldest are forgotten.
 _MAX_FILES = 20_000

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+from fumehood.api.sandbox import Sandbox
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError
-from fumehood.facade.sandbox import Sandbox
 
 # Two renewals may fail before the sandbox ends.
 _RENEWALS_PER_LIFE = 3

@@ -13,14 +13,14 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
+from fumehood.api.artifacts import save_pictures
+from fumehood.api.sandbox import Sandbox
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
-from fumehood.execution import ExecutionError
-from fumehood.facade.artifacts import save_pictures
-from fumehood.facade.sandbox import Sandbox
+from fumehood.values.execution import ExecutionError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -14,20 +14,20 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fumehood.api.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
+from fumehood.api.async_sandbox import Language
+from fumehood.api.sandbox import Sandbox
+from fumehood.bounds import MIB
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
 from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
-from fumehood.events import InputRequestEvent
-from fumehood.execution import Execution, ExecutionError
-from fumehood.facade.aio import Language
-from fumehood.facade.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
-from fumehood.facade.sandbox import Sandbox
-from fumehood.limits import MIB
-from fumehood.models import FileInfo
-from fumehood.results import Result
-from fumehood.serialise import as_data
+from fumehood.values.codec import as_data
+from fumehood.values.events import InputRequestEvent
+from fumehood.values.execution import Execution, ExecutionError
+from fumehood.values.results import Result
+from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

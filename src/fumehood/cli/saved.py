@@ -10,19 +10,18 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from fumehood.api.sandbox import Sandbox
+from fumehood.api.time_travel import read_saved
 from fumehood.assemble import remote_backend
-from fumehood.backends.requests import SandboxSpec
-from fumehood.backends.save_requests import LoadRequest
 from fumehood.cli.options import read_seconds
 from fumehood.cli.terminal import counted, note
-from fumehood.facade.portal import call
-from fumehood.facade.sandbox import Sandbox
-from fumehood.facade.saving import read_saved
+from fumehood.portal import call
 from fumehood.refusals import told_as
 from fumehood.saved.verbs import load_from
-from fumehood.saved_state import LeftOut, SaveReport
-from fumehood.serialise import as_data
 from fumehood.text import visible_line
+from fumehood.values.codec import as_data
+from fumehood.values.requests import LoadRequest, SandboxSpec
+from fumehood.values.saved_state import LeftOut, SaveReport
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

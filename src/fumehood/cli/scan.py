@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.cli.terminal import Screen, counted, note
 from fumehood.refusals import told_as
-from fumehood.serialise import as_data
+from fumehood.values.codec import as_data
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from fumehood.cli.options import read_envs
 from fumehood.cli.terminal import note
 from fumehood.refusals import told_as
-from fumehood.serialise import as_data
 from fumehood.text import visible_line
+from fumehood.values.codec import as_data
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -89,7 +89,7 @@ def _add_build(verbs: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run_build(options: argparse.Namespace) -> int:
     """Build, tell each step, and return the exit code."""
     # Late: the builder and the engine are needed by no other command's start.
-    from fumehood.templates.verbs import build_template
+    from fumehood.api.templates import build_template
 
     # As Ctrl-C: the builder cleans up, and ends the programs that it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -113,7 +113,7 @@ def run_build(options: argparse.Namespace) -> int:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print what is there and return the exit code."""
-    from fumehood.templates.verbs import list_templates
+    from fumehood.api.templates import list_templates
 
     found = list_templates()
 
@@ -145,7 +145,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Remove one and return the exit code."""
-    from fumehood.templates.verbs import remove_template
+    from fumehood.api.templates import remove_template
 
     if not remove_template(options.name):
         note(

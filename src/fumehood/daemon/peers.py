@@ -16,7 +16,7 @@ from fumehood.server.authenticator import Authenticator
 from fumehood.server.incoming import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 
-_LOG = logging.getLogger("fumehood.host")
+_LOG = logging.getLogger("fumehood.engine")
 
 
 class PeerProtocol(HttpToolsProtocol):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fumehood.assemble import Settings, backend_on_loop
-from fumehood.backends.base import Backend
 from fumehood.daemon.peers import PeerAuthenticator
 from fumehood.daemon.settings import AUTOMATIC, HostSettings
-from fumehood.host.identity import kept_host_id
+from fumehood.engine.identity import kept_host_id
+from fumehood.port.backend import Backend
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fumehood.bounds import TIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.isolation_levels import DEFAULT_FLOOR, check_isolation
-from fumehood.limits import TIB
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
+from fumehood.values.sandbox import DEFAULT_FLOOR, check_isolation
 
 # What the kernel takes as the path of a unix socket, with the NUL at its end.
 _MAX_SOCKET_BYTES = 107
@@ -28,7 +28,7 @@ class HostSettings:
     STATE_NAME: ClassVar[str] = "fumehood-host"
 
     socket: str = setting(
-        "unix socket to listen on; empty: fumehood/host.sock in XDG_RUNTIME_DIR, or host.sock in the state folder",
+        "unix socket to listen on; empty: fumehood/engine.sock in XDG_RUNTIME_DIR, or host.sock in the state folder",
         "",
         variable="FUMEHOOD_HOST_SOCKET",
     )

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from fumehood.api.explore import explore
+from fumehood.api.sandbox import Sandbox
 from fumehood.errors import SandboxError
-from fumehood.facade.exploring import explore
-from fumehood.facade.sandbox import Sandbox
 from fumehood.text import visible_line
 
 _T = TypeVar("_T")

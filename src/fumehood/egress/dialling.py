@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fumehood.egress.names import Address
+from fumehood.values.domain_names import Address
 
 LOOKUP_SECONDS = 10.0
 DIAL_SECONDS = 6.0

@@ -12,14 +12,14 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fumehood.bounds import MIB
 from fumehood.egress.dialling import Resolver
 from fumehood.egress.interception import Authority
 from fumehood.egress.journal import Journal
-from fumehood.egress.names import Address, Target
 from fumehood.egress.passage import Passage, PassageLimits
 from fumehood.egress.policy import Policy, RefusedError
-from fumehood.limits import MIB
-from fumehood.network import EgressRecord, Network, SecretPlace
+from fumehood.values.domain_names import Address, Target
+from fumehood.values.network import EgressRecord, Network, SecretPlace
 
 _AT_ONCE_BYTES = 8 * MIB
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fumehood.egress.names import Target, TargetError, read_authority
+from fumehood.values.domain_names import Target, TargetError, read_authority
 
 MAX_HEAD_BYTES = 1 << 15
 HEAD_END = b"\r\n\r\n"

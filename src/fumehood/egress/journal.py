@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from heapq import merge
 from typing import Literal
 
-from fumehood.egress.names import Address, Target
-from fumehood.network import EgressRecord
 from fumehood.text import visible_line
+from fumehood.values.domain_names import Address, Target
+from fumehood.values.network import EgressRecord
 
 Kind = Literal["http", "connect", "socks"]
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fumehood.bounds import MIB
 from fumehood.egress import socks
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, begins_tls
@@ -32,11 +33,10 @@ from fumehood.egress.http_head import (
     write_request_head,
 )
 from fumehood.egress.journal import Entry, Kind
-from fumehood.egress.names import Address, Target, TargetError, read_authority
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, SocketPipe, TlsPipe, TooLongError
 from fumehood.egress.policy import RefusedError
-from fumehood.limits import MIB
-from fumehood.network import SecretPlace
+from fumehood.values.domain_names import Address, Target, TargetError, read_authority
+from fumehood.values.network import SecretPlace
 
 if TYPE_CHECKING:
     from fumehood.egress.gateway import Gateway

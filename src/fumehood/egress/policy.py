@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fumehood.egress.addresses import is_guarded, is_never_dialled, is_public
-from fumehood.egress.names import Address, Target, read_address
-from fumehood.egress.rules import USUAL_PORTS, Rule, read_rule
-from fumehood.network import Network
+from fumehood.values.addresses import is_guarded, is_never_dialled, is_public
+from fumehood.values.domain_names import Address, Target, read_address
+from fumehood.values.network import Network
+from fumehood.values.network_rules import USUAL_PORTS, Rule, read_rule
 
 _NO_NETWORK = "this sandbox has no network; make it with network=Network(allow=[...]) or network='internet'"
 # Names that mean something in a private place only: under "everything public" they are not asked for.

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from fumehood.egress.gateway import Route
 from fumehood.egress.interception import Authority, make_trust, system_certificates
-from fumehood.egress.names import Target
 from fumehood.egress.policy import Policy, RefusedError
 from fumehood.egress.presets import pip_settings
 from fumehood.errors import InvalidArgumentError
-from fumehood.network import Network, SecretPlace, read_secret_place
+from fumehood.values.domain_names import Target
+from fumehood.values.network import Network, SecretPlace, read_secret_place
 
 # In the sandbox; what makes programs look there.
 BUNDLE_PATH = "/home/user/.fumehood/certificates.pem"

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-from fumehood.egress.names import TargetError, read_authority
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.domain_names import TargetError, read_authority
 
 _PIP_SECONDS = 30
 _PYPI = "https://pypi.org/simple"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 
-from fumehood.egress.names import Address, Target, TargetError, read_address, read_host
 from fumehood.egress.pipes import Incoming
+from fumehood.values.domain_names import Address, Target, TargetError, read_address, read_host
 
 VERSION = 5
 _NO_AUTHENTICATION = 0

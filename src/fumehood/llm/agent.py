@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
-from fumehood.facade.portal import Turn, call, shared_portal
 from fumehood.llm.answer import Answer, Cell, StopReason
 from fumehood.llm.costs import AgentUsage, Meter, Price
 from fumehood.llm.event_line import EventLine
@@ -27,6 +26,7 @@ from fumehood.llm.providers.base import Message, Provider
 from fumehood.llm.providers.choose import choose_provider
 from fumehood.llm.result import ToolFile
 from fumehood.llm.uploads import check_uploads, describe_uploads, upload
+from fumehood.portal import Turn, call, shared_portal
 
 HostPath = str | PathLike[str]
 

@@ -23,8 +23,7 @@ from fumehood import (
     Sandbox,
     Template,
 )
-from fumehood.facade.portal import Turn, call
-from fumehood.facade.tool_running import relay_approval, relay_tools
+from fumehood.api.tools import relay_approval, relay_tools
 from fumehood.llm.answering import answer_call
 from fumehood.llm.formats.anthropic import anthropic_tools
 from fumehood.llm.formats.calls import Item, ModelCall
@@ -43,6 +42,7 @@ from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.tenure import Tenure, sync_face
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
+from fumehood.portal import Turn, call
 
 OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
 Items: TypeAlias = list[Item]

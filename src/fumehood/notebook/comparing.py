@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fumehood.execution import Execution
-from fumehood.record import RecordedCell
-from fumehood.results import Result
 from fumehood.text import visible_line
+from fumehood.values.execution import Execution, RecordedCell
+from fumehood.values.results import Result
 
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 # How much of the two sides is told, from where they part.

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from fumehood.charts import JsonValue
-from fumehood.execution import Execution, ExecutionError, LogEntry
-from fumehood.record import Record, RecordedCell
-from fumehood.results import Result, read_json
-from fumehood.serialise import as_data
+from fumehood.values.charts import JsonValue
+from fumehood.values.codec import as_data
+from fumehood.values.execution import Execution, ExecutionError, LogEntry, Record, RecordedCell
+from fumehood.values.results import Result, read_json
 
 _MIME = re.compile(r"[a-z0-9]+/[a-z0-9][a-z0-9.+_-]{0,100}", re.ASCII)
 _TEXTS = frozenset({"image/svg+xml", "application/javascript", "application/x-latex"})

@@ -14,8 +14,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.limits import MIB
 
 NotebookSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from fumehood.execution import Execution
-from fumehood.record import Record, RecordedCell
-from fumehood.results import Result
 from fumehood.text import visible
+from fumehood.values.execution import Execution, Record, RecordedCell
+from fumehood.values.results import Result
 
 # Type and the bytes that such a file begins with; an SVG in an `img` runs no script and loads nothing.
 _PICTURES = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from fumehood.record import Record, RecordedCell
+from fumehood.values.execution import Record, RecordedCell
 
 # Lines that IPython understands and Python does not.
 _MAGIC = re.compile(r"\s*(?:%|!|\?|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")

@@ -13,7 +13,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.ipynb import notebook_of, notebook_text
 from fumehood.notebook.report import report_of
 from fumehood.notebook.script import script_of
-from fumehood.record import Record
+from fumehood.values.execution import Record
 
 _FORMS: Mapping[str, Callable[[Record], str]] = {
     ".ipynb": lambda record: notebook_text(notebook_of(record)),

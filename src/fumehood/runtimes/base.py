@@ -3,6 +3,8 @@
 Runs in the host process, on the engine's loop. A runtime turns a template into a `Spawner`; a spawner makes
 guests. What a guest says is none of a runtime's business: it hands over the socket, and says truthfully which
 layers it applied.
+
+Which level of isolation a set of layers amounts to.
 """
 
 from __future__ import annotations
@@ -11,16 +13,15 @@ import asyncio
 import errno
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fumehood.fork_errors import ForkError
-from fumehood.isolation_levels import IsolationLevel
-from fumehood.limits import Limits
-from fumehood.models import ContextInfo, Isolation
-from fumehood.network import Network
+from fumehood.errors import ForkError
 from fumehood.templates.preloads import LeftOut
-from fumehood.templates.template import Template
+from fumehood.values.limits import Limits
+from fumehood.values.network import Network
+from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Layer
+from fumehood.values.template import Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,3 +310,39 @@ class Runtime(ABC):
             IsolationUnavailableError: This machine lacks something; the error says what and how to get it.
             TemplateError: The template cannot be used.
         """
+
+
+# From the strongest to the weakest. Landlock is a second wall where there are namespaces, and the first where not.
+_STANDS_ON: dict[IsolationLevel, frozenset[str]] = {
+    "namespaces": frozenset(
+        (
+            "namespaces",
+            "identity",
+            "filesystem root",
+            "capabilities",
+            "no new privileges",
+            "seccomp",
+            "network",
+        )
+    ),
+    "landlock-only": frozenset(
+        (
+            "capabilities",
+            "no new privileges",
+            "seccomp",
+            "landlock files",
+            "landlock signals",
+            "network",
+        )
+    ),
+}
+
+
+def isolation_of(layers: Iterable[Layer]) -> Isolation:
+    """Returns the layers with the strongest level that they amount to."""
+    layers = tuple(layers)
+    standing = {layer.name for layer in layers if layer.state != "off"}
+    level: IsolationLevel = next(
+        (level for level, needed in _STANDS_ON.items() if needed <= standing), "none"
+    )
+    return Isolation(level=level, layers=layers)

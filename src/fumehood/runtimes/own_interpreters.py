@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable
 
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
-from fumehood.limits import Limits
 from fumehood.runtimes.base import ContextBirth, Guest, Runtime, Spawner
-from fumehood.templates.template import Template
+from fumehood.values.limits import Limits
+from fumehood.values.template import Template
 
 _STEP = "start an interpreter of its own"
 

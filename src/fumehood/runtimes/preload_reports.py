@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Spawner
 from fumehood.templates.preloads import Cause, LeftOut, without
-from fumehood.templates.template import DEFAULT_PRELOAD, Template
+from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _LOG = logging.getLogger("fumehood.templates")
 _MAX_REASON_CHARS = 300

@@ -19,9 +19,9 @@ from os import PathLike
 from types import TracebackType
 from typing import IO
 
-from fumehood.limits import MIB
-from fumehood.save_errors import LoadError, SavedStateDamagedError
-from fumehood.saved_state import SavedPart
+from fumehood.bounds import MIB
+from fumehood.errors import LoadError, SavedStateDamagedError
+from fumehood.values.saved_state import SavedPart
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * MIB

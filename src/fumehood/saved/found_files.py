@@ -10,11 +10,11 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from fumehood.backends.checks import check_path
 from fumehood.errors import InvalidArgumentError
 from fumehood.saved.guest_answers import FoundFile
 from fumehood.saved.manifest import is_writable_place
-from fumehood.saved_state import SavedFile, SavedFileType, SavedPart
+from fumehood.values.checks import check_path
+from fumehood.values.saved_state import SavedFile, SavedFileType, SavedPart
 
 
 def found_of(entry: Mapping[str, Any], names: dict[int, str]) -> FoundFile | None:

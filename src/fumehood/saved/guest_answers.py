@@ -12,17 +12,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fumehood.backends.requests import ExecuteRequest, ReadFile
-from fumehood.deserialise import DataError, read_value
+from fumehood.bounds import MIB
 from fumehood.errors import FileError
-from fumehood.execution import Execution
-from fumehood.limits import MIB
-from fumehood.models import SandboxInfo
 from fumehood.saved.bounded_json import parse
-from fumehood.saved_state import SavedFileType, SavedImport
+from fumehood.values.codec import DataError, read_value
+from fumehood.values.execution import Execution
+from fumehood.values.requests import ExecuteRequest, ReadFile
+from fumehood.values.sandbox import SandboxInfo
+from fumehood.values.saved_state import SavedFileType, SavedImport
 
 if TYPE_CHECKING:
-    from fumehood.backends.base import Backend
+    from fumehood.port.backend import Backend
 
 _T = TypeVar("_T")
 _MAX_ANSWER_BYTES = 64 * MIB
@@ -97,13 +97,13 @@ class GuestStepError(Exception):
 async def take_step(
     run: Callable[[ExecuteRequest], Awaitable[Execution]], context_id: str, step: str, *arguments: object
 ) -> None:
-    """Has a context run one function of `fumehood_guest.keeping`.
+    """Has a context run one function of `fumehood_guest.export.state_export`.
 
     Raises:
         GuestStepError: It failed.
     """
     # The names of the user's namespace are left alone: nothing is assigned, and nothing is shown.
-    code = f"__import__('fumehood_guest.keeping').keeping.{step}{(*arguments,)!r}"
+    code = f"__import__('fumehood_guest.export.state_export').keeping.{step}{(*arguments,)!r}"
     request = ExecuteRequest(code=code, context_id=context_id, silent=True, wall_seconds=_STEP_SECONDS)
     error = (await run(request)).error
 

@@ -11,16 +11,14 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
-from fumehood.backends.checks import check_envs, check_language, check_path, check_text
-from fumehood.deserialise import DataError, read_value
-from fumehood.errors import InvalidArgumentError
-from fumehood.limits import GIB
-from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
+from fumehood.bounds import GIB
+from fumehood.errors import InvalidArgumentError, LoadError, SavedStateDamagedError, SavedStateVersionError
 from fumehood.saved.archive import MANIFEST, PART_NAME
 from fumehood.saved.json_in_pieces import parse_in_pieces
 from fumehood.saved.records import MAX_RECORD_BYTES
-from fumehood.saved_state import Manifest, SavedContext, SavedFile, SavedPart
-from fumehood.serialise import as_data
+from fumehood.values.checks import check_envs, check_language, check_path, check_text
+from fumehood.values.codec import DataError, as_data, read_value
+from fumehood.values.saved_state import Manifest, SavedContext, SavedFile, SavedPart
 
 FORMAT = "fumehood-state"
 VERSION = 1

@@ -19,14 +19,8 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fumehood.backends.checks import check_envs, check_path
-from fumehood.backends.requests import ExecuteRequest, ReadFile, RemoveFile
-from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
-from fumehood.execution import Execution
-from fumehood.limits import GIB
-from fumehood.models import ContextInfo
-from fumehood.record import Record
-from fumehood.save_errors import LoadError, SaveError
+from fumehood.bounds import GIB
+from fumehood.errors import FileError, FumehoodError, InvalidArgumentError, LoadError, SaveError
 from fumehood.saved.archive import ArchiveWriter, PartWriter
 from fumehood.saved.found_files import entry_of, found_of, why_not
 from fumehood.saved.guest_answers import (
@@ -51,17 +45,14 @@ from fumehood.saved.manifest import (
 )
 from fumehood.saved.records import MAX_RECORD_BYTES, record_bytes
 from fumehood.saved.segments import Segments
-from fumehood.saved_state import (
-    LeftOut,
-    LeftOutKind,
-    Manifest,
-    SavedContext,
-    SavedFile,
-    SavedPart,
-)
+from fumehood.values.checks import check_envs, check_path
+from fumehood.values.execution import Execution, Record
+from fumehood.values.requests import ExecuteRequest, ReadFile, RemoveFile
+from fumehood.values.sandbox import ContextInfo
+from fumehood.values.saved_state import LeftOut, LeftOutKind, Manifest, SavedContext, SavedFile, SavedPart
 
 if TYPE_CHECKING:
-    from fumehood.backends.base import Backend
+    from fumehood.port.backend import Backend
 
 _EACH_BYTES = 1 * GIB
 _ALL_BYTES = 4 * GIB

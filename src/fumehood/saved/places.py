@@ -14,11 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.save_errors import LoadError, SaveError
+from fumehood.errors import FumehoodError, InvalidArgumentError, LoadError, SaveError
 
 if TYPE_CHECKING:
-    from fumehood.storage.single_objects import SingleObject
+    from fumehood.saved.object_store import SingleObject
 
 SCHEMES = ("s3://", "az://", "gs://")
 StatePlace: TypeAlias = str | os.PathLike[str]
@@ -93,7 +92,7 @@ def local_path(place: StatePlace) -> str | None:
 def open_object(place: str) -> SingleObject:
     """Returns the object in a bucket that an address names."""
     try:
-        from fumehood.storage.single_objects import SingleObject
+        from fumehood.saved.object_store import SingleObject
     except ModuleNotFoundError as missing:
         raise InvalidArgumentError(
             field="place", value=place, allowed=f"{missing.name}, which is not installed", extra="blobs"

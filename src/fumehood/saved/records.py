@@ -10,13 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fumehood.deserialise import DataError, read_value
-from fumehood.execution import Execution
-from fumehood.limits import MIB
-from fumehood.record import Record, RecordedCell
-from fumehood.save_errors import SavedStateDamagedError
+from fumehood.bounds import MIB
+from fumehood.errors import SavedStateDamagedError
 from fumehood.saved.bounded_json import parse
-from fumehood.serialise import as_data
+from fumehood.values.codec import DataError, as_data, read_value
+from fumehood.values.execution import Execution, Record, RecordedCell
 
 # Of all contexts together. In memory they take 16 MiB at most; JSON can take six bytes for one of those.
 MAX_RECORD_BYTES = 64 * MIB

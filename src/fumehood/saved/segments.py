@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from fumehood.saved.guest_answers import FoundVariable, GuestStepError
-from fumehood.saved_state import SavedVariable
+from fumehood.values.saved_state import SavedVariable
 
 
 class Segments:

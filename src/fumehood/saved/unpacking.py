@@ -14,12 +14,8 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fumehood.backends.requests import BASH_CONTEXT_ID, DEFAULT_CONTEXT_ID, CreateContext, RemoveFile
-from fumehood.backends.save_requests import Loaded, LoadRequest
-from fumehood.errors import DiskFullError, FileError, InvalidArgumentError, SandboxClosedError
+from fumehood.errors import DiskFullError, FileError, InvalidArgumentError, LoadError, SandboxClosedError
 from fumehood.off_loop import off_loop
-from fumehood.record import Record
-from fumehood.save_errors import LoadError
 from fumehood.saved.archive import ArchiveReader
 from fumehood.saved.guest_answers import (
     NEEDS_PLACES,
@@ -33,11 +29,20 @@ from fumehood.saved.guest_answers import (
 )
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved.records import MAX_RECORD_BYTES, as_ours, read_record
-from fumehood.saved_state import LeftOut, LeftOutKind, LoadReport, Manifest, SavedContext, SavedFile
-from fumehood.serialise import as_data
+from fumehood.values.codec import as_data
+from fumehood.values.execution import Record
+from fumehood.values.requests import (
+    BASH_CONTEXT_ID,
+    DEFAULT_CONTEXT_ID,
+    CreateContext,
+    Loaded,
+    LoadRequest,
+    RemoveFile,
+)
+from fumehood.values.saved_state import LeftOut, LeftOutKind, LoadReport, Manifest, SavedContext, SavedFile
 
 if TYPE_CHECKING:
-    from fumehood.backends.base import Backend
+    from fumehood.port.backend import Backend
 
 _HOME = "/home/user"
 

@@ -12,17 +12,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.errors import ContextNotFoundError
-from fumehood.record import Record
 from fumehood.saved.archive import ArchiveReader
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved.places import StatePlace, check_readable, held, local_path, open_object, store
 from fumehood.saved.records import MAX_RECORD_BYTES, read_record
-from fumehood.saved_state import Manifest, SaveReport
+from fumehood.values.execution import Record
+from fumehood.values.requests import Loaded, LoadRequest
+from fumehood.values.saved_state import Manifest, SaveReport
 
 if TYPE_CHECKING:
-    from fumehood.backends.base import Backend
+    from fumehood.port.backend import Backend
 
 
 async def save_to(backend: Backend, sandbox_id: str, place: StatePlace) -> SaveReport:

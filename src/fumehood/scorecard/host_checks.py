@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fumehood.bounds import MIB
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
-from fumehood.limits import MIB, Limits
 from fumehood.scorecard import judging
 from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace
 from fumehood.scorecard.scene import Column, Stage
-from fumehood.templates.template import Template
+from fumehood.values.limits import Limits
+from fumehood.values.template import Template
 
 HostCheck = Callable[[Stage, Column], list[str]]
 _GONE_SECONDS = 5.0

@@ -10,8 +10,8 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from fumehood.models import Isolation
 from fumehood.scorecard.scene import POLICY
+from fumehood.values.sandbox import Isolation
 from fumehood_jail import landlock, seccomp
 
 _LSMS = "/sys/kernel/security/lsm"

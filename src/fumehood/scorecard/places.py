@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Protocol
 
-from fumehood.facade.sandbox import Sandbox
+from fumehood.api.sandbox import Sandbox
 from fumehood_jail import call_numbers, seccomp
 
 # A batch maps a key to the name of a probe and its arguments.

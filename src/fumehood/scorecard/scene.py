@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
+from fumehood.api.sandbox import Sandbox
 from fumehood.assemble import local_backend
-from fumehood.facade.sandbox import Sandbox
-from fumehood.limits import MIB, Limits
+from fumehood.bounds import MIB
 from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace, bubblewrap
 from fumehood.scorecard.probes import Scene
-from fumehood.templates.template import Template
+from fumehood.values.limits import Limits
+from fumehood.values.template import Template
 from fumehood_jail import seccomp
 
 # Small enough that every attempt at more meets them, large enough for a Python.

@@ -10,9 +10,9 @@ import json
 import struct
 import sys
 
+from fumehood.api.sandbox import Sandbox
 from fumehood.assemble import local_backend
 from fumehood.errors import IsolationUnavailableError
-from fumehood.facade.sandbox import Sandbox
 from fumehood_jail import syscalls
 
 # landlock_create_ruleset has this number on every machine.

@@ -13,23 +13,20 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
-from fumehood.backends.base import Backend
-from fumehood.backends.fork_requests import ForkRequest
-from fumehood.backends.requests import ExecuteRequest, SandboxSpec
-from fumehood.errors import InvalidArgumentError
-from fumehood.execution import Execution
-from fumehood.isolation_levels import ISOLATION_LEVELS, IsolationLevel, reaches
-from fumehood.judging import DEFAULT_CASE_SECONDS, JudgeRequest
-from fumehood.limits import Limits
-from fumehood.models import SandboxInfo
-from fumehood.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
+from fumehood.errors import InvalidArgumentError, NetworkForbiddenError, QuotaError
+from fumehood.port.backend import Backend
 from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import NetworkForbiddenError, QuotaError
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsageLedger
+from fumehood.values.execution import Execution
+from fumehood.values.judging import DEFAULT_CASE_SECONDS, JudgeRequest
+from fumehood.values.limits import Limits
+from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
+from fumehood.values.requests import ExecuteRequest, ForkRequest, SandboxSpec
+from fumehood.values.sandbox import ISOLATION_LEVELS, IsolationLevel, SandboxInfo, reaches
 
 _RETRY_SECONDS = 1.0
 

@@ -80,7 +80,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
 
 def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
     """The routes of a dialect; none when its folder has been taken out."""
-    package = f"fumehood.compat.{name}"
+    package = f"fumehood.dialects.{name}"
 
     if not importlib.util.find_spec(package) or not importlib.util.find_spec(f"{package}.adapter"):
         _LOG.warning("the dialect %s is not installed", name)

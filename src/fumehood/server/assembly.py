@@ -14,9 +14,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fumehood.assemble import Settings, allow_open_files, backend_on_loop
-from fumehood.backends.base import Backend
-from fumehood.errors import InvalidArgumentError
-from fumehood.host.identity import kept_host_id
+from fumehood.engine.identity import kept_host_id
+from fumehood.errors import HostUnavailableError, InvalidArgumentError
+from fumehood.port.backend import Backend
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
 from fumehood.server.holding import holding, own_folder
 from fumehood.server.housekeeping import housekeeping
@@ -24,7 +24,6 @@ from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
 from fumehood.server.settings import AUTOMATIC_RESERVE, ServerSettings
-from fumehood.service_errors import HostUnavailableError
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
@@ -106,7 +105,7 @@ def engine_settings(settings: ServerSettings, host_id: str) -> Settings:
 
 async def _reach_host(socket_path: str) -> Backend:
     """Returns the way to the host daemon, which may not be there yet: each call looks for it anew."""
-    from fumehood.backends.http import connect_to_host
+    from fumehood.client.backend import connect_to_host
 
     allow_open_files()
     backend = connect_to_host(socket_path)

@@ -13,7 +13,7 @@ from fastapi import Depends, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 
-from fumehood.backends.base import Backend
+from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
 

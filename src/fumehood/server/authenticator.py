@@ -13,11 +13,10 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import ForbiddenError, InvalidArgumentError, KeyNotFoundError, UnauthenticatedError
 from fumehood.server.incoming import admit_caller
 from fumehood.server.made_once import make_once
 from fumehood.server.principal import OWNER_ID, Principal
-from fumehood.service_errors import ForbiddenError, KeyNotFoundError, UnauthenticatedError
 from fumehood.storage.keys import Keys
 
 _MAX_TOKEN_CHARACTERS = 512

@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fumehood.backends.base import Backend
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError
+from fumehood.port.backend import Backend
 from fumehood.server.metrics import ServerMetrics
 from fumehood.storage.usage import UsageLedger
 

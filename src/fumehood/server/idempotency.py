@@ -15,11 +15,10 @@ from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.errors import FumehoodError
+from fumehood.errors import FumehoodError, IdempotencyConflictError, StorageError
 from fumehood.server.auth import principal_of
 from fumehood.server.services import stores_of
 from fumehood.server.streaming import GONE
-from fumehood.service_errors import IdempotencyConflictError, StorageError
 from fumehood.storage.idempotency import (
     Begun,
     Idempotency,

@@ -19,12 +19,12 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from fumehood.errors import ServerEndingError
 from fumehood.server.drain import RETRY_SECONDS, Drain
 from fumehood.server.incoming import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.settings import ServerSettings
 from fumehood.server.streaming import GONE
-from fumehood.service_errors import ServerEndingError
 
 _LOG = logging.getLogger("fumehood.server")
 _FAULT = "the server failed; its log says more under this request's id"

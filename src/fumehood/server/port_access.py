@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import ForbiddenError, InvalidArgumentError
 from fumehood.server.signing import Grant
-from fumehood.service_errors import ForbiddenError
 
 _SIGNED = re.compile(r"(\d{1,12})-([a-z0-9]{1,64})-([0-9a-f]{64})")
 _LABEL = re.compile(r"(\d{1,5})-([a-z0-9]{1,63})")

@@ -11,8 +11,8 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from fumehood.backends.base import Backend
 from fumehood.errors import FumehoodError
+from fumehood.port.backend import Backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,14 +17,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from fumehood.backends.base import Backend
-from fumehood.backends.streams import ByteStream
-from fumehood.errors import SandboxError
+from fumehood.errors import BadGatewayError, SandboxError
+from fumehood.port.backend import Backend, ByteStream
 from fumehood.server.connections import break_off
 from fumehood.server.port_headers import Header, PortTarget, inner_headers, outer_headers
 from fumehood.server.port_websocket import carry_websocket
 from fumehood.server.streaming import GONE, ended, send_bytes
-from fumehood.service_errors import BadGatewayError
 
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_INTERIM = 32

@@ -17,9 +17,8 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from fumehood.backends.streams import ByteStream
-from fumehood.errors import InvalidArgumentError, SandboxError
-from fumehood.service_errors import BadGatewayError
+from fumehood.errors import BadGatewayError, InvalidArgumentError, SandboxError
+from fumehood.port.backend import ByteStream
 
 _MAX_MESSAGE_BYTES = 16 << 20
 # Until then nobody would notice that the client has gone.

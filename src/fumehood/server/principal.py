@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fumehood.service_errors import ForbiddenError
+from fumehood.errors import ForbiddenError
 from fumehood.storage.policy import KeyPolicy
 
 Scope = Literal["execute", "sandboxes", "keys"]

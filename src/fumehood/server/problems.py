@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Match
 
 from fumehood.errors import FumehoodError
-from fumehood.serialise import as_data
 from fumehood.text import visible_line
+from fumehood.values.codec import as_data
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:fumehood:problem:"

@@ -16,8 +16,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from fumehood.backends.base import Backend
-from fumehood.backends.requests import (
+from fumehood.bounds import BOUNDS
+from fumehood.errors import FileError, FumehoodError, PathExistsError
+from fumehood.port.backend import Backend
+from fumehood.server.allowance import Allowance
+from fumehood.server.principal import Principal
+from fumehood.server.services import Services
+from fumehood.values.execution import Execution, ExecutionError
+from fumehood.values.limits import Limits, Usage
+from fumehood.values.requests import (
     CloseStdin,
     MakeDir,
     ProcessExited,
@@ -27,13 +34,7 @@ from fumehood.backends.requests import (
     SendStdin,
     SignalProcess,
 )
-from fumehood.errors import FileError, FumehoodError, PathExistsError
-from fumehood.execution import Execution, ExecutionError
-from fumehood.limits import BOUNDS, Limits, Usage
-from fumehood.models import SandboxInfo, Truncation
-from fumehood.server.allowance import Allowance
-from fumehood.server.principal import Principal
-from fumehood.server.services import Services
+from fumehood.values.sandbox import SandboxInfo, Truncation
 
 _PIECE_BYTES = 256 * 1024
 _KILL = 9

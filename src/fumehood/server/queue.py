@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fumehood.service_errors import OverloadedError, QueueTimeoutError
+from fumehood.errors import OverloadedError, QueueTimeoutError
 
 # How much the newest run counts in the running mean of how long one takes.
 _MEAN_WEIGHT = 0.1

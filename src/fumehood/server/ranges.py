@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from email.utils import format_datetime
 from urllib.parse import quote
 
-from fumehood.models import FileInfo
+from fumehood.values.sandbox import FileInfo
 
 # One range; several at once are answered with the whole, as the standard allows.
 _RANGE = re.compile(r"bytes\s*+=\s*+(\d{0,18}+)\s*+-\s*+(\d{0,18}+)\s*+", re.ASCII | re.IGNORECASE)

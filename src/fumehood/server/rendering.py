@@ -13,12 +13,8 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.backends.stateless import StatelessReply
-from fumehood.events import CommEvent, Event, ExecutionFinished, ResultEvent, event_bytes
-from fumehood.execution import Execution
 from fumehood.off_loop import json_in_pieces, off_loop
-from fumehood.results import held_bytes
-from fumehood.serialise import as_data
+from fumehood.port.stateless import StatelessReply
 from fumehood.server.streaming import (
     MAX_WAITING_BYTES,
     Line,
@@ -27,6 +23,10 @@ from fumehood.server.streaming import (
     readable_json,
     stream_response,
 )
+from fumehood.values.codec import as_data
+from fumehood.values.events import CommEvent, Event, ExecutionFinished, ResultEvent, event_bytes
+from fumehood.values.execution import Execution
+from fumehood.values.results import held_bytes
 
 # Less than that is written in about a millisecond.
 _SMALL_BYTES = 128 * 1024

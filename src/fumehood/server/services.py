@@ -12,7 +12,7 @@ from pathlib import Path
 
 from starlette.requests import HTTPConnection
 
-from fumehood.backends.base import Backend
+from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.cpu_meter import CpuMeter

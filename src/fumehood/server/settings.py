@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fumehood.bounds import MIB, TIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.isolation_levels import DEFAULT_FLOOR, check_isolation
-from fumehood.limits import MIB, TIB
-from fumehood.network import NETWORK_LEVELS, check_address_rule
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
+from fumehood.values.network import NETWORK_LEVELS, check_address_rule
+from fumehood.values.sandbox import DEFAULT_FLOOR, check_isolation
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
 # Of `memory_reserve_bytes`: as much as the host thinks right.

@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlencode
 
+from fumehood.errors import ForbiddenError
 from fumehood.server.principal import Principal
 from fumehood.server.secret import derive, server_secret
 from fumehood.server.services import AppServices
-from fumehood.service_errors import ForbiddenError
 
 _MAX_EXPIRES = 253_402_300_799
 

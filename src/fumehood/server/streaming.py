@@ -18,8 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fumehood.errors import FumehoodError
-from fumehood.events import (
+from fumehood.bounds import MIB
+from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
+from fumehood.server.drain import RETRY_SECONDS
+from fumehood.server.problems import problem_data, request_id_of
+from fumehood.values.codec import as_data
+from fumehood.values.events import (
     ClearOutputEvent,
     CommEvent,
     CommitRequestEvent,
@@ -34,11 +38,6 @@ from fumehood.events import (
     ToolCallEvent,
     event_bytes,
 )
-from fumehood.limits import MIB
-from fumehood.serialise import as_data
-from fumehood.server.drain import RETRY_SECONDS
-from fumehood.server.problems import problem_data, request_id_of
-from fumehood.service_errors import ServerEndingError, SlowReaderError
 
 Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]

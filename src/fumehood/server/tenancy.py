@@ -12,32 +12,38 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from os import PathLike
 
-from fumehood.audit.entries import AuditLog
-from fumehood.backends.base import Backend
-from fumehood.backends.checkpoint_requests import CheckpointCall, CommitAnswer
-from fumehood.backends.fork_requests import Forked, ForkRequest
-from fumehood.backends.questions import Answer, CommMessage, Question
-from fumehood.backends.requests import (
+from fumehood.errors import ForbiddenError, SandboxNotFoundError
+from fumehood.port.backend import Backend, ByteStream
+from fumehood.port.stateless import StatelessReply, StatelessRequest
+from fumehood.server.allowance import Allowance
+from fumehood.server.principal import Principal
+from fumehood.server.verbs import WORK_OF, Work
+from fumehood.values.audit import AuditLog
+from fumehood.values.events import Event, ExecutionFinished
+from fumehood.values.execution import Execution, Record
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.network import EgressRecord, Network
+from fumehood.values.questions import Answer, CommMessage, Question
+from fumehood.values.requests import (
+    CheckpointCall,
+    CommitAnswer,
     ContextCall,
     ExecuteRequest,
     FileCall,
+    Forked,
+    ForkRequest,
     InputAnswer,
+    Loaded,
+    LoadRequest,
     ProcessCall,
     ProcessEvent,
     ProcessSpec,
     ReadFile,
     SandboxSpec,
+    ToolAnswer,
     WatchFiles,
 )
-from fumehood.backends.save_requests import Loaded, LoadRequest
-from fumehood.backends.stateless import StatelessReply, StatelessRequest
-from fumehood.backends.streams import ByteStream
-from fumehood.backends.tool_requests import ToolAnswer
-from fumehood.errors import SandboxNotFoundError
-from fumehood.events import Event, ExecutionFinished
-from fumehood.execution import Execution
-from fumehood.judging import CaseRun, JudgeRequest
-from fumehood.models import (
+from fumehood.values.sandbox import (
     Capacity,
     CheckpointInfo,
     ContextInfo,
@@ -48,13 +54,7 @@ from fumehood.models import (
     ProcessInfo,
     SandboxInfo,
 )
-from fumehood.network import EgressRecord, Network
-from fumehood.record import Record
-from fumehood.security import SecurityEvent
-from fumehood.server.allowance import Allowance
-from fumehood.server.principal import Principal
-from fumehood.server.verbs import WORK_OF, Work
-from fumehood.service_errors import ForbiddenError
+from fumehood.values.security import SecurityEvent
 
 _REMEMBERED = 20_000
 

@@ -18,8 +18,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fumehood.backends.checks import check_metadata
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.checks import check_metadata
 
 _STALL_SECONDS = 60.0
 _MAX_FILES = 1000

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from fumehood.backends.base import Backend
+from fumehood.port.backend import Backend
 
 
 class Work(Enum):

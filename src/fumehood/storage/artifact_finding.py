@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from fumehood.errors import PathNotFoundError
-from fumehood.execution import Execution
-from fumehood.models import FileInfo
 from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
+from fumehood.values.execution import Execution
+from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
-    from fumehood.facade.aio import AsyncSandbox
+    from fumehood.api.async_sandbox import AsyncSandbox
 
 PublishedFiles: TypeAlias = list[PublishedFile]
 # The time and the size of a file when it was published.

@@ -17,8 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.service_errors import StorageError
+from fumehood.errors import InvalidArgumentError, StorageError
 
 if TYPE_CHECKING:
     from fumehood.storage.blobs import Blobs

@@ -17,12 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fumehood.api.files import Readable
+from fumehood.bounds import GIB, MIB
 from fumehood.errors import FileError, FileTooLargeError, InvalidArgumentError
-from fumehood.execution import Execution
-from fumehood.facade.filesystem import Readable
-from fumehood.facade.portal import call
-from fumehood.limits import GIB, MIB, check_seconds
-from fumehood.models import FileInfo
+from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, group_of, headers_of, key_of, mime_of, shown_name
 from fumehood.storage.artifact_finding import (
     PublishedFiles,
@@ -33,10 +31,13 @@ from fumehood.storage.artifact_finding import (
     pictures_of,
 )
 from fumehood.storage.artifact_places import Place, open_place
+from fumehood.values.execution import Execution
+from fumehood.values.limits import check_seconds
+from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
-    from fumehood.facade.aio import AsyncSandbox
-    from fumehood.facade.sandbox import Sandbox
+    from fumehood.api.async_sandbox import AsyncSandbox
+    from fumehood.api.sandbox import Sandbox
 
 ArtifactContent: TypeAlias = bytes | Readable | AsyncIterable[bytes]
 

@@ -29,9 +29,10 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
-from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.service_errors import (
+from fumehood.errors import (
     BlobNotFoundError,
+    FumehoodError,
+    InvalidArgumentError,
     RequestTooLargeError,
     StorageError,
     StorageStartError,

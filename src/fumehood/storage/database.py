@@ -20,8 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.service_errors import StorageError, StorageStartError
+from fumehood.errors import InvalidArgumentError, StorageError, StorageStartError
 from fumehood.storage.migrating import migrate
 from fumehood.storage.presence import Presence
 from fumehood.storage.sqlite_file import Quarantine, prepare_file, starting

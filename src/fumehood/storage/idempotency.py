@@ -17,8 +17,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.service_errors import StorageError
+from fumehood.errors import InvalidArgumentError, StorageError
 from fumehood.storage.database import Database
 from fumehood.storage.presence import with_server
 from fumehood.storage.tables import IDEMPOTENCY

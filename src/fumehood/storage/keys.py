@@ -18,12 +18,12 @@ from typing import Any
 
 from sqlalchemy import bindparam, select, update
 
-from fumehood.limits import check_seconds
-from fumehood.service_errors import KeyNotFoundError, StorageError
+from fumehood.errors import KeyNotFoundError, StorageError
 from fumehood.storage.database import Database
 from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy, as_json, check_scopes, from_json
 from fumehood.storage.tables import KEYS, check_text
+from fumehood.values.limits import check_seconds
 
 _TOKEN = re.compile(r"fh_([a-z0-9]{12})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_CHARACTERS = 59

@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from fumehood.service_errors import StorageVersionError
+from fumehood.errors import StorageVersionError
 
 _FOLDER = pathlib.Path(__file__).with_name("migrations")
 # Any number that nothing else in the same database locks: "fumehood" in ASCII.

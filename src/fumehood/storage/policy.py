@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.limits import BOUNDS, Bound, Limits, check_bound, plain_number
-from fumehood.network import NETWORK_LEVELS
-from fumehood.service_errors import LimitForbiddenError
+from fumehood.bounds import BOUNDS, Bound, plain_number
+from fumehood.errors import InvalidArgumentError, LimitForbiddenError
+from fumehood.values.limits import Limits, check_bound
+from fumehood.values.network import NETWORK_LEVELS
 
 SCOPES = frozenset({"execute", "sandboxes", "keys"})
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Select, Table, delete, select, update
 
-from fumehood.service_errors import StorageError
+from fumehood.errors import StorageError
 from fumehood.storage.tables import SERVERS
 
 if TYPE_CHECKING:

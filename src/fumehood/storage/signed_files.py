@@ -10,11 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fumehood.backends.checks import check_integer
 from fumehood.errors import FileError, InvalidArgumentError
-from fumehood.execution import Execution
-from fumehood.facade.portal import call
-from fumehood.models import FileInfo
+from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
 from fumehood.storage.artifact_finding import (
     PublishedFiles,
@@ -25,11 +22,14 @@ from fumehood.storage.artifact_finding import (
     name_of,
     pictures_of,
 )
+from fumehood.values.checks import check_integer
+from fumehood.values.execution import Execution
+from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
-    from fumehood.backends.http_signing import SignFile
-    from fumehood.facade.aio import AsyncSandbox
-    from fumehood.facade.sandbox import Sandbox
+    from fumehood.api.async_sandbox import AsyncSandbox
+    from fumehood.api.sandbox import Sandbox
+    from fumehood.client.backend import SignFile
 
 _WEEK_SECONDS = 7 * 86_400
 _MAX_SANDBOXES = 10_000
@@ -130,7 +130,7 @@ class SignedFiles:
 def _signer_of(sandbox: AsyncSandbox) -> SignFile:
     try:
         # Late: its packages are there only where sandboxes can be at a server.
-        from fumehood.backends.http_signing import signer_of
+        from fumehood.client.backend import signer_of
 
         sign = signer_of(sandbox._lease.backend)
     except ModuleNotFoundError:

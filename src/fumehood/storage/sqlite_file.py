@@ -18,7 +18,7 @@ import urllib.parse
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from fumehood.service_errors import StorageStartError
+from fumehood.errors import StorageStartError
 from fumehood.storage.migrating import check_revisions
 
 _LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from sqlalchemy import delete, func, literal_column, select
 
-from fumehood.service_errors import QuotaError, StorageError
+from fumehood.errors import QuotaError, StorageError
 from fumehood.storage.database import Database
 from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy

@@ -19,7 +19,7 @@ from fumehood.templates.preloads import LeftOut
 from fumehood.templates.recipe import Recipe
 from fumehood.templates.source import Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
 # Starts a real sandbox from a template, and raises what is wrong with it; returns the modules that are not preloaded.
 Trial = Callable[[Template], Sequence[LeftOut]]

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from fumehood.errors import TemplateError
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
 _MAX_SCRIPT_BYTES = 1 << 16
 

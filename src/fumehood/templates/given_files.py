@@ -1,7 +1,7 @@
 """The files that a template gives to each of its sandboxes: looked at, bounded, and copied once.
 
 Runs in the host process, on a folder of the user. Each sandbox gets a copy of the small ones and links to the
-large ones (see `fumehood_guest.home`), so what a creation may cost is bounded here.
+large ones (see `fumehood_guest.init.home`), so what a creation may cost is bounded here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import stat
 from collections.abc import Iterator
 
 from fumehood.errors import InvalidArgumentError, TemplateError
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
-# A larger file is not copied into each sandbox but linked, read-only; `fumehood_guest.home` has the same number.
+# A larger file is not copied into each sandbox but linked, read-only; `fumehood_guest.init.home` has the same number.
 LARGE_FILE_BYTES = 1 << 20
 MAX_ENTRIES = 2_000
 MAX_COPIED_BYTES = 32 << 20

@@ -16,7 +16,7 @@ from importlib import metadata
 from fumehood.errors import InvalidArgumentError
 from fumehood.templates.given_files import describe_files
 from fumehood.templates.source import Source
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # What a build makes of the same inputs; a higher number lets every template be built anew.

@@ -29,7 +29,7 @@ from typing import Any
 from fumehood.errors import TemplateStoreError
 from fumehood.templates.recipe import is_store_name
 from fumehood.templates.source import Say
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
 _BUILDS = "builds"
 _FILES = "files"

@@ -13,17 +13,16 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.compat.e2b.callers import Caller
-from fumehood.compat.e2b.creation import Creation
-from fumehood.compat.e2b.tokens import SandboxTokens
-from fumehood.errors import FumehoodError
-from fumehood.limits import Limits
-from fumehood.models import Isolation, SandboxInfo
+from fumehood.dialects.e2b.callers import Caller
+from fumehood.dialects.e2b.creation import Creation
+from fumehood.dialects.e2b.tokens import SandboxTokens
+from fumehood.errors import FumehoodError, HostUnavailableError, IdempotencyConflictError, StorageError
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import HostUnavailableError, IdempotencyConflictError, StorageError
 from fumehood.storage.database import open_database
 from fumehood.storage.idempotency import Begun, Idempotency
+from fumehood.values.limits import Limits
+from fumehood.values.sandbox import Isolation, SandboxInfo
 
 
 class _Backend:

@@ -16,18 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.datastructures import Headers, QueryParams
 
-from fumehood.charts import SuperChart, UnknownChart
-from fumehood.compat.e2b import connect, listing, result_words
-from fumehood.compat.e2b import tokens as e2b_tokens
-from fumehood.compat.e2b.fields import Fields, read_object
-from fumehood.compat.e2b.multipart import file_parts
-from fumehood.compat.e2b.paths import inside, user_of
-from fumehood.compat.e2b.tokens import SandboxTokens, SignedPath
-from fumehood.compat.e2b.traffic import Target, target_of
-from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.limits import Limits
-from fumehood.models import Isolation, SandboxInfo
-from fumehood.service_errors import UnauthenticatedError
+from fumehood.dialects.e2b import connect, listing, result_words
+from fumehood.dialects.e2b import tokens as e2b_tokens
+from fumehood.dialects.e2b.fields import Fields, read_object
+from fumehood.dialects.e2b.multipart import file_parts
+from fumehood.dialects.e2b.paths import inside, user_of
+from fumehood.dialects.e2b.tokens import SandboxTokens, SignedPath
+from fumehood.dialects.e2b.traffic import Target, target_of
+from fumehood.errors import FumehoodError, InvalidArgumentError, UnauthenticatedError
+from fumehood.values.charts import SuperChart, UnknownChart
+from fumehood.values.limits import Limits
+from fumehood.values.sandbox import Isolation, SandboxInfo
 
 ID = "a" * 32
 

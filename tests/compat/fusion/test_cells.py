@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fumehood.backends.requests import ExecuteRequest
-from fumehood.compat.fusion.bodies import read_run_jupyter
-from fumehood.compat.fusion.notebook import run_cells
-from fumehood.execution import Execution, LogEntry, Logs
-from fumehood.results import Result
+from fumehood.dialects.fusion.bodies import read_run_jupyter
+from fumehood.dialects.fusion.notebook import run_cells
+from fumehood.values.execution import Execution, LogEntry, Logs
+from fumehood.values.requests import ExecuteRequest
+from fumehood.values.results import Result
 
 MIB = 1 << 20
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from fumehood.compat.jupyter import kernels as kernels_module
-from fumehood.compat.jupyter.audience import Client
-from fumehood.compat.jupyter.kernels import Kernels
+from fumehood.dialects.jupyter import kernels as kernels_module
+from fumehood.dialects.jupyter.audience import Client
+from fumehood.dialects.jupyter.kernels import Kernels
 from fumehood.errors import SandboxError
 from fumehood.server.assembly import open_services
 from fumehood.server.principal import Principal

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 
-from fumehood.compat.replit.client import build_code_exec, code_exec, strip_fence
+from fumehood.dialects.replit.client import build_code_exec, code_exec, strip_fence
 
 ALONE = Path(__file__).parents[2] / "alone" / "packages"
 # The client under test, in a process of its own: its openai is of another age than that of the other tests.

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from fumehood.audit.chain import AuditChain
-from fumehood.audit.entries import GENESIS, AuditEntry, AuditLog, ChainFault
-from fumehood.deserialise import read_value
-from fumehood.serialise import as_data
+from fumehood.values.audit import GENESIS, AuditEntry, AuditLog, ChainFault
+from fumehood.values.codec import as_data, read_value
 
 
 def record(count: int = 5, **bounds: int) -> AuditChain:

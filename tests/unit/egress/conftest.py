@@ -17,8 +17,8 @@ import pytest
 from fumehood.egress.gateway import Gateway
 from fumehood.egress.passage import PassageLimits
 from fumehood.egress.preparing import prepare_route
-from fumehood.host.sockets import open_pair
-from fumehood.network import Network
+from fumehood.engine.channel import open_pair
+from fumehood.values.network import Network
 
 LOOPBACK = "127.0.0.1"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.egress.names import TargetError, read_authority, read_host
+from fumehood.values.domain_names import TargetError, read_authority, read_host
 
 
 @pytest.mark.parametrize(

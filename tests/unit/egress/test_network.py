@@ -7,11 +7,10 @@ import pickle
 import pytest
 
 from fumehood import InvalidArgumentError, Network
-from fumehood.deserialise import read_value
-from fumehood.egress.names import Target, read_address, read_authority
 from fumehood.egress.policy import Policy, RefusedError
-from fumehood.network import lists_only, read_network
-from fumehood.serialise import as_data
+from fumehood.values.codec import as_data, read_value
+from fumehood.values.domain_names import Target, read_address, read_authority
+from fumehood.values.network import lists_only, read_network
 
 
 def admits(network: Network, text: str, *addresses: str) -> bool:

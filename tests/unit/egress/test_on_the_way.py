@@ -9,7 +9,7 @@ import pytest
 
 from fumehood.egress import dialling, passage
 from fumehood.egress.gateway import Route
-from fumehood.network import Network
+from fumehood.values.network import Network
 
 from .conftest import LOOPBACK, run, served, world
 from .test_client_hello import hello

@@ -10,7 +10,7 @@ import time
 import pytest
 from guest_driver import process_status
 
-from fumehood_guest.background import BackgroundLoop
+from fumehood_guest.context.event_loop import BackgroundLoop
 
 
 def test_top_level_await(context):

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from fumehood_guest import holdings, saved_files
+from fumehood_guest.context import open_resources
+from fumehood_guest.shared import writable_files
 
 MIB = 1 << 20
 Copy = Callable[[int, int], Any]
 
 
-@pytest.fixture(params=[saved_files.copy_content, holdings._copy_content], ids=["files", "memory"])
+@pytest.fixture(params=[writable_files.copy_content, open_resources._copy_content], ids=["files", "memory"])
 def copy(request: pytest.FixtureRequest) -> Copy:
     """Each of the functions that copy a file's content."""
     chosen: Copy = request.param
@@ -100,5 +101,5 @@ def test_without_the_kernels_help_all_is_copied(
         return 0
 
     monkeypatch.setattr(os, "copy_file_range", copy_file_range)
-    saved_files.copy_content(source, target)
+    writable_files.copy_content(source, target)
     assert content_of(target) == content

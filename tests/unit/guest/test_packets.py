@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fumehood_guest.packets import Packets, close_all, parse
+from fumehood_guest.shared.packets import Packets, close_all, parse
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import types
 
 import pytest
 
-from fumehood_guest import pickling
-from fumehood_guest.pickling import Bounds, pickle_variables, unpickle_variables
+from fumehood_guest.export import pickling
+from fumehood_guest.export.pickling import Bounds, pickle_variables, unpickle_variables
 
 BOUNDS = Bounds(1 << 20, 1 << 22, 5.0, 20.0)
 

@@ -13,8 +13,8 @@ from IPython.core.macro import Macro
 from IPython.core.prefilter import PrefilterChecker, PrefilterManager, PrefilterTransformer
 from traitlets.config import Config
 
-from fumehood_guest import syntax
-from fumehood_guest.syntax import Compiler, SingleLines, Syntax
+from fumehood_guest.context import syntax
+from fumehood_guest.context.syntax import Compiler, SingleLines, Syntax
 
 
 @pytest.fixture

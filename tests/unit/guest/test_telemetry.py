@@ -12,7 +12,7 @@ import pytest
 # during which a cell may end, as a thread may run on behind one.
 PROGRAM = """
 import sys
-from fumehood_guest.telemetry import Telemetry
+from fumehood_guest.context.telemetry import Telemetry
 
 telemetry = Telemetry()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from traitlets import HasTraits, TraitError
 
-from fumehood_guest.traits import QuickInteger, QuickUnicode
+from fumehood_guest.context.fast_traits import QuickInteger, QuickUnicode
 
 
 class _Counter(HasTraits):

@@ -11,9 +11,9 @@ import signal
 import socket
 import sys
 
-from fumehood_guest.context import run_context
-from fumehood_guest.preloading import Preloading
-from fumehood_guest.shell import PythonShell
+from fumehood_guest.context.context import run_context
+from fumehood_guest.context.shell import PythonShell
+from fumehood_guest.shared.preloads import Preloading
 
 
 def main() -> None:

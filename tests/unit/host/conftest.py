@@ -24,9 +24,9 @@ from fumehood import (
     SandboxInfo,
     StdoutEvent,
 )
-from fumehood.audit.entries import AuditLog
-from fumehood.backends.requests import ProcessExited, ProcessOutput
-from fumehood.models import Capacity, PortAddress
+from fumehood.values.audit import AuditLog
+from fumehood.values.requests import ProcessExited, ProcessOutput
+from fumehood.values.sandbox import Capacity, PortAddress
 
 
 class ScriptedBackend(Backend):

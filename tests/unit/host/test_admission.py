@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fumehood import CapacityError
-from fumehood.host.admission import Admission, AdmissionRules
-from fumehood.limits import GIB, MIB
+from fumehood.bounds import GIB, MIB
+from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.runtimes.base import Room
-from fumehood.runtimes.linux_room import LinuxRoom, _Bound
+from fumehood.runtimes.namespaces.machine import LinuxRoom, _Bound
 
 
 class Machine:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fumehood import FileError, Result
-from fumehood.facade.artifacts import list_tree, save_files, save_pictures
+from fumehood.api.artifacts import list_tree, save_files, save_pictures
 
 
 class Files:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fumehood.host.channel import Channel
+from fumehood.engine.channel import Channel
 from fumehood_wire.frames import MAX_PAYLOAD_BYTES, encode
 
 CHUNK_BYTES = 1 << 16

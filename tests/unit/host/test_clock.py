@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fumehood.host.clock import SandboxClock
+from fumehood.engine.clock import SandboxClock
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fumehood.host import cpu_fairness
-from fumehood.host.cpu_fairness import CpuFairness
+from fumehood.engine import cpu_fairness
+from fumehood.engine.cpu_fairness import CpuFairness
 
 
 @dataclass(eq=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fumehood.execution import Execution, ExecutionError, LogEntry, Logs
-from fumehood.results import Result
+from fumehood.values.execution import Execution, ExecutionError, LogEntry, Logs
+from fumehood.values.results import Result
 
 
 def test_an_execution_prints_as_a_notebook_shows_it():

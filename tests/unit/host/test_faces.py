@@ -28,7 +28,7 @@ from fumehood import (
     StderrEvent,
     run_code,
 )
-from fumehood.backends.requests import (
+from fumehood.values.requests import (
     CloseStdin,
     InputAnswer,
     ProcessExited,

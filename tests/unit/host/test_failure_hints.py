@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fumehood.failure_hints import explain_failure
+from fumehood.engine.host_faults import explain_failure
 
 
 def failing(line: str) -> str:

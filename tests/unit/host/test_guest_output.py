@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from fumehood.host.contexts import guest_output
-from fumehood.host.contexts.guest_output import GuestOutput
+from fumehood.engine.contexts import output as guest_output
+from fumehood.engine.contexts.output import GuestOutput
 
 PIECE = b"x" * 50_000
 

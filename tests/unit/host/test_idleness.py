@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fumehood.host.clock import SandboxClock
-from fumehood.host.idleness import Idleness
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.idleness import Idleness
 
 
 class Clock(SandboxClock):

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fumehood.host.init_client import InitClient, InitGoneError
-from fumehood.host.sockets import open_pair
+from fumehood.engine.channel import open_pair
+from fumehood.engine.init_client import InitClient, InitGoneError
 from fumehood_wire.frames import ProtocolError, encode
 
 

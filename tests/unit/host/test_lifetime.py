@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fumehood.backends.requests import SandboxSpec
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.engine.supervisor import Lifetime
 from fumehood.errors import SandboxError
-from fumehood.host.clock import SandboxClock
-from fumehood.host.init_client import InitError, InitGoneError
-from fumehood.host.lifetime import Lifetime
+from fumehood.values.requests import SandboxSpec
 
 
 @pytest.mark.parametrize(

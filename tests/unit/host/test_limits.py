@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 import pytest
 
 from fumehood import InvalidArgumentError, Limits
-from fumehood.limits import BOUNDS
+from fumehood.bounds import BOUNDS
 
 NAMES = [field.name for field in fields(Limits)]
 OPTIONAL = ["cpu_seconds", "cpu_cores"]

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from fumehood.backends.requests import CreateContext, ListContexts
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.contexts import contexts
+from fumehood.engine.contexts.contexts import LiveContexts
+from fumehood.engine.contexts.process import ContextStartError
+from fumehood.engine.loop_share import LoopShare
+from fumehood.engine.records import Recorder
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError
-from fumehood.host.clock import SandboxClock
-from fumehood.host.contexts import live_contexts
-from fumehood.host.contexts.live_contexts import LiveContexts
-from fumehood.host.contexts.process import ContextStartError
-from fumehood.host.loop_share import LoopShare
-from fumehood.host.recording import Recorder
-from fumehood.limits import Limits
 from fumehood.runtimes.base import GuestContext
+from fumehood.values.limits import Limits
+from fumehood.values.requests import CreateContext, ListContexts
 from fumehood_wire.frames import encode
 
-BOUND = live_contexts._MAX_CONTEXTS
+BOUND = contexts._MAX_CONTEXTS
 
 
 class Process(GuestContext):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fumehood.host.init_client import InitError, InitGoneError
-from fumehood.host.live_egress import LiveEgress
-from fumehood.models import Isolation, Layer
-from fumehood.network import Network
+from fumehood.engine.egress import LiveEgress
+from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.values.network import Network
+from fumehood.values.sandbox import Isolation, Layer
 from fumehood_wire.frames import ProtocolError
 
 

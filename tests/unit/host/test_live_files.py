@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fumehood.backends.requests import ListFiles
+from fumehood.engine.files import LiveFiles
 from fumehood.errors import InvalidArgumentError
-from fumehood.host.live_files import LiveFiles
+from fumehood.values.requests import ListFiles
 
 ENTRY = {
     "type": "symlink",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from fumehood.engine.init_client import InitError
+from fumehood.engine.ports import LivePorts
 from fumehood.errors import PortClosedError, SandboxClosedError
-from fumehood.host.init_client import InitError
-from fumehood.host.live_ports import LivePorts
 
 PORT = 8000
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from fumehood.backends.requests import ProcessExited, ProcessOutput, ProcessSpec, PtySize
+from fumehood.bounds import MIB
+from fumehood.engine import commands as live_processes
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.commands import CommandOutput, LiveProcesses
+from fumehood.engine.idleness import Idleness
+from fumehood.engine.init_client import InitError
 from fumehood.errors import ProcessNotFoundError
-from fumehood.host import live_processes
-from fumehood.host.clock import SandboxClock
-from fumehood.host.command_output import CommandOutput
-from fumehood.host.idleness import Idleness
-from fumehood.host.init_client import InitError
-from fumehood.host.live_processes import LiveProcesses
-from fumehood.limits import MIB, Limits
-from fumehood.models import Truncation
+from fumehood.values.limits import Limits
+from fumehood.values.requests import ProcessExited, ProcessOutput, ProcessSpec, PtySize
+from fumehood.values.sandbox import Truncation
 
 
 class Init:
@@ -85,7 +85,7 @@ def joined(events: list[Any], stream: str) -> bytes:
 def _grown(before: tracemalloc.Snapshot) -> int:
     """What the code that handles output holds more than before; an engine of other tests may work beside it."""
     names = ("live_processes", "command_output", "loop_share", "guest_output")
-    ours = [tracemalloc.Filter(True, f"*/fumehood/host/*{name}.py") for name in names]
+    ours = [tracemalloc.Filter(True, f"*/fumehood/engine/*{name}.py") for name in names]
     after = tracemalloc.take_snapshot().filter_traces(ours)
     return sum(line.size_diff for line in after.compare_to(before.filter_traces(ours), "filename"))
 

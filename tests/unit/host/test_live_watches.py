@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fumehood.backends.requests import WatchFiles
+from fumehood.engine import watches
+from fumehood.engine.watches import LiveWatches
 from fumehood.errors import SandboxClosedError
-from fumehood.host import live_watches
-from fumehood.host.live_watches import LiveWatches
+from fumehood.values.requests import WatchFiles
 
-BOUND = live_watches._MAX_QUEUED_CHANGES
+BOUND = watches._MAX_QUEUED_CHANGES
 
 
 class Box:
@@ -94,7 +94,7 @@ def test_long_names_are_kept_in_a_smaller_number():
         with pytest.raises(SandboxClosedError):
             await look()
 
-        assert 500 < kept < live_watches._MAX_QUEUED_BYTES / 8000
+        assert 500 < kept < watches._MAX_QUEUED_BYTES / 8000
 
     asyncio.run(work())
 

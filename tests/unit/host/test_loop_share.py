@@ -8,9 +8,9 @@ import socket
 import time
 from typing import Any
 
-from fumehood.host.channel import Channel
-from fumehood.host.contexts.guest_output import GuestOutput
-from fumehood.host.loop_share import TURN_SECONDS, LoopShare
+from fumehood.engine.channel import Channel
+from fumehood.engine.contexts.output import GuestOutput
+from fumehood.engine.loop_share import TURN_SECONDS, LoopShare
 from fumehood_wire.frames import encode
 
 FRAME = encode({"type": "stream"}, b"x")

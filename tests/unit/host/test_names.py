@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fumehood import InvalidArgumentError
-from fumehood.host.names import SandboxName, check_host_id, make_name, make_part, parse_name
+from fumehood.engine.identity import SandboxName, check_host_id, make_name, make_part, parse_name
 
 
 def test_a_name_tells_whose_it_is():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fumehood.host.pool import Pool
+from fumehood.engine.pool import Pool
 
 
 class Made:

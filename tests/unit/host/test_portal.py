@@ -13,8 +13,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from fumehood.facade import portal
-from fumehood.facade.portal import Turn, call, shared_portal
+from fumehood import portal
+from fumehood.portal import Turn, call, shared_portal
 
 
 async def _thread_id() -> int:
@@ -256,7 +256,7 @@ def test_closing_runs_the_closers_and_ends_what_runs():
 
 def test_a_process_that_used_the_engine_ends_quietly():
     """Nothing is printed and nothing hangs at exit, warnings on."""
-    code = "from fumehood.facade.portal import call\nasync def f(): return 1\nprint(call(f))"
+    code = "from fumehood.portal import call\nasync def f(): return 1\nprint(call(f))"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "dev", "-c", code],
         capture_output=True,
@@ -270,7 +270,7 @@ def test_a_process_that_used_the_engine_ends_quietly():
 def test_an_iterator_that_nobody_ends_is_no_trouble_at_exit():
     """A stream that was looked into and left, as at the end of a script."""
     code = (
-        "from fumehood.facade.portal import Turn\nasync def f():\n    yield 1\n    yield 2\n"
+        "from fumehood.portal import Turn\nasync def f():\n    yield 1\n    yield 2\n"
         "items = Turn().iterate(f())\nprint(next(items))"
     )
     done = subprocess.run(
@@ -282,7 +282,7 @@ def test_an_iterator_that_nobody_ends_is_no_trouble_at_exit():
 def test_a_thread_that_outlives_the_main_one_hears_why_it_fails():
     """Python's own message names neither the thread nor what to do."""
     code = (
-        "import threading\nfrom fumehood.facade.portal import call\n"
+        "import threading\nfrom fumehood.portal import call\n"
         "async def f():\n    raise RuntimeError('cannot schedule new futures after shutdown')\n"
         "def later():\n    threading.main_thread().join()\n    call(f)\n"
         "threading.Thread(target=later).start()"

@@ -6,10 +6,9 @@ import asyncio
 import gc
 
 from fumehood import AsyncSandbox, Execution, ExecutionError, LogEntry, Logs, Record, RecordedCell, Result
-from fumehood.changes import ChangedFile, Changes
-from fumehood.execution import ToolOutcome
-from fumehood.host.recording import Recorder
-from fumehood.models import ContextInfo
+from fumehood.engine.records import Recorder
+from fumehood.values.execution import ChangedFile, Changes, ToolOutcome
+from fumehood.values.sandbox import ContextInfo
 
 KIB = 1024
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.results import CHART_MIME, DATA_MIME, Result, cut_text, fit_result, read_json
+from fumehood.values.results import CHART_MIME, DATA_MIME, Result, cut_text, fit_result, read_json
 
 
 def test_text_that_is_no_utf8_is_shown_with_marks():

@@ -9,13 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from fumehood.audit.chain import AuditChain
+from fumehood.engine.audit.security_events import MAX_EVENTS, SecurityDesk, unusual_program
+from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.errors import SandboxError
-from fumehood.host.init_client import InitError, InitGoneError
-from fumehood.host.watching.auditing import AuditTrail
-from fumehood.host.watching.security_desk import MAX_EVENTS, SecurityDesk
-from fumehood.host.watching.unusual_programs import unusual_program
-from fumehood.limits import Limits
-from fumehood.security import SecurityRule, SecuritySettings
+from fumehood.values.limits import Limits
+from fumehood.values.security import SecurityRule, SecuritySettings
 
 # Of the sandbox, of its init, of the system, and of our own.
 CANNOT_PAUSE = (

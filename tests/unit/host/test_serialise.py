@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from fumehood import Execution, ExecutionError, Limits, LogEntry, Logs, Result, Truncation, Usage
-from fumehood.charts import BarChart
-from fumehood.results import CHART_MIME, DATA_MIME
-from fumehood.serialise import as_data
+from fumehood.values.charts import BarChart
+from fumehood.values.codec import as_data
+from fumehood.values.results import CHART_MIME, DATA_MIME
 
 
 def test_an_execution_is_plain_data():

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.results import read_json
 from fumehood.saved import bounded_json
 from fumehood.server.json_bodies import check_values
+from fumehood.values.results import read_json
 
 
 def saved(data: bytes) -> None:

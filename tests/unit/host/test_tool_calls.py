@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from fumehood.backends.tool_requests import MAX_ERROR_CHARACTERS, MAX_TOOL_CALLS, ToolAnswer, ToolSpec
-from fumehood.host.clock import SandboxClock
-from fumehood.host.contexts.tool_calls import ToolCalls
-from fumehood.limits import MIB
+from fumehood.bounds import MIB
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.contexts.requests_from_guest import ToolCalls
+from fumehood.values.requests import MAX_ERROR_CHARACTERS, MAX_TOOL_CALLS, ToolAnswer, ToolSpec
 
 
 def test_errors_count_like_answers():

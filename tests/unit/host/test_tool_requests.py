@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fumehood import InvalidArgumentError
-from fumehood.backends.requests import ExecuteRequest
-from fumehood.backends.tool_requests import ToolAnswer, ToolSpec
-from fumehood.json_values import NotJsonError, json_of
-from fumehood.serialise import as_data
+from fumehood.values.codec import as_data
+from fumehood.values.json_values import NotJsonError, json_of
+from fumehood.values.requests import ExecuteRequest, ToolAnswer, ToolSpec
 
 
 def answer(**fields):

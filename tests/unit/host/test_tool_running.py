@@ -14,9 +14,8 @@ from fumehood import (
     ToolCallEvent,
     ToolError,
 )
-from fumehood.facade import tool_running
-from fumehood.facade.tool_running import ToolRunner
-from fumehood.facade.tools import ready_tools
+from fumehood.api import tools as tool_running
+from fumehood.api.tools import ToolRunner, ready_tools
 
 
 def call_of(name="tool", **arguments):

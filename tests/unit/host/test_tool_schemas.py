@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from fumehood import InvalidArgumentError
-from fumehood.facade.tool_schemas import check_of, schema_of
+from fumehood.api.tool_schemas import check_of, schema_of
 
 
 class Place(TypedDict):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.events import (
+from fumehood.bounds import MIB
+from fumehood.values.events import (
     ClearOutputEvent,
     ErrorEvent,
     InputRequestEvent,
@@ -18,11 +19,11 @@ from fumehood.events import (
     StderrEvent,
     StdoutEvent,
 )
-from fumehood.execution import ExecutionError
-from fumehood.limits import MIB, Limits, Usage
-from fumehood.models import Truncation
-from fumehood.results import CHART_MIME, DATA_MIME, Result
-from fumehood.transcript import MAX_LOG_ENTRIES, Transcript
+from fumehood.values.execution import ExecutionError
+from fumehood.values.limits import Limits, Usage
+from fumehood.values.results import CHART_MIME, DATA_MIME, Result
+from fumehood.values.sandbox import Truncation
+from fumehood.values.transcript import MAX_LOG_ENTRIES, Transcript
 
 
 def transcript(**limits: object) -> Transcript:

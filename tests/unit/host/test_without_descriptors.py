@@ -22,16 +22,16 @@ from typing import Any
 
 import pytest
 
-from fumehood.backends.requests import ProcessSpec, PtySize
-from fumehood.descriptors import copies
-from fumehood.host.channel import Channel
-from fumehood.host.clock import SandboxClock
-from fumehood.host.contexts.process import new_link
-from fumehood.host.idleness import Idleness
-from fumehood.host.init_client import InitClient
-from fumehood.host.live_processes import LiveProcesses
-from fumehood.host.loop_share import LoopShare
-from fumehood.limits import Limits
+from fumehood.engine.channel import Channel
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.commands import LiveProcesses
+from fumehood.engine.contexts.process import new_link
+from fumehood.engine.idleness import Idleness
+from fumehood.engine.init_client import InitClient
+from fumehood.engine.loop_share import LoopShare
+from fumehood.runtimes.descriptors import copies
+from fumehood.values.limits import Limits
+from fumehood.values.requests import ProcessSpec, PtySize
 
 
 @pytest.fixture(scope="module")

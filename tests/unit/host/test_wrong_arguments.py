@@ -13,7 +13,7 @@ import fumehood
 from fumehood import AsyncSandbox, Sandbox
 from fumehood.assemble import remote_backend
 from fumehood.errors import InvalidArgumentError
-from fumehood.network import read_network
+from fumehood.values.network import read_network
 
 CALLBACKS = ["on_stdout", "on_stderr", "on_result", "on_error", "on_input", "on_tool_call"]
 

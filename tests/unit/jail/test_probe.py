@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from fumehood.errors import IsolationUnavailableError
-from fumehood.runtimes import landlock, linux
+from fumehood.runtimes.landlock import runtime as landlock
+from fumehood.runtimes.namespaces import runtime as linux
 from fumehood_jail import advice, probe, syscalls
 from fumehood_jail.errors import JailError
 

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from fumehood import SandboxStartError, TemplateError
-from fumehood.runtimes import landlock
-from fumehood.templates.template import Template
+from fumehood.runtimes.landlock import runtime as landlock
+from fumehood.values.template import Template
 
 
 class Ids:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fumehood.isolation_levels import ISOLATION_LEVELS, reaches
-from fumehood.models import Layer
-from fumehood.runtimes.levels import isolation_of
-from fumehood.runtimes.linux_isolation import describe_isolation
+from fumehood.runtimes.base import isolation_of
+from fumehood.runtimes.namespaces.isolation import describe_isolation
+from fumehood.values.sandbox import ISOLATION_LEVELS, Layer, reaches
 from fumehood_jail.namespaces import ALL_NAMESPACES, own_numbers
 from fumehood_jail.users import IdPlan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from fumehood.runtimes.linux_packets import PacketSocket
+from fumehood.runtimes.packets import PacketSocket
 
 ENOUGH = 10_000
 

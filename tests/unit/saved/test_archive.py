@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.save_errors import LoadError, SavedStateDamagedError, SavedStateVersionError
+from fumehood.errors import LoadError, SavedStateDamagedError, SavedStateVersionError
 from fumehood.saved import json_in_pieces
 from fumehood.saved.archive import ArchiveReader, ArchiveWriter
 from fumehood.saved.manifest import read_manifest

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from fumehood import Execution, LogEntry, Logs, Record, RecordedCell, Result, SavedStateDamagedError
-from fumehood.audit.entries import AuditHead
 from fumehood.saved.records import MAX_CELLS, as_ours, read_record, record_bytes
-from fumehood.serialise import as_data
+from fumehood.values.audit import AuditHead
+from fumehood.values.codec import as_data
 
 
 def cell(number: int, output: str = "", **values) -> RecordedCell:

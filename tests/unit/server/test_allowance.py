@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from fumehood.backends.base import Backend
+from fumehood.errors import QuotaError
+from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance, Spending
 from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import QuotaError
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsageLedger
 

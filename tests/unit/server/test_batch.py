@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from fumehood.backends.stateless import StatelessReply, StatelessRequest
 from fumehood.errors import InvalidArgumentError
-from fumehood.execution import Execution, LogEntry, Logs
-from fumehood.models import Isolation
+from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.server.drain import Drain
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.routes.execute import execute_batch
 from fumehood.server.schemas.execute import BatchBody, ExecuteBody
+from fumehood.values.execution import Execution, LogEntry, Logs
+from fumehood.values.sandbox import Isolation
 
 _COUNT = 60
 _PLACES = 3

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fumehood.backends.requests import WatchFiles
-from fumehood.compat.e2b import watchers
-from fumehood.compat.e2b.watchers import Watchers
-from fumehood.models import FileChange
+from fumehood.dialects.e2b import watchers
+from fumehood.dialects.e2b.watchers import Watchers
+from fumehood.values.requests import WatchFiles
+from fumehood.values.sandbox import FileChange
 
 
 class Box:

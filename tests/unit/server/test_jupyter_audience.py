@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fumehood.compat.jupyter.audience import REPLACED, Audience, Client
-from fumehood.compat.jupyter.messages import compose
+from fumehood.dialects.jupyter.audience import REPLACED, Audience, Client
+from fumehood.dialects.jupyter.messages import compose
 
 
 class Data(dict[str, Any]):

@@ -11,9 +11,15 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from fumehood import errors, service_errors
-from fumehood.backends.http_errors import error_of
-from fumehood.errors import FumehoodError, PathNotFoundError, SandboxClosedError
+from fumehood import errors
+from fumehood.client.connection import error_of
+from fumehood.errors import (
+    FumehoodError,
+    OverloadedError,
+    PathNotFoundError,
+    SandboxClosedError,
+    UnauthenticatedError,
+)
 from fumehood.server.problems import (
     STATUS_BY_CODE,
     answer_http_error,
@@ -22,7 +28,6 @@ from fumehood.server.problems import (
     problem_data,
     status_of,
 )
-from fumehood.service_errors import OverloadedError, UnauthenticatedError
 
 # Branches, which nobody raises, and what is raised in the caller's own process or before a server answers.
 NEVER_ANSWERED = {
@@ -43,7 +48,7 @@ def test_every_error_has_a_status() -> None:
     """An error that is added is answered as 500 by accident no longer than until this test runs."""
     codes = {
         value.code
-        for module in (errors, service_errors)
+        for module in (errors, errors)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, FumehoodError)
     }
@@ -68,7 +73,7 @@ def test_an_error_comes_back_as_itself(error: FumehoodError) -> None:
 
 def test_what_a_newer_server_says_is_kept() -> None:
     again = error_of({"code": "brand_new", "detail": "what", "hint": "so", "outcome_unknown": False})
-    assert isinstance(again, service_errors.ServiceError)
+    assert isinstance(again, errors.ServiceError)
     assert str(again) == "what\n\nhint: so"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fumehood.errors import OverloadedError, QueueTimeoutError
 from fumehood.server.queue import FairQueue
-from fumehood.service_errors import OverloadedError, QueueTimeoutError
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.events import Event, ResultEvent
-from fumehood.execution import Execution, Logs
-from fumehood.limits import Usage
 from fumehood.off_loop import json_in_pieces
-from fumehood.results import Result, read_json
-from fumehood.serialise import as_data
 from fumehood.server import rendering
 from fumehood.server.streaming import event_data, json_bytes
+from fumehood.values.codec import as_data
+from fumehood.values.events import Event, ResultEvent
+from fumehood.values.execution import Execution, Logs
+from fumehood.values.limits import Usage
+from fumehood.values.results import Result, read_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

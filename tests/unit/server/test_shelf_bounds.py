@@ -12,10 +12,10 @@ from typing import cast
 
 import pytest
 
-from fumehood.compat.librechat import room
-from fumehood.compat.librechat.shelf import NewFile, Shelf
+from fumehood.dialects.librechat import room
+from fumehood.dialects.librechat.shelf import NewFile, Shelf
+from fumehood.errors import QuotaError
 from fumehood.server.services import Services
-from fumehood.service_errors import QuotaError
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import open_database
 from fumehood.storage.files import StoredFile, StoredFiles

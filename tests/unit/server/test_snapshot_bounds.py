@@ -13,10 +13,10 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.compat.e2b import snapshots
-from fumehood.compat.e2b.callers import Caller
+from fumehood.dialects.e2b import snapshots
+from fumehood.dialects.e2b.callers import Caller
+from fumehood.errors import QuotaError
 from fumehood.server.services import Services
-from fumehood.service_errors import QuotaError
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import open_database
 from fumehood.storage.files import StoredFiles

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.events import CommEvent, ErrorEvent, Event, InputRequestEvent, ResultEvent
-from fumehood.execution import ExecutionError
-from fumehood.results import Result
+from fumehood.errors import InvalidArgumentError, SlowReaderError
 from fumehood.server.drain import Drain
 from fumehood.server.streaming import NDJSON, heard, stream_response
-from fumehood.service_errors import SlowReaderError
+from fumehood.values.events import CommEvent, ErrorEvent, Event, InputRequestEvent, ResultEvent
+from fumehood.values.execution import ExecutionError
+from fumehood.values.results import Result
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

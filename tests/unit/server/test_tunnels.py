@@ -11,13 +11,12 @@ import pytest
 from fastapi import FastAPI
 from websockets.asyncio.server import ServerConnection, serve
 
-from fumehood.backends.http_connection import HttpConnection, ServerAddress
-from fumehood.backends.streams import ByteStream
-from fumehood.errors import SandboxClosedError
+from fumehood.client.connection import HttpConnection, ServerAddress
+from fumehood.errors import HostUnavailableError, SandboxClosedError
+from fumehood.port.backend import ByteStream
 from fumehood.server.connections import bounded_http
 from fumehood.server.serving import _config
 from fumehood.server.settings import ServerSettings
-from fumehood.service_errors import HostUnavailableError
 
 Behaviour = Callable[[ServerConnection], Awaitable[None]]
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from fumehood.backends.base import Backend
-from fumehood.backends.requests import ExecuteRequest, SandboxSpec
-from fumehood.backends.stateless import StatelessRequest
-from fumehood.judging import JudgeRequest
+from fumehood.errors import ForbiddenError, QuotaError
+from fumehood.port.backend import Backend
+from fumehood.port.stateless import StatelessRequest
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tenancy import Owners, TenantBackend
 from fumehood.server.verbs import WORK_OF, Work, verbs_of_port
-from fumehood.service_errors import ForbiddenError, QuotaError
+from fumehood.values.judging import JudgeRequest
+from fumehood.values.requests import ExecuteRequest, SandboxSpec
 
 RUNNING = [verb for verb, work in WORK_OF.items() if work in (Work.RUNS, Work.BEGINS)]
 

@@ -18,8 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import func, select, text
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.service_errors import StorageError, StorageStartError, StorageVersionError
+from fumehood.errors import InvalidArgumentError, StorageError, StorageStartError, StorageVersionError
 from fumehood.storage import migrating
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.tables import METADATA, USAGE

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from fumehood.errors import StorageError
 from fumehood.server.housekeeping import remove_expired_files
-from fumehood.service_errors import StorageError
 from fumehood.storage.blobs import Blobs, open_blobs
 from fumehood.storage.discarding import discard_file
 from fumehood.storage.files import StoredFile, StoredFiles, new_file_id

@@ -9,12 +9,12 @@ import re
 import pytest
 from sqlalchemy import select, update
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.limits import GIB, Limits
-from fumehood.service_errors import KeyNotFoundError, LimitForbiddenError, StorageError
+from fumehood.bounds import GIB
+from fumehood.errors import InvalidArgumentError, KeyNotFoundError, LimitForbiddenError, StorageError
 from fumehood.storage.keys import Keys
 from fumehood.storage.policy import KeyPolicy, as_json, from_json
 from fumehood.storage.tables import KEYS
+from fumehood.values.limits import Limits
 
 from .scenes import opened
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fumehood.service_errors import QuotaError, StorageError
+from fumehood.errors import QuotaError, StorageError
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsageCounts, UsageLedger
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fumehood.templates.store import Record, TemplateInfo, TemplateStore, new_info
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
 
 @dataclass

@@ -16,7 +16,7 @@ from fumehood.templates.pythons import find_python, installed_pythons
 from fumehood.templates.recipe import Recipe
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.source import Source, Workshop
-from fumehood_guest import home
+from fumehood_guest.init import home
 
 
 class Plain(Source):

@@ -12,7 +12,7 @@ import pytest
 
 from fumehood import TemplateStoreError
 from fumehood.templates.store import Record, TemplateStore, hint_of_names, new_info
-from fumehood.templates.template import Template
+from fumehood.values.template import Template
 
 
 def test_what_was_put_is_found_by_name_with_everything(shelf):

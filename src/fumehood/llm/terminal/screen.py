@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fumehood import ExecutionError, Result
-from fumehood.facade.artifacts import picture_of, save_pictures
+from fumehood.api.artifacts import picture_of, save_pictures
 from fumehood.llm.answer import Answer, Cell
 from fumehood.llm.costs import AgentUsage
 from fumehood.llm.events import (

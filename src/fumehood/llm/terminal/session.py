@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from fumehood import FileInfo, FumehoodError, Sandbox
-from fumehood.facade.artifacts import list_tree, save_files
+from fumehood.api.artifacts import list_tree, save_files
 from fumehood.llm.agent import Agent
 from fumehood.llm.terminal.screen import ChatScreen, describe_usage
 from fumehood.llm.wording import in_bytes

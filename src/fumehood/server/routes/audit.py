@@ -13,15 +13,15 @@ from typing import Annotated, Literal
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from fumehood.audit.entries import AuditLog
-from fumehood.backends.base import Backend
-from fumehood.serialise import as_data
+from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.audit import AuditAnswer
 from fumehood.server.streaming import Line, stream_response
+from fumehood.values.audit import AuditLog
+from fumehood.values.codec import as_data
 
 router = guarded_router("audit", "/v1/sandboxes/{sandbox_id}/audit")
 _LINES = "application/x-ndjson"

@@ -10,12 +10,12 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from fumehood.backends.checkpoint_requests import DropCheckpoint, ListCheckpoints, RollBack
 from fumehood.server.auth import CallersBackend
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
 from fumehood.server.schemas.checkpoints import CheckpointAnswer, CheckpointList, NewCheckpoint
 from fumehood.server.schemas.problem import problems
+from fumehood.values.requests import DropCheckpoint, ListCheckpoints, RollBack
 
 router = guarded_router("checkpoints", "/v1/sandboxes/{sandbox_id}/checkpoints")
 CheckpointId = Annotated[str, Path(max_length=255, description="The checkpoint's id, or its name.")]

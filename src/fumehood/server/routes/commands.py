@@ -14,16 +14,6 @@ from typing import Annotated
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from fumehood.backends.requests import (
-    CloseStdin,
-    ListProcesses,
-    ProcessEvent,
-    ProcessOutput,
-    ResizePty,
-    SendStdin,
-    SignalProcess,
-)
-from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
@@ -32,6 +22,16 @@ from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewComm
 from fumehood.server.schemas.problem import problems
 from fumehood.server.streaming import Line, stream_response
 from fumehood.server.uploads import pieces_of
+from fumehood.values.codec import as_data
+from fumehood.values.requests import (
+    CloseStdin,
+    ListProcesses,
+    ProcessEvent,
+    ProcessOutput,
+    ResizePty,
+    SendStdin,
+    SignalProcess,
+)
 
 router = guarded_router("commands", "/v1/sandboxes/{sandbox_id}/commands")
 Pid = Annotated[int, Path(ge=1, le=2**22, description="The command's number inside the sandbox.")]

@@ -14,10 +14,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from fumehood.backends.base import Backend
-from fumehood.backends.requests import ReadFile, StatFile
 from fumehood.errors import FileError, PathIsDirectoryError
-from fumehood.models import FileInfo
+from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend, principal_of
 from fumehood.server.downloads import Download
 from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
@@ -30,6 +28,8 @@ from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
 from fumehood.server.signing import Grant, principal_behind
 from fumehood.server.uploads import files_of, metadata_of, pieces_of
+from fumehood.values.requests import ReadFile, StatFile
+from fumehood.values.sandbox import FileInfo
 
 router = APIRouter(tags=["files"], prefix="/v1/sandboxes/{sandbox_id}/files", route_class=SignableRoute)
 upload_router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")

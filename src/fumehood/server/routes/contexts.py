@@ -10,7 +10,6 @@ from typing import Annotated
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from fumehood.backends.requests import ListContexts, RemoveContext, RestartContext
 from fumehood.server.auth import CallersBackend
 from fumehood.server.rendering import off_loop_answer
 from fumehood.server.routes.executions import EXECUTION_STREAM, events_or_execution
@@ -32,6 +31,7 @@ from fumehood.server.schemas.contexts import (
 )
 from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.problem import problems
+from fumehood.values.requests import ListContexts, RemoveContext, RestartContext
 
 router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts")
 ContextId = Annotated[str, Path(max_length=255, description="The context; `default` is always there.")]

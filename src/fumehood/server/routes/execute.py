@@ -14,11 +14,9 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from fumehood.backends.base import Backend
-from fumehood.backends.stateless import StatelessReply
 from fumehood.errors import FumehoodError
-from fumehood.events import Event
-from fumehood.serialise import as_data
+from fumehood.port.backend import Backend
+from fumehood.port.stateless import StatelessReply
 from fumehood.server.auth import ExecuteCaller, ServicesOf
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data, request_id_of
@@ -37,6 +35,8 @@ from fumehood.server.streaming import (
     stream_response,
     unless_gone,
 )
+from fumehood.values.codec import as_data
+from fumehood.values.events import Event
 
 router = guarded_router("execute", "/v1")
 _PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)

@@ -12,12 +12,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from fumehood.backends.checkpoint_requests import CommitAnswer
-from fumehood.backends.requests import InputAnswer
-from fumehood.backends.tool_requests import ToolAnswer
 from fumehood.errors import InvalidArgumentError
-from fumehood.events import Event, ExecutionFinished
-from fumehood.execution import Execution
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
@@ -33,6 +28,9 @@ from fumehood.server.schemas.executions import (
 )
 from fumehood.server.schemas.problem import problems
 from fumehood.server.streaming import GONE, is_stream_wanted, unless_gone
+from fumehood.values.events import Event, ExecutionFinished
+from fumehood.values.execution import Execution
+from fumehood.values.requests import CommitAnswer, InputAnswer, ToolAnswer
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 ExecutionId = Annotated[str, Path(max_length=64, description="The execution.")]

@@ -14,9 +14,6 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from fumehood.backends.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile, WatchFiles
-from fumehood.models import FileChange
-from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
 from fumehood.server.openapi import stream_of
 from fumehood.server.routes.guarded import guarded_router
@@ -34,6 +31,9 @@ from fumehood.server.schemas.files import (
 from fumehood.server.schemas.problem import problems
 from fumehood.server.signing import Grant, signing_secret
 from fumehood.server.streaming import Line, stream_response
+from fumehood.values.codec import as_data
+from fumehood.values.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile, WatchFiles
+from fumehood.values.sandbox import FileChange
 
 router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
 PathQuery = Annotated[GuestPath, Query(description="Path in the sandbox; relative ones start at /home/user.")]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query
 
+from fumehood.errors import ForbiddenError, KeyNotFoundError
 from fumehood.server.auth import AnyCaller, KeysCaller, StoresOf
 from fumehood.server.principal import Principal
 from fumehood.server.routes.guarded import guarded_router
@@ -24,7 +25,6 @@ from fumehood.server.schemas.keys import (
 )
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import Services
-from fumehood.service_errors import ForbiddenError, KeyNotFoundError
 from fumehood.storage.keys import KeyRecord
 from fumehood.storage.policy import within
 

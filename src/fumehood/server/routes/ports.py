@@ -19,10 +19,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from fumehood.backends.base import Backend
-from fumehood.backends.streams import ByteStream
 from fumehood.errors import FumehoodError, SandboxError
-from fumehood.models import PortAddress
+from fumehood.port.backend import Backend, ByteStream
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
 from fumehood.server.incoming import admit_caller
 from fumehood.server.port_access import (
@@ -49,6 +47,7 @@ from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.ports import PortAnswer, SignPort
 from fumehood.server.services import AppServices, services_of
 from fumehood.server.signing import principal_behind, signing_secret
+from fumehood.values.sandbox import PortAddress
 
 router = guarded_router("ports", "/v1/sandboxes/{sandbox_id}/ports")
 Port = Annotated[int, Path(ge=1, le=MAX_PORT, description="A port on which something inside listens.")]

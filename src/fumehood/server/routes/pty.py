@@ -18,8 +18,15 @@ from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
-from fumehood.backends.base import Backend
-from fumehood.backends.requests import (
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.port.backend import Backend
+from fumehood.server.auth import principal_of, token_of
+from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
+from fumehood.server.schemas.commands import TerminalSize
+from fumehood.server.services import services_of
+from fumehood.server.streaming import ended, json_bytes
+from fumehood.values.codec import as_data
+from fumehood.values.requests import (
     ProcessEvent,
     ProcessExited,
     ProcessSpec,
@@ -27,14 +34,7 @@ from fumehood.backends.requests import (
     SendStdin,
     SignalProcess,
 )
-from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.models import PtySize
-from fumehood.serialise import as_data
-from fumehood.server.auth import principal_of, token_of
-from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
-from fumehood.server.schemas.commands import TerminalSize
-from fumehood.server.services import services_of
-from fumehood.server.streaming import ended, json_bytes
+from fumehood.values.sandbox import PtySize
 
 router = APIRouter(tags=["commands"])
 # An interactive login shell, in an environment as terminals have it.

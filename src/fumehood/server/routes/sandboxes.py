@@ -15,8 +15,6 @@ from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.models import SandboxInfo
-from fumehood.serialise import as_data
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.routes.guarded import guarded_router
@@ -30,6 +28,8 @@ from fumehood.server.schemas.sandboxes import (
     SandboxPage,
 )
 from fumehood.server.streaming import GONE, json_bytes, unless_gone
+from fumehood.values.codec import as_data
+from fumehood.values.sandbox import SandboxInfo
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
 SandboxId = Annotated[str, Path(max_length=64, description="The sandbox.")]

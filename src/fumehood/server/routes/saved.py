@@ -17,9 +17,8 @@ from fastapi import Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from fumehood.backends.base import Backend
-from fumehood.backends.save_requests import LoadRequest
 from fumehood.errors import InvalidArgumentError
+from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend
 from fumehood.server.downloads import Download
 from fumehood.server.routes.guarded import guarded_router
@@ -28,6 +27,7 @@ from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.saved import LoadedAnswer, LoadOptions
 from fumehood.server.streaming import GONE, unless_gone
 from fumehood.server.uploads import FormPart, parts_of
+from fumehood.values.requests import LoadRequest
 
 router = guarded_router("saved", "/v1/sandboxes")
 _MAX_OPTIONS_BYTES = 2 << 20

@@ -9,17 +9,17 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from fumehood.audit.entries import AuditEntry, AuditLog
-from fumehood.security import (
+from fumehood.server.schemas.describe import described_fields, model_of
+from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
+from fumehood.server.schemas.fields import Body
+from fumehood.values.audit import AuditEntry, AuditLog
+from fumehood.values.security import (
     SecurityAction,
     SecurityEvent,
     SecurityKind,
     SecurityRule,
     SecuritySettings,
 )
-from fumehood.server.schemas.describe import described_fields, model_of
-from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
-from fumehood.server.schemas.fields import Body
 
 _EntryAnswer = model_of(AuditEntry, other={"fields": dict[str, Any]})
 AuditAnswer = model_of(AuditLog, other={"entries": list[_EntryAnswer]})  # type: ignore[valid-type]

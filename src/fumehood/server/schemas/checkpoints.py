@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from fumehood.backends.checkpoint_requests import TakeCheckpoint
-from fumehood.judging import CaseRun, JudgeRequest
-from fumehood.models import CheckpointInfo
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.fields import Body, Code, ExecutionSeconds, Name
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.requests import TakeCheckpoint
+from fumehood.values.sandbox import CheckpointInfo
 
 CheckpointAnswer = model_of(CheckpointInfo)
 CaseRunAnswer = model_of(CaseRun)

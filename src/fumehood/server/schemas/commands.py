@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from fumehood.backends.requests import ProcessExited, ProcessSpec
-from fumehood.models import ProcessInfo, PtySize
 from fumehood.server.schemas.describe import Base64, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
 from fumehood.server.schemas.fields import Body, Envs, GuestPath, Seconds, Text
+from fumehood.values.requests import ProcessExited, ProcessSpec
+from fumehood.values.sandbox import ProcessInfo, PtySize
 
 _SHELL = ("/bin/bash", "-l", "-c")
 _MAX_ARGUMENTS = 10_000

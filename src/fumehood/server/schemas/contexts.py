@@ -10,7 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from fumehood.backends.questions import (
+from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.executions import ExecutionAnswer
+from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name
+from fumehood.values.execution import Record, RecordedCell
+from fumehood.values.questions import (
     CheckComplete,
     CodeCompleteness,
     CodeCompletion,
@@ -19,12 +23,8 @@ from fumehood.backends.questions import (
     CompleteCode,
     InspectCode,
 )
-from fumehood.backends.requests import CreateContext
-from fumehood.models import ContextInfo
-from fumehood.record import Record, RecordedCell
-from fumehood.server.schemas.describe import model_of
-from fumehood.server.schemas.executions import ExecutionAnswer
-from fumehood.server.schemas.fields import BASE64_PATTERN, Body, GuestPath, Name
+from fumehood.values.requests import CreateContext
+from fumehood.values.sandbox import ContextInfo
 
 _CODE_CHARACTERS = 1 << 20
 _BUFFER_CHARACTERS = 16 << 20

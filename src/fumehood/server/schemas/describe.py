@@ -1,6 +1,6 @@
 """Models of answers, made from the dataclasses that the answers are written from.
 
-Runs in the server process, when its modules are loaded. An answer is `fumehood.serialise.as_data` of a value, so
+Runs in the server process, when its modules are loaded. An answer is `fumehood.values.codec.as_data` of a value, so
 its description is derived from the same class: names, types and the words of its docstring. No answer passes
 through these models; they describe, and tests hold the answers to them.
 """

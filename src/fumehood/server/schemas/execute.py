@@ -11,16 +11,16 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fumehood.backends.requests import ExecuteRequest, SandboxSpec
-from fumehood.backends.stateless import StatelessReply, StatelessRequest
+from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.isolation_levels import IsolationLevel
-from fumehood.limits import MIB
+from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, GuestPath, Name
 from fumehood.server.schemas.network import NetworkField, network_of
 from fumehood.server.schemas.sandboxes import NewLimits
+from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.sandbox import IsolationLevel
 
 _MAX_FILES = 1000
 _MAX_BATCH = 1000

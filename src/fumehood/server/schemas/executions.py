@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from fumehood.backends.requests import ExecuteRequest
-from fumehood.backends.tool_requests import ToolSpec
-from fumehood.events import (
+from fumehood.server.schemas.describe import Base64, model_of
+from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, Name
+from fumehood.server.schemas.problem import Problem
+from fumehood.values.events import (
     ClearOutputEvent,
     CommEvent,
     CommitRequestEvent,
@@ -24,10 +25,8 @@ from fumehood.events import (
     StdoutEvent,
     ToolCallEvent,
 )
-from fumehood.execution import Execution, Logs
-from fumehood.server.schemas.describe import Base64, model_of
-from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, Name
-from fumehood.server.schemas.problem import Problem
+from fumehood.values.execution import Execution, Logs
+from fumehood.values.requests import ExecuteRequest, ToolSpec
 
 _STDIN_CHARACTERS = 4 << 20
 _ANSWER_CHARACTERS = 1 << 20

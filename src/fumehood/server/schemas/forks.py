@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from fumehood.backends.fork_requests import MAX_FORKS, Forked, ForkRequest
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.fields import Body, Labels, Name, Seconds
+from fumehood.values.requests import MAX_FORKS, Forked, ForkRequest
 
 ForkedAnswer = model_of(Forked)
 

@@ -10,11 +10,11 @@ from typing import Literal, cast
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from fumehood.network import NetworkLevel
 from fumehood.server.schemas.fields import Body
 from fumehood.storage.keys import KeyRecord, NewKey
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsagePeriod
+from fumehood.values.network import NetworkLevel
 
 ScopeName = Literal["execute", "sandboxes", "keys"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from fumehood.models import Capacity
 from fumehood.server.schemas.describe import model_of
+from fumehood.values.sandbox import Capacity
 
 CapacityAnswer = model_of(Capacity)
 

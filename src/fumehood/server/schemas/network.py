@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from fumehood.limits import TIB
-from fumehood.network import EgressRecord, Network
+from fumehood.bounds import TIB
 from fumehood.server.schemas.describe import described_fields, model_of
 from fumehood.server.schemas.fields import Body
+from fumehood.values.network import EgressRecord, Network
 
 _WORDS = described_fields(Network)
 _MAX_RULES = 1000

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fumehood.models import PortAddress
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.fields import Body
+from fumehood.values.sandbox import PortAddress
 
 
 class SignPort(Body):

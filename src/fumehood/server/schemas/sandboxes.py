@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from fumehood.backends.requests import SandboxSpec
-from fumehood.isolation_levels import IsolationLevel
-from fumehood.limits import BOUNDS, Limits
-from fumehood.models import Metrics, SandboxInfo, SandboxState, TimeoutAction
+from fumehood.bounds import BOUNDS
 from fumehood.server.schemas.audit import NewSecurity
 from fumehood.server.schemas.describe import described_fields, model_of
 from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
 from fumehood.server.schemas.network import NetworkField, network_of
+from fumehood.values.limits import Limits
+from fumehood.values.requests import SandboxSpec
+from fumehood.values.sandbox import IsolationLevel, Metrics, SandboxInfo, SandboxState, TimeoutAction
 
 _WORDS = described_fields(Limits)
 _DEFAULTS = Limits()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fumehood.backends.save_requests import Loaded, LoadRequest
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.sandboxes import NewSandbox
+from fumehood.values.requests import Loaded, LoadRequest
 
 LoadedAnswer = model_of(Loaded)
 

@@ -1,0 +1,93 @@
+"""The verbs of what is written down and watched, for `Sandbox` and `AsyncSandbox`: audit record, security events.
+
+Runs in the host process, on the caller's side of the backend port. Security events can come at any time, even between
+calls: an async callback is awaited on the loop that the sandbox was made on, a plain one of a `Sandbox` is called in a
+thread of its own. What a callback raises is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeAlias
+
+from fumehood.errors import FumehoodError
+from fumehood.portal import awaited_apart, call, check_callbacks, notify
+from fumehood.values.audit import AuditLog
+from fumehood.values.security import SecurityEvent
+
+if TYPE_CHECKING:
+    from fumehood.api.handle import Lease
+    from fumehood.port.backend import Backend
+
+SecurityCallback: TypeAlias = Callable[[SecurityEvent], object]
+AsyncSecurityCallback: TypeAlias = Callable[[SecurityEvent], Awaitable[object] | object]
+
+_LOG = logging.getLogger("fumehood.values.security")
+_following: set[asyncio.Task[None]] = set()
+
+
+class AsyncAuditing:
+    """What `AsyncSandbox` tells of itself; described at `Auditing`."""
+
+    _lease: Lease
+
+    async def audit_log(self) -> AuditLog:
+        """Tell what happened in and around the sandbox."""
+        return await self._lease.backend.audit_log(self._lease.id)
+
+
+class Auditing:
+    """What `Sandbox` tells of itself."""
+
+    _twin: AsyncAuditing
+
+    def audit_log(self) -> AuditLog:
+        """Tell what happened in and around the sandbox, in a record in which every later change shows.
+
+        Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
+        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
+        """
+        return call(self._twin.audit_log)
+
+
+def follow_security_events(backend: Backend, sandbox_id: str, callback: AsyncSecurityCallback) -> None:
+    """Call back with each event of a sandbox until it ends, from a task of the running loop."""
+    task = asyncio.create_task(_follow(backend, sandbox_id, callback))
+    _following.add(task)
+    task.add_done_callback(_following.discard)
+
+
+def called_apart(callback: SecurityCallback | None) -> AsyncSecurityCallback | None:
+    """Return an async twin of a callback that runs it in the thread that callbacks without a caller have."""
+    check_callbacks(on_security_event=callback)
+
+    if callback is None:
+        return None
+
+    async def run(event: SecurityEvent) -> None:
+        async def there() -> None:
+            await notify(callback, event)
+
+        await awaited_apart(there)
+
+    return run
+
+
+async def _follow(backend: Backend, sandbox_id: str, callback: AsyncSecurityCallback) -> None:
+    try:
+        async with aclosing(backend.security_events(sandbox_id)) as events:
+            async for event in events:
+                await _tell(callback, event)
+    except FumehoodError as error:
+        # It has ended, or its server is not there any more: no more events come.
+        _LOG.debug("no more security events of %s: %s", sandbox_id, error.message)
+
+
+async def _tell(callback: AsyncSecurityCallback, event: SecurityEvent) -> None:
+    try:
+        await notify(callback, event)
+    except Exception:  # noqa: BLE001 - nobody waits for it, and the next event is told all the same
+        _LOG.exception("on_security_event failed")

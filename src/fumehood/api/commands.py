@@ -1,0 +1,493 @@
+"""Commands in a sandbox, as the user holds them: `sandbox.commands`, asynchronous and synchronous.
+
+Runs in the host process and speaks only the backend port. A command is a process inside the guest, started
+without a shell of the host; a line of text is given to the guest's bash.
+
+A running command, as the user holds it: follow it, feed it, kill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import shlex
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Literal, TypeAlias, overload
+
+from fumehood.api.handle import Lease
+from fumehood.errors import (
+    CommandError,
+    CommandExitError,
+    CommandTimeoutError,
+    InvalidArgumentError,
+    ProcessNotFoundError,
+    SandboxError,
+)
+from fumehood.portal import Turn, call, check_callbacks, notify
+from fumehood.values.checks import check_bool, check_pid
+from fumehood.values.requests import (
+    CloseStdin,
+    ListProcesses,
+    ProcessCall,
+    ProcessExited,
+    ProcessSpec,
+    SendStdin,
+    SignalProcess,
+)
+from fumehood.values.sandbox import CommandResult, ProcessInfo
+
+ProcessInfos: TypeAlias = list[ProcessInfo]
+
+
+class AsyncCommands:
+    """The commands of an `AsyncSandbox`; the verbs are described at `Commands`."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    @overload
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[False] = False,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: AsyncTextCallback | None = None,
+        on_stderr: AsyncTextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult: ...
+    @overload
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[True],
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: AsyncTextCallback | None = None,
+        on_stderr: AsyncTextCallback | None = None,
+        timeout: float | None = None,
+    ) -> AsyncCommandHandle: ...
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: bool = False,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: AsyncTextCallback | None = None,
+        on_stderr: AsyncTextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult | AsyncCommandHandle:
+        """Run a command."""
+        check_bool("background", background)
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
+
+        if not isinstance(stdin, (bool, str, bytes)):
+            raise InvalidArgumentError(field="stdin", value=stdin, allowed="text, bytes, True or False")
+
+        if timeout is None and not background:
+            timeout = self._lease.info.limits.wall_seconds
+
+        spec = ProcessSpec(
+            argv=_argv(command),
+            cwd=cwd,
+            envs={} if envs is None else envs,
+            stdin=stdin is not False,
+            timeout_seconds=timeout,
+        )
+        process = await self._lease.backend.start_process(self._lease.id, spec)
+        handle = AsyncCommandHandle(
+            self._lease,
+            process.pid,
+            command=command if isinstance(command, str) else shlex.join(command),
+            timeout_seconds=timeout,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+        )
+
+        if background:
+            await handle.feed(stdin)
+            return handle
+
+        return await handle.feed_and_wait(stdin)
+
+    async def list(self) -> ProcessInfos:
+        """List the running commands."""
+        return [*await process_call(self._lease, ListProcesses())]
+
+    async def connect(
+        self,
+        pid: int,
+        *,
+        on_stdout: AsyncTextCallback | None = None,
+        on_stderr: AsyncTextCallback | None = None,
+    ) -> AsyncCommandHandle:
+        """Take hold of a running command."""
+        check_pid(pid)
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
+        await check_known(self._lease, pid)
+        return AsyncCommandHandle(
+            self._lease, pid, command=f"pid {pid}", on_stdout=on_stdout, on_stderr=on_stderr
+        )
+
+    async def kill(self, pid: int) -> bool:
+        """Kill a command."""
+        return await kill_process(self._lease, pid)
+
+    async def send_stdin(self, pid: int, data: str | bytes) -> None:
+        """Write to a command's standard input."""
+        await process_call(self._lease, SendStdin(pid=pid, data=as_bytes(data)))
+
+    async def close_stdin(self, pid: int) -> None:
+        """End a command's standard input."""
+        await process_call(self._lease, CloseStdin(pid=pid))
+
+
+class Commands:
+    """The commands of a `Sandbox`: processes inside it."""
+
+    def __init__(self, twin: AsyncCommands) -> None:
+        self._twin = twin
+
+    @overload
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[False] = False,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult: ...
+    @overload
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[True],
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandHandle: ...
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: bool = False,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult | CommandHandle:
+        """Run a command and wait for its end, or start it in the background.
+
+        Args:
+            command: A line for bash, or a program and its arguments, which no shell touches.
+            background: Return a handle at once.
+            cwd: Where; /home/user unless given.
+            envs: Added to the sandbox's environment.
+            stdin: Text or bytes to feed it; True to keep its input open for `send_stdin`; False for none.
+            on_stdout: Called with each piece of output, in this thread, while this call or `handle.wait()`
+                waits.
+            on_stderr: The same for standard error.
+            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, in the background
+                no end.
+
+        Raises:
+            CommandExitError: It ended with a code other than 0.
+            CommandTimeoutError: Its time was over.
+            CommandStartError: There is no such program or directory.
+        """
+        check_bool("background", background)
+        turn = Turn()
+        out, err = turn.relay(on_stdout, "on_stdout"), turn.relay(on_stderr, "on_stderr")
+
+        if not background:
+            return turn.call(
+                self._twin.run,
+                command,
+                background=False,
+                cwd=cwd,
+                envs=envs,
+                stdin=stdin,
+                on_stdout=out,
+                on_stderr=err,
+                timeout=timeout,
+            )
+
+        handle = turn.call(
+            self._twin.run,
+            command,
+            background=True,
+            cwd=cwd,
+            envs=envs,
+            stdin=stdin,
+            on_stdout=out,
+            on_stderr=err,
+            timeout=timeout,
+        )
+        return CommandHandle(handle, turn)
+
+    def list(self) -> ProcessInfos:
+        """List the running commands."""
+        return call(self._twin.list)
+
+    def connect(
+        self,
+        pid: int,
+        *,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+    ) -> CommandHandle:
+        """Take hold of a running command, or of one that ended less than 30 s ago.
+
+        Raises:
+            ProcessNotFoundError: No command has this pid.
+        """
+        turn = Turn()
+        out, err = turn.relay(on_stdout, "on_stdout"), turn.relay(on_stderr, "on_stderr")
+        return CommandHandle(call(self._twin.connect, pid, on_stdout=out, on_stderr=err), turn)
+
+    def kill(self, pid: int) -> bool:
+        """Kill a command and everything that it started; False if it had ended."""
+        return call(self._twin.kill, pid)
+
+    def send_stdin(self, pid: int, data: str | bytes) -> None:
+        """Write to a command's standard input, which `stdin=True` keeps open."""
+        call(self._twin.send_stdin, pid, data)
+
+    def close_stdin(self, pid: int) -> None:
+        """End a command's standard input."""
+        call(self._twin.close_stdin, pid)
+
+
+def _argv(command: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(command, str):
+        # A login shell, as E2B starts it: the guest's profile sets PATH.
+        return ("/bin/bash", "-l", "-c", command)
+
+    if isinstance(command, Sequence) and not isinstance(command, (bytes, bytearray)):
+        return tuple(command)
+
+    raise InvalidArgumentError(field="command", value=command, allowed="a line of text, or a list of texts")
+
+
+TextCallback: TypeAlias = Callable[[str], object]
+AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
+
+_STDIN_CHUNK_BYTES = 256 * 1024
+
+
+class AsyncCommandHandle:
+    """A running command of an `AsyncSandbox`; described at `CommandHandle`."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        pid: int,
+        *,
+        command: str,
+        timeout_seconds: float | None = None,
+        on_stdout: AsyncTextCallback | None = None,
+        on_stderr: AsyncTextCallback | None = None,
+    ) -> None:
+        self.pid = pid
+        self._lease = lease
+        self._command = command
+        self._timeout_seconds = timeout_seconds
+        self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
+        self._end: tuple[CommandResult, ProcessExited] | None = None
+
+    async def wait(self) -> CommandResult:
+        """Wait for the end."""
+        if self._end is None:
+            self._end = await self._follow()
+
+        result, exited = self._end
+
+        if exited.timed_out:
+            raise CommandTimeoutError(
+                command=self._command,
+                timeout_seconds=self._timeout_seconds,
+                stdout=result.stdout,
+                stderr=result.stderr,
+            )
+
+        if result.exit_code != 0:
+            raise CommandExitError(
+                command=self._command,
+                exit_code=result.exit_code,
+                stdout=result.stdout,
+                stderr=result.stderr,
+                is_truncated=bool(result.truncated),
+            )
+
+        return result
+
+    async def kill(self) -> bool:
+        """Kill the command and everything that it started."""
+        return await kill_process(self._lease, self.pid)
+
+    async def send_stdin(self, data: str | bytes) -> None:
+        """Write to its standard input."""
+        await process_call(self._lease, SendStdin(pid=self.pid, data=as_bytes(data)))
+
+    async def close_stdin(self) -> None:
+        """End its standard input."""
+        await process_call(self._lease, CloseStdin(pid=self.pid))
+
+    async def feed(self, stdin: bool | str | bytes) -> None:
+        """Give it all of its standard input and close that; nothing when `stdin` is True or False."""
+        if isinstance(stdin, bool):
+            return
+
+        content = as_bytes(stdin)
+
+        try:
+            for start in range(0, len(content), _STDIN_CHUNK_BYTES):
+                await self.send_stdin(content[start : start + _STDIN_CHUNK_BYTES])
+
+            await self.close_stdin()
+        except ProcessNotFoundError:
+            # It ended without reading everything, as `head` does.
+            return
+
+    async def feed_and_wait(self, stdin: bool | str | bytes) -> CommandResult:
+        """Feed it and wait for its end; it is killed when the caller gives up."""
+        feeding = asyncio.create_task(self.feed(stdin))
+
+        try:
+            return await self.wait()
+        except (CommandError, SandboxError):
+            raise
+        except BaseException:
+            await self.kill()
+            await self._until_gone()
+            raise
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _until_gone(self) -> None:
+        async with aclosing(self._lease.backend.process_output(self._lease.id, self.pid)) as events:
+            async for _ in events:
+                pass
+
+    async def _follow(self) -> tuple[CommandResult, ProcessExited]:
+        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in texts}
+        exited = ProcessExited(exit_code=-1)
+
+        async with aclosing(self._lease.backend.process_output(self._lease.id, self.pid)) as events:
+            async for event in events:
+                if isinstance(event, ProcessExited):
+                    exited = event
+                elif event.stream in texts:
+                    await self._take(event.stream, decoders[event.stream].decode(event.data), texts)
+
+        for name, decoder in decoders.items():
+            await self._take(name, decoder.decode(b"", final=True), texts)
+
+        result = CommandResult(
+            stdout="".join(texts["stdout"]),
+            stderr="".join(texts["stderr"]),
+            exit_code=exited.exit_code,
+            truncated=exited.truncated,
+        )
+        return result, exited
+
+    async def _take(self, name: str, text: str, texts: dict[str, list[str]]) -> None:
+        if not text:
+            return
+
+        texts[name].append(text)
+        await notify(self._callbacks[name], text)
+
+
+class CommandHandle:
+    """A running command of a `Sandbox`, started in the background or connected to.
+
+    Attributes:
+        pid: Its number inside the sandbox.
+    """
+
+    def __init__(self, twin: AsyncCommandHandle, turn: Turn) -> None:
+        self._twin = twin
+        self._turn = turn
+
+    @property
+    def pid(self) -> int:
+        """Its number inside the sandbox."""
+        return self._twin.pid
+
+    def wait(self) -> CommandResult:
+        """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
+
+        Raises:
+            CommandExitError: It ended with a code other than 0.
+            CommandTimeoutError: Its time was over.
+        """
+        return self._turn.call(self._twin.wait)
+
+    def kill(self) -> bool:
+        """Kill the command and everything that it started; False if it had ended."""
+        return call(self._twin.kill)
+
+    def send_stdin(self, data: str | bytes) -> None:
+        """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
+        call(self._twin.send_stdin, data)
+
+    def close_stdin(self) -> None:
+        """End its standard input."""
+        call(self._twin.close_stdin)
+
+
+async def process_call(lease: Lease, request: ProcessCall) -> tuple[ProcessInfo, ...]:
+    """Ask about the commands of a lease's sandbox."""
+    return await lease.backend.process_call(lease.id, request)
+
+
+async def check_known(lease: Lease, pid: int) -> None:
+    """Raise ProcessNotFoundError unless a command with this pid runs, or has ended lately."""
+    if any(process.pid == pid for process in await process_call(lease, ListProcesses())):
+        return
+
+    # What one that has ended wrote, or its end, comes at once.
+    async with aclosing(lease.backend.process_output(lease.id, pid)) as events:
+        await anext(events)
+
+
+async def kill_process(lease: Lease, pid: int) -> bool:
+    """Kill a command and everything that it started; False if it had ended."""
+    try:
+        await process_call(lease, SignalProcess(pid=pid, signal=signal.SIGKILL))
+    except ProcessNotFoundError:
+        return False
+
+    return True
+
+
+def as_bytes(data: str | bytes) -> bytes:
+    """Return what is to be written, text as UTF-8."""
+    if isinstance(data, bytes):
+        return data
+
+    if isinstance(data, str):
+        return data.encode("utf-8", "surrogateescape")
+
+    raise InvalidArgumentError(field="data", value=data, allowed="text or bytes")

@@ -1,0 +1,252 @@
+"""Exploring: several continuations of one sandbox, side by side, of which the best is kept.
+
+Runs in the host process, over the public sandbox: each piece of code runs in a fork of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, TypeVar, overload
+
+from fumehood.api.async_sandbox import AsyncSandbox
+from fumehood.api.sandbox import Sandbox
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.portal import call
+from fumehood.values.checks import check_integer
+from fumehood.values.execution import Execution
+from fumehood.values.requests import MAX_FORKS, ExecuteRequest
+from fumehood.values.sandbox import CheckpointInfo
+
+_S = TypeVar("_S", Sandbox, AsyncSandbox)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(Generic[_S]):
+    """One continuation.
+
+    Attributes:
+        code: What ran.
+        sandbox: Where: a fork, which can be used like any sandbox.
+        failure: Why there is no execution: the fork ended in the middle of it. None as a rule; code that fails has an
+            execution with an `error`.
+    """
+
+    code: str
+    sandbox: _S
+    outcome: Execution | None = None
+    failure: FumehoodError | None = None
+
+    @property
+    def execution(self) -> Execution:
+        """What came of it; raises `failure` if there is one."""
+        if self.outcome is not None:
+            return self.outcome
+
+        assert self.failure is not None, "a branch has an execution or a failure"
+        raise self.failure
+
+
+class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
+    """What `aexplore` gives; described at `Branches`."""
+
+    def __init__(self, parent: AsyncSandbox, branches: Sequence[Branch[AsyncSandbox]]) -> None:
+        self._parent = parent
+        self._branches = tuple(branches)
+        self._kept: Branch[AsyncSandbox] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> Branch[AsyncSandbox]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Branch[AsyncSandbox], ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Branch[AsyncSandbox] | tuple[Branch[AsyncSandbox], ...]:
+        return self._branches[index]
+
+    def __len__(self) -> int:
+        return len(self._branches)
+
+    async def __aenter__(self) -> AsyncBranches:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def keep(self, branch: Branch[AsyncSandbox]) -> None:
+        """Let the sandbox that was explored go on as this branch."""
+        await self._parent.adopt(branch.sandbox)
+        self._kept = branch
+
+    async def close(self) -> None:
+        """Kill the branches that were not kept."""
+        await _kill([branch.sandbox for branch in self._branches if branch is not self._kept])
+
+
+class Branches(Sequence[Branch[Sandbox]]):
+    """What `explore` gives: the branches, in the order of the code; leaving its `with` kills those not kept."""
+
+    def __init__(self, parent: Sandbox, twin: AsyncBranches) -> None:
+        self._twin = twin
+        self._branches = tuple(
+            Branch(
+                code=branch.code,
+                sandbox=parent._around(branch.sandbox),
+                outcome=branch.outcome,
+                failure=branch.failure,
+            )
+            for branch in twin
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> Branch[Sandbox]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Branch[Sandbox], ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Branch[Sandbox] | tuple[Branch[Sandbox], ...]:
+        return self._branches[index]
+
+    def __len__(self) -> int:
+        return len(self._branches)
+
+    def __enter__(self) -> Branches:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def keep(self, branch: Branch[Sandbox]) -> None:
+        """Let the sandbox that was explored go on as this branch: its state, under the sandbox's own id.
+
+        Args:
+            branch: One of these.
+
+        Raises:
+            InvalidArgumentError: It is none of these.
+            ForkError: It could not be done; everything is as it was.
+        """
+        place = next((place for place, one in enumerate(self._branches) if one is branch), None)
+
+        if place is None:
+            raise InvalidArgumentError(field="branch", value=branch.code, allowed="one of these branches")
+
+        call(self._twin.keep, self._twin[place])
+
+    def close(self) -> None:
+        """Kill the branches that were not kept, as leaving the `with` does."""
+        call(self._twin.close)
+
+
+async def aexplore(
+    sandbox: AsyncSandbox,
+    codes: Iterable[str],
+    *,
+    checkpoint: CheckpointInfo | str | None = None,
+    reseed: bool = True,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+) -> AsyncBranches:
+    """Run several pieces of code side by side, each in a fork of a sandbox; described at `explore`."""
+    if not isinstance(sandbox, AsyncSandbox):
+        raise InvalidArgumentError(
+            field="sandbox", value=sandbox, allowed="an AsyncSandbox; `explore` takes a Sandbox"
+        )
+
+    wanted = _checked(codes, timeout)
+
+    if concurrency is not None:
+        check_integer("concurrency", concurrency, low=1, high=MAX_FORKS)
+
+    children = await sandbox.fork(len(wanted), checkpoint=checkpoint, reseed=reseed)
+    room = asyncio.Semaphore(concurrency or len(wanted))
+
+    async def run(code: str, child: AsyncSandbox) -> Branch[AsyncSandbox]:
+        async with room:
+            try:
+                return Branch(code=code, sandbox=child, outcome=await child.run_code(code, timeout=timeout))
+            except FumehoodError as error:
+                return Branch(code=code, sandbox=child, failure=error)
+
+    runs = [asyncio.create_task(run(code, child)) for code, child in zip(wanted, children, strict=True)]
+    try:
+        return AsyncBranches(sandbox, await asyncio.gather(*runs))
+    except BaseException:
+        # Nobody will hear of them.
+        for task in runs:
+            task.cancel()
+
+        await _kill(children)
+        raise
+
+
+def explore(
+    sandbox: Sandbox,
+    codes: Iterable[str],
+    *,
+    checkpoint: CheckpointInfo | str | None = None,
+    reseed: bool = True,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+) -> Branches:
+    """Run several pieces of code side by side, each in a fork of a sandbox, and wait for all of them.
+
+    The sandbox itself is as it was, unless one is kept:
+
+        with explore(sandbox, ["way = 1", "way = 2"]) as branches:
+            branches.keep(branches[1])
+
+    Args:
+        sandbox: Where to begin.
+        codes: 1 to 64 pieces of Python.
+        checkpoint: Begin there; None: from now on.
+        reseed: Let randomness diverge.
+        timeout: Seconds of each; `limits.wall_seconds` unless given.
+        concurrency: How many run at once; all of them unless given.
+
+    Raises:
+        ForkError: There is no room for so many forks, or another reason; the sandbox is as it was.
+    """
+    if not isinstance(sandbox, Sandbox):
+        raise InvalidArgumentError(
+            field="sandbox", value=sandbox, allowed="a Sandbox; `aexplore` takes an AsyncSandbox"
+        )
+
+    twin = call(
+        aexplore,
+        sandbox._twin,
+        codes,
+        checkpoint=checkpoint,
+        reseed=reseed,
+        timeout=timeout,
+        concurrency=concurrency,
+    )
+    return Branches(sandbox, twin)
+
+
+def _checked(codes: Iterable[str], timeout: float | None) -> list[str]:
+    """What would be refused anyway is refused before anything is forked."""
+    wanted = [] if isinstance(codes, str) or not isinstance(codes, Iterable) else [*codes]
+
+    if not 1 <= len(wanted) <= MAX_FORKS:
+        raise InvalidArgumentError(field="codes", value=codes, allowed=f"1 to {MAX_FORKS} pieces of code")
+
+    for code in wanted:
+        ExecuteRequest(code=code, wall_seconds=timeout)
+
+    return wanted
+
+
+async def _kill(sandboxes: Sequence[AsyncSandbox]) -> None:
+    """Ends sandboxes, whatever becomes of the others."""
+    ends = await asyncio.gather(*(one.kill(wait=False) for one in sandboxes), return_exceptions=True)
+
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end

@@ -1,0 +1,317 @@
+"""The files of a sandbox, as the user holds them: `sandbox.files`, asynchronous and synchronous.
+
+Runs in the host process and speaks only the backend port. Every act is carried out inside the guest; paths
+are paths of the sandbox, relative ones start at /home/user. Content streams in pieces, so that size costs
+time and not memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, TypeAlias, overload
+
+from fumehood.api.handle import Lease
+from fumehood.bounds import MIB
+from fumehood.errors import (
+    FileTooLargeError,
+    InvalidArgumentError,
+    PathExistsError,
+    PathNotFoundError,
+    PathNotTextError,
+)
+from fumehood.portal import Turn, call
+from fumehood.values.checks import check_path
+from fumehood.values.requests import (
+    ListFiles,
+    MakeDir,
+    ReadFile,
+    RemoveFile,
+    RenameFile,
+    StatFile,
+    WatchFiles,
+)
+from fumehood.values.sandbox import FileChange, FileInfo
+
+_CHUNK_BYTES = 1 * MIB
+# Whole files are held in memory, and the guest decides how large one is.
+DEFAULT_MAX_BYTES = 256 * MIB
+
+
+class Readable(Protocol):
+    """An open file, or anything else that reads like one."""
+
+    def read(self, size: int, /) -> str | bytes:
+        """Return at most `size` bytes or characters, none at the end."""
+
+
+Content: TypeAlias = str | bytes | bytearray | memoryview | Readable
+ReadFormat: TypeAlias = Literal["text", "bytes", "stream"]
+FileInfos: TypeAlias = list[FileInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEntry:
+    """One file for `write_files`."""
+
+    path: str
+    data: Content
+
+
+class AsyncFilesystem:
+    """The files of an `AsyncSandbox`; the verbs are described at `Filesystem`."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    @overload
+    async def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
+    @overload
+    async def read(self, path: str, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
+    @overload
+    async def read(
+        self, path: str, *, format: Literal["stream"], max_bytes: int = ...
+    ) -> AsyncGenerator[bytes, None]: ...
+    async def read(
+        self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> str | bytes | AsyncGenerator[bytes, None]:
+        """Read a file."""
+        chunks = self._lease.backend.read(self._lease.id, ReadFile(path=path))
+
+        match format:
+            case "stream":
+                return chunks
+            case "bytes":
+                return await _gather(chunks, path, max_bytes)
+            case "text":
+                return _decode(await _gather(chunks, path, max_bytes), path)
+            case _:
+                raise InvalidArgumentError(field="format", value=format, allowed="text, bytes or stream")
+
+    async def write(self, path: str, data: Content) -> FileInfo:
+        """Write a file, parents made."""
+        check_path("path", path)
+
+        async with aclosing(_pieces(data)) as chunks:
+            return await self._lease.backend.write(self._lease.id, path, chunks)
+
+    async def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
+        """Write several files, one after the other."""
+        return [await self.write(entry.path, entry.data) for entry in files]
+
+    async def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
+        """List a directory."""
+        call = ListFiles(path=path, depth=depth)
+        return [*await self._lease.backend.file_call(self._lease.id, call)]
+
+    async def exists(self, path: str) -> bool:
+        """Tell whether something is at a path."""
+        try:
+            await self.get_info(path)
+        except PathNotFoundError:
+            return False
+
+        return True
+
+    async def get_info(self, path: str) -> FileInfo:
+        """Describe a file or directory."""
+        return (await self._lease.backend.file_call(self._lease.id, StatFile(path=path)))[0]
+
+    async def make_dir(self, path: str) -> bool:
+        """Make a directory and its parents."""
+        try:
+            await self._lease.backend.file_call(self._lease.id, MakeDir(path=path))
+        except PathExistsError:
+            return False
+
+        return True
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it."""
+        await self._lease.backend.file_call(self._lease.id, RemoveFile(path=path))
+
+    async def rename(self, source: str, destination: str) -> FileInfo:
+        """Move a file or directory."""
+        call = RenameFile(source=source, destination=destination)
+        return (await self._lease.backend.file_call(self._lease.id, call))[0]
+
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncWatch:
+        """Watch a directory."""
+        request = WatchFiles(path=path, recursive=recursive)
+        return AsyncWatch(await self._lease.backend.watch(self._lease.id, request))
+
+
+class AsyncWatch:
+    """Changes below a directory, as they happen; described at `Watch`."""
+
+    def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:
+        self._changes = changes
+
+    def __aiter__(self) -> AsyncWatch:
+        return self
+
+    async def __anext__(self) -> FileChange:
+        return await self._changes.__anext__()
+
+    async def close(self) -> None:
+        """End the watch."""
+        await self._changes.aclose()
+
+    async def __aenter__(self) -> AsyncWatch:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Filesystem:
+    """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
+
+    def __init__(self, twin: AsyncFilesystem) -> None:
+        self._twin = twin
+
+    @overload
+    def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
+    @overload
+    def read(self, path: str, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
+    @overload
+    def read(self, path: str, *, format: Literal["stream"], max_bytes: int = ...) -> Iterator[bytes]: ...
+    def read(
+        self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> str | bytes | Iterator[bytes]:
+        """Read a file.
+
+        Args:
+            path: The file.
+            format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
+            max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
+        """
+        match format:
+            case "stream":
+                return Turn().iterate(call(self._twin.read, path, format=format))
+            case "bytes":
+                return call(self._twin.read, path, format=format, max_bytes=max_bytes)
+            case _:
+                return call(self._twin.read, path, format=format, max_bytes=max_bytes)
+
+    def write(self, path: str, data: Content) -> FileInfo:
+        """Write a file, parents made; what was there is replaced when all is written.
+
+        Args:
+            path: The file.
+            data: Text (written as UTF-8), bytes, or an open file, which is read in pieces.
+        """
+        return call(self._twin.write, path, data)
+
+    def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
+        """Write several files, one after the other; the first that fails ends it."""
+        return call(self._twin.write_files, files)
+
+    def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
+        """List a directory, `depth` levels deep, sorted by path."""
+        return call(self._twin.list, path, depth=depth)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether something is at a path."""
+        return call(self._twin.exists, path)
+
+    def get_info(self, path: str) -> FileInfo:
+        """Describe a file or directory; links are followed."""
+        return call(self._twin.get_info, path)
+
+    def make_dir(self, path: str) -> bool:
+        """Make a directory and its parents; False if something was already there."""
+        return call(self._twin.make_dir, path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it."""
+        call(self._twin.remove, path)
+
+    def rename(self, source: str, destination: str) -> FileInfo:
+        """Move a file or directory within the sandbox, parents made; return it at its new place."""
+        return call(self._twin.rename, source, destination)
+
+    def watch(self, path: str, *, recursive: bool = False) -> Watch:
+        """Watch a directory; changes are kept from the moment this returns."""
+        return Watch(call(self._twin.watch, path, recursive=recursive))
+
+
+class Watch:
+    """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
+
+    def __init__(self, twin: AsyncWatch) -> None:
+        self._twin = twin
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> FileChange:
+        try:
+            return call(self._twin.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End the watch."""
+        call(self._twin.close)
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _gather(chunks: AsyncGenerator[bytes, None], path: str, max_bytes: int) -> bytes:
+    content = bytearray()
+
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            content += chunk
+
+            if len(content) > max_bytes:
+                raise FileTooLargeError(path=path, operation="read", errno_value=errno.EFBIG)
+
+    return bytes(content)
+
+
+def _decode(content: bytes, path: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise PathNotTextError(path=path, operation="read", errno_value=errno.EILSEQ) from None
+
+
+async def _pieces(data: Content) -> AsyncGenerator[bytes, None]:
+    if isinstance(data, (str, bytes, bytearray, memoryview)):
+        content = memoryview(_encode(data)).cast("B")
+
+        for start in range(0, len(content), _CHUNK_BYTES):
+            yield bytes(content[start : start + _CHUNK_BYTES])
+
+        return
+
+    if not callable(getattr(data, "read", None)):
+        raise InvalidArgumentError(field="data", value=data, allowed="text, bytes or an open file")
+
+    # A file may be slow (a pipe, a network mount), and the engine serves others meanwhile.
+    while piece := await asyncio.to_thread(data.read, _CHUNK_BYTES):
+        yield bytes(_encode(piece))
+
+
+def _encode(data: str | bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
+    if not isinstance(data, str):
+        return data
+
+    try:
+        return data.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(field="data", value=data[:50], allowed="UTF-8 text") from None

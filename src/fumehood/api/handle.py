@@ -1,0 +1,96 @@
+"""What a facade holds of a sandbox: where it lives, its name, and the process that may use it.
+
+Runs in the host process. The parts of one facade (`files`, `commands`, `pty`) share one lease, so that they
+agree on whether the sandbox was started. A lease never ends a sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fumehood.errors import InvalidArgumentError, SandboxNotStartedError, WrongProcessError
+from fumehood.port.backend import Backend
+from fumehood.values.sandbox import SandboxInfo
+
+
+class Lease:
+    """A backend and the sandbox in it, once there is one."""
+
+    def __init__(self, backend: Backend | None) -> None:
+        self._backend = backend
+        self._info: SandboxInfo | None = None
+        self._owner_pid = os.getpid()
+
+    @property
+    def is_granted(self) -> bool:
+        """True when there is a sandbox."""
+        return self._info is not None
+
+    @property
+    def is_foreign(self) -> bool:
+        """True in a forked child, which may not use its parent's sandbox."""
+        return os.getpid() != self._owner_pid
+
+    @property
+    def backend(self) -> Backend:
+        """Where the sandbox lives; the one of this process unless another was named."""
+        if self._backend is None:
+            self._backend = default_backend()
+
+        return self._backend
+
+    @property
+    def info(self) -> SandboxInfo:
+        """What was known of the sandbox when it was started.
+
+        Raises:
+            SandboxNotStartedError: There is none yet.
+            WrongProcessError: A forked child asks.
+        """
+        if self._info is None:
+            raise SandboxNotStartedError
+
+        if self.is_foreign:
+            raise WrongProcessError(sandbox_id=self._info.id, owner_pid=self._owner_pid)
+
+        return self._info
+
+    @property
+    def id(self) -> str:
+        """The sandbox's name; raises like `info`."""
+        return self.info.id
+
+    def grant(self, info: SandboxInfo) -> None:
+        """Say which sandbox this is."""
+        self._info = info
+        self._owner_pid = os.getpid()
+
+
+def default_backend() -> Backend:
+    """Return where sandboxes live when no other place is named: the server of FUMEHOOD_URL, or this process."""
+    # By name and late: the facade knows the port only, and importing it must not load an engine.
+    from fumehood.assemble import chosen_backend
+
+    return chosen_backend()
+
+
+def named_backend(url: str | None, api_key: str | None, backend: Backend | None = None) -> Backend | None:
+    """Return the backend that was named, itself or by its server's address, or None when none was.
+
+    Raises:
+        InvalidArgumentError: It is none, the URL is none, or there is a key for no server.
+    """
+    if backend is not None:
+        if not isinstance(backend, Backend):
+            raise InvalidArgumentError(
+                field="backend", value=backend, allowed="a Backend; the address of a server goes into `url`"
+            )
+
+        return backend
+
+    if url is None and api_key is None:
+        return None
+
+    from fumehood.assemble import remote_backend
+
+    return remote_backend(url, api_key)

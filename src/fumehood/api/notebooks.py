@@ -1,0 +1,451 @@
+"""A record run again in a sandbox of its own, and compared with what it was, cell by cell.
+
+Runs in the host process, over the public sandbox only. The code is that of the record, so it is as hostile as it was;
+it runs in a fresh sandbox, which is killed at the end.
+
+A notebook run in a sandbox, cell by cell, as `nbconvert --execute` does: what each cell did replaces its outputs.
+
+What can honestly be fixed before code runs again: seeds, the system's randomness and the time of day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fumehood.api.async_sandbox import AsyncSandbox, Language
+from fumehood.errors import InvalidArgumentError
+from fumehood.notebook.comparing import CellComparison, compare_cell
+from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
+from fumehood.notebook.reading import NotebookSource, read_notebook, set_parameters, source_of, tags_of
+from fumehood.port.backend import Backend
+from fumehood.portal import Turn, call
+from fumehood.values.checks import check_integer
+from fumehood.values.execution import Execution, Record
+from fumehood.values.requests import ExecuteRequest
+from fumehood.values.template import Template
+
+if TYPE_CHECKING:
+    from fumehood.api.async_sandbox import AsyncSandbox
+    from fumehood.api.sandbox import Sandbox
+
+
+_SKIP_TAG = "skip-execution"
+# Such a cell is expected to fail, and the next one runs.
+_RAISES_TAG = "raises-exception"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookOptions:
+    """How a notebook is run.
+
+    Attributes:
+        parameters: Variables that are set before, behind the cell with the tag `parameters`.
+        stop_on_error: Leave the cells after the first that fails unrun.
+        transactional: Undo what a cell that fails has done to variables and files.
+        determinism: What is fixed before the first cell; None: nothing.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    stop_on_error: bool = False
+    transactional: bool = False
+    determinism: Determinism | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookStep:
+    """A cell that is about to run, or has run.
+
+    Attributes:
+        number: Which of the code cells that are run, from 1.
+        total: How many they are.
+        code: Its code.
+        execution: What it did; None before.
+    """
+
+    number: int
+    total: int
+    code: str
+    execution: Execution | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookRun:
+    """A notebook that was run.
+
+    Attributes:
+        notebook: It, with the outputs of this run, as JSON holds it.
+        executed: How many cells ran.
+        total: How many there are to run.
+        failed: The numbers of those that failed although they were not expected to.
+    """
+
+    notebook: dict[str, Any]
+    executed: int
+    total: int
+    failed: tuple[int, ...] = ()
+
+
+async def run_notebook(
+    sandbox: AsyncSandbox,
+    source: NotebookSource,
+    options: NotebookOptions | None = None,
+    *,
+    on_step: Callable[[NotebookStep], Awaitable[object]] | None = None,
+) -> NotebookRun:
+    """Run the code cells of a notebook in the default context of a sandbox.
+
+    Args:
+        sandbox: Where.
+        source: A path, or the notebook itself.
+        options: How.
+        on_step: Called before and after each cell.
+
+    Raises:
+        InvalidArgumentError: It is no notebook that can be run here.
+    """
+    options = options or NotebookOptions()
+    # In threads: what is large would hold up what else runs on this loop.
+    notebook = await asyncio.to_thread(read_notebook, source)
+    set_parameters(notebook, options.parameters)
+    cells = [cell for cell in notebook["cells"] if _is_run(cell)]
+    _forget_outputs(notebook)
+
+    if options.determinism is not None:
+        await options.determinism.apply(sandbox)
+
+    executed = 0
+    failed: list[int] = []
+
+    for number, cell in enumerate(cells, 1):
+        code = source_of(cell)
+        await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code))
+        execution = await sandbox.run_code(code, transactional=options.transactional)
+        executed = number
+
+        if execution.state_lost and options.determinism is not None:
+            # With the state what was fixed in it has gone.
+            await options.determinism.apply(sandbox)
+
+        await asyncio.to_thread(_write_outputs, cell, execution)
+        await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
+
+        if execution.error is not None and _RAISES_TAG not in tags_of(cell):
+            failed.append(number)
+
+            if options.stop_on_error:
+                break
+
+    return NotebookRun(notebook=notebook, executed=executed, total=len(cells), failed=tuple(failed))
+
+
+def run_in_sandbox(
+    sandbox: Sandbox,
+    source: NotebookSource,
+    options: NotebookOptions | None = None,
+    *,
+    on_step: Callable[[NotebookStep], object] | None = None,
+) -> NotebookRun:
+    """Do what `run_notebook` does, from a thread; `on_step` is called in it."""
+    turn = Turn()
+    return turn.call(run_notebook, sandbox._twin, source, options, on_step=turn.relay(on_step, "on_step"))
+
+
+def _is_run(cell: Mapping[str, Any]) -> bool:
+    return cell["cell_type"] == "code" and bool(source_of(cell).strip()) and _SKIP_TAG not in tags_of(cell)
+
+
+def _forget_outputs(notebook: dict[str, Any]) -> None:
+    """Takes away what an earlier run has left: what is there afterwards is of this run."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = []
+            cell["execution_count"] = None
+
+
+def _write_outputs(cell: dict[str, Any], execution: Execution) -> None:
+    metadata = cell.get("metadata")
+    cell["metadata"] = metadata = metadata if isinstance(metadata, dict) else {}
+    metadata["execution"] = times_of(execution)
+    metadata["fumehood"] = facts_of(execution)
+    cell["outputs"] = outputs_of(execution)
+    cell["execution_count"] = execution.execution_count
+
+
+async def _tell(on_step: Callable[[NotebookStep], Awaitable[object]] | None, step: NotebookStep) -> None:
+    if on_step is not None:
+        await on_step(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """How a record went when it was run again.
+
+    Attributes:
+        cells: Each cell, in order.
+        record: The record of this run.
+        not_fixed: What may differ although nothing is wrong: all that no replay fixes.
+        dropped_cells: Cells that the record no longer had, and that were therefore not run again.
+    """
+
+    cells: tuple[CellComparison, ...]
+    record: Record
+    not_fixed: tuple[str, ...]
+    dropped_cells: int = 0
+
+    @property
+    def first_difference(self) -> CellComparison | None:
+        """The first cell that did something else than before, or None."""
+        return next((cell for cell in self.cells if cell.differences), None)
+
+    @property
+    def is_same(self) -> bool:
+        """True when every cell is known to have done the same, and none is missing."""
+        return not self.dropped_cells and all(cell.is_same for cell in self.cells)
+
+    def __str__(self) -> str:
+        first = self.first_difference
+
+        if first is not None:
+            return f"cell {first.number} differs: {first.differences[0]}"
+
+        unknown = sum(not cell.is_known for cell in self.cells) + self.dropped_cells
+        return f"{len(self.cells)} cells, no difference" + (
+            f"; {unknown} could not be compared" if unknown else ""
+        )
+
+
+async def areplay(
+    record: Record,
+    *,
+    deterministic: bool | Determinism = False,
+    template: str | Template = "default",
+    url: str | None = None,
+    api_key: str | None = None,
+    backend: Backend | None = None,
+) -> ReplayReport:
+    """Run a record again; described at `replay`."""
+    if not isinstance(record, Record):
+        raise InvalidArgumentError(
+            field="record", value=type(record).__name__, allowed="a Record, as get_record() gives"
+        )
+
+    sandbox = await AsyncSandbox.create(template, url=url, api_key=api_key, backend=backend)
+
+    try:
+        context = await _context_for(sandbox, record)
+        compared: list[CellComparison] = []
+        is_new = True
+
+        for number, cell in enumerate(record.cells, 1):
+            if cell.is_undone:
+                compared.append(CellComparison(number=number, code=cell.code, is_skipped=True))
+                continue
+
+            if cell.is_fresh and not is_new:
+                await sandbox.restart_code_context(context)
+                is_new = True
+
+            if is_new:
+                await _fix(sandbox, record, deterministic)
+                is_new = False
+
+            execution = await sandbox.run_code(
+                cell.code, language=_language(record), context=context, stdin=cell.stdin
+            )
+            # In a thread: large outputs would hold up what else runs on this loop.
+            compared.append(await asyncio.to_thread(compare_cell, number, cell, execution))
+
+        return ReplayReport(
+            cells=tuple(compared),
+            record=await sandbox.get_record(context),
+            not_fixed=NOT_FIXED if deterministic else ("anything that depends on time or chance", *NOT_FIXED),
+            dropped_cells=record.dropped_cells,
+        )
+    finally:
+        await sandbox.kill(wait=False)
+
+
+def replay(
+    record: Record,
+    *,
+    deterministic: bool | Determinism = False,
+    template: str | Template = "default",
+    url: str | None = None,
+    api_key: str | None = None,
+    backend: Backend | None = None,
+) -> ReplayReport:
+    """Run a record again in a fresh sandbox and compare what each cell does with what it did.
+
+    Output, results and errors are compared; times, usage and addresses of objects are not. Files that were uploaded,
+    environment variables of single executions, and other contexts are not part of a record.
+
+    Args:
+        record: What `get_record` gave.
+        deterministic: Fix the seeds, Python's use of the system's randomness and the time of day before the first
+            cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
+            record that was made without it can differ from one that is replayed with it: compare two replays then,
+            with `replay(replay(record, deterministic=True).record, deterministic=True)`.
+        template: What the sandbox starts from; that of the record's sandbox should be the same.
+        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        backend: Where the sandbox lives, in place of both.
+    """
+    return call(
+        areplay,
+        record,
+        deterministic=deterministic,
+        template=template,
+        url=url,
+        api_key=api_key,
+        backend=backend,
+    )
+
+
+async def _context_for(sandbox: AsyncSandbox, record: Record) -> str:
+    if record.language == "python":
+        return "default"
+
+    return (await sandbox.create_code_context(language=_language(record))).id
+
+
+async def _fix(sandbox: AsyncSandbox, record: Record, deterministic: bool | Determinism) -> None:
+    if deterministic and record.language == "python":
+        determinism = deterministic if isinstance(deterministic, Determinism) else Determinism()
+        await determinism.apply(sandbox)
+
+
+def _language(record: Record) -> Language:
+    return "bash" if record.language == "bash" else "python"
+
+
+NOT_FIXED = (
+    "the hash seed, so the order of sets of text: it is one for all sandboxes of an engine, and another in the next",
+    "generators that a library seeds by itself, such as random.Random(), and so the names of temporary files, and"
+    " torch.Generator(); os.getrandom",
+    "clocks that measure spans: perf_counter, monotonic, process_time; numpy.datetime64('now'), clock_gettime, uuid1,"
+    " and the times of files",
+    "addresses and ids of objects, process ids, the order in which threads run",
+    "other contexts and commands of the sandbox, bash, and what comes over the network",
+)
+
+# Runs in the guest, on Python 3.9 and later. Each reading of the time of day is a millisecond after the one before, so
+# that two runs that read it equally often read the same.
+_PROLOGUE = """
+def _fumehood_fix(seed, start_ns):
+    import datetime, os, random, sys, time
+
+    random.seed(seed)
+    entropy = random.Random(seed)
+
+    def urandom(size):
+        return entropy.getrandbits(size * 8).to_bytes(size, "little") if size else b""
+
+    os.urandom = random._urandom = urandom
+
+    try:
+        import numpy
+        numpy.random.seed(seed % 2**32)
+    except ImportError:
+        pass
+
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+    now = [start_ns]
+
+    def time_ns():
+        now[0] += 1_000_000
+        return now[0]
+
+    def time_now():
+        return time_ns() / 1_000_000_000
+
+    def sleep(seconds, _sleep=time.sleep):
+        _sleep(seconds)
+        now[0] += int(seconds * 1e9)
+
+    def at_once(function, place):
+        def called(*arguments):
+            return function(*arguments) if len(arguments) > place else function(*arguments, reading(place))
+
+        return called
+
+    gmtime, localtime = time.gmtime, time.localtime
+
+    def reading(place):
+        return localtime(time_now()) if place == 1 else time_now()
+
+    def asctime(*arguments, _asctime=time.asctime):
+        return _asctime(*(arguments or (localtime(time_now()),)))
+
+    time.time, time.time_ns, time.sleep, time.asctime = time_now, time_ns, sleep, asctime
+    time.strftime = at_once(time.strftime, 1)
+    time.gmtime, time.localtime, time.ctime = at_once(gmtime, 0), at_once(localtime, 0), at_once(time.ctime, 0)
+
+    class Clock:
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromtimestamp(time_ns() // 1000 / 1e6, tz)
+
+        @classmethod
+        def utcnow(cls):
+            return cls.fromtimestamp(time_ns() // 1000 / 1e6, datetime.timezone.utc).replace(tzinfo=None)
+
+    # The class of the standard library stays the one it is, which whatever compares or pickles its objects relies on.
+    import ctypes, gc
+    names = gc.get_referents(datetime.datetime.__dict__)[0]
+    names["now"], names["utcnow"] = Clock.__dict__["now"], Clock.__dict__["utcnow"]
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime.datetime))
+    assert datetime.datetime.now(datetime.timezone.utc).timestamp() * 1e9 < now[0] + 1e9
+    now[0] = start_ns
+
+_fumehood_fix({seed}, {start_ns})
+del _fumehood_fix
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Determinism:
+    """What is fixed before the first cell.
+
+    Attributes:
+        seed: Of `random`, numpy, torch if it is loaded, and of what the system's randomness gives to Python: `secrets`,
+            `uuid.uuid4`, `numpy.random.default_rng()`.
+        clock_start: Where the time of day begins; each reading is a millisecond later than the one before, and
+            `time.sleep` takes the time that it says.
+    """
+
+    seed: int = 0
+    clock_start: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+
+    def __post_init__(self) -> None:
+        check_integer("seed", self.seed, low=0, high=2**63 - 1)
+
+        start = self.clock_start
+
+        if not isinstance(start, datetime) or start.tzinfo is None or not 1971 <= start.year <= 2200:
+            raise InvalidArgumentError(
+                field="clock_start", value=start, allowed="a time with its zone, from 1971 to 2200"
+            )
+
+    async def apply(self, sandbox: AsyncSandbox) -> None:
+        """Fix it in the default context of a sandbox, in which nothing has run.
+
+        Raises:
+            InvalidArgumentError: The interpreter of the sandbox does not allow it.
+        """
+        start_ns = round(self.clock_start.timestamp()) * 1_000_000_000
+        code = _PROLOGUE.replace("{seed}", str(self.seed)).replace("{start_ns}", str(start_ns))
+        execution = await sandbox._lease.backend.run(sandbox.id, ExecuteRequest(code=code, silent=True))
+
+        if execution.error is not None:
+            raise InvalidArgumentError(
+                field="deterministic",
+                value=json.dumps(f"{execution.error.name}: {execution.error.value[:200]}"),
+                allowed="False for this template, whose interpreter does not let its time be set",
+            )

@@ -1,0 +1,146 @@
+"""One piece of code in a sandbox of its own: `fumehood.run_code` and its asynchronous twin.
+
+Runs in the host process, over the public classes only. The sandbox is fresh for each call and killed before
+the call returns, whatever happened in it; nothing is shared between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fumehood.api.async_sandbox import (
+    AsyncErrorCallback,
+    AsyncInputCallback,
+    AsyncResultCallback,
+    AsyncSandbox,
+    AsyncTextCallback,
+    Language,
+)
+from fumehood.api.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback, ToolCallback
+from fumehood.api.tools import AsyncToolCallback, Tools, relay_approval, relay_tools
+from fumehood.errors import InvalidArgumentError
+from fumehood.port.backend import Backend
+from fumehood.portal import Turn
+from fumehood.values.execution import Execution
+from fumehood.values.limits import Limits
+from fumehood.values.network import NetworkChoice
+from fumehood.values.sandbox import IsolationLevel
+from fumehood.values.template import Template
+
+
+async def arun_code(
+    code: str,
+    *,
+    language: Language = "python",
+    template: str | Template = "default",
+    limits: Limits | None = None,
+    envs: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    stdin: str | None = None,
+    files: Mapping[str, bytes | str] | None = None,
+    strict: bool = False,
+    isolation: IsolationLevel | None = None,
+    network: NetworkChoice = "none",
+    on_stdout: AsyncTextCallback | None = None,
+    on_stderr: AsyncTextCallback | None = None,
+    on_result: AsyncResultCallback | None = None,
+    on_error: AsyncErrorCallback | None = None,
+    on_input: AsyncInputCallback | None = None,
+    tools: Tools | None = None,
+    on_tool_call: AsyncToolCallback | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
+    backend: Backend | None = None,
+) -> Execution:
+    """Run code in a sandbox of its own; described at `run_code`."""
+    if files is not None and not isinstance(files, Mapping):
+        raise InvalidArgumentError(field="files", value=files, allowed="a mapping of paths to text or bytes")
+
+    sandbox = await AsyncSandbox.create(
+        template,
+        limits=limits,
+        envs=envs,
+        strict=strict,
+        isolation=isolation,
+        network=network,
+        url=url,
+        api_key=api_key,
+        backend=backend,
+    )
+
+    try:
+        for path, content in (files or {}).items():
+            await sandbox.files.write(path, content)
+
+        return await sandbox.run_code(
+            code,
+            language=language,
+            timeout=timeout,
+            stdin=stdin,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            on_error=on_error,
+            on_input=on_input,
+            tools=tools,
+            on_tool_call=on_tool_call,
+        )
+    finally:
+        # Its end is certain; that the kernel has taken everything back need not be waited for.
+        await sandbox.kill(wait=False)
+
+
+def run_code(
+    code: str,
+    *,
+    language: Language = "python",
+    template: str | Template = "default",
+    limits: Limits | None = None,
+    envs: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    stdin: str | None = None,
+    files: Mapping[str, bytes | str] | None = None,
+    strict: bool = False,
+    isolation: IsolationLevel | None = None,
+    network: NetworkChoice = "none",
+    on_stdout: TextCallback | None = None,
+    on_stderr: TextCallback | None = None,
+    on_result: ResultCallback | None = None,
+    on_error: ErrorCallback | None = None,
+    on_input: InputCallback | None = None,
+    tools: Tools | None = None,
+    on_tool_call: ToolCallback | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
+    backend: Backend | None = None,
+) -> Execution:
+    """Run code in a sandbox of its own, which is killed afterwards.
+
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more: `files`, text or bytes by path,
+    are written before the code runs.
+    """
+    turn = Turn()
+    return turn.call(
+        arun_code,
+        code,
+        language=language,
+        template=template,
+        limits=limits,
+        envs=envs,
+        timeout=timeout,
+        stdin=stdin,
+        files=files,
+        strict=strict,
+        isolation=isolation,
+        network=network,
+        on_stdout=turn.relay(on_stdout, "on_stdout"),
+        on_stderr=turn.relay(on_stderr, "on_stderr"),
+        on_result=turn.relay(on_result, "on_result"),
+        on_error=turn.relay(on_error, "on_error"),
+        on_input=turn.relay(on_input, "on_input"),
+        tools=relay_tools(turn, tools),
+        on_tool_call=relay_approval(turn, on_tool_call),
+        url=url,
+        api_key=api_key,
+        backend=backend,
+    )

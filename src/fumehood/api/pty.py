@@ -1,0 +1,200 @@
+"""Terminals in a sandbox, as the user holds them: `sandbox.pty`, asynchronous and synchronous.
+
+Runs in the host process and speaks only the backend port. What a terminal writes is bytes of the guest,
+escape sequences included: passing them on to a real terminal gives the guest that terminal, so whoever does
+it has decided to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from fumehood.api.commands import as_bytes, kill_process, process_call
+from fumehood.api.handle import Lease
+from fumehood.errors import InvalidArgumentError
+from fumehood.portal import call
+from fumehood.values.checks import check_envs
+from fumehood.values.requests import ProcessExited, ProcessSpec, ResizePty, SendStdin
+from fumehood.values.sandbox import PtySize
+
+# An interactive login shell, as E2B starts it.
+_SHELL = ("/bin/bash", "-i", "-l")
+_ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+
+class AsyncPty:
+    """The terminals of an `AsyncSandbox`; the verbs are described at `Pty`."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    async def create(
+        self,
+        command: Sequence[str] = _SHELL,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncPtyHandle:
+        """Start a shell, or another program, on a terminal."""
+        if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
+            raise InvalidArgumentError(
+                field="command", value=command, allowed="a list: a program and its arguments"
+            )
+
+        check_envs({} if envs is None else envs)
+        spec = ProcessSpec(
+            argv=tuple(command),
+            cwd=cwd,
+            envs={**_ENVS, **(envs or {})},
+            stdin=True,
+            pty=PtySize(cols=cols, rows=rows),
+            timeout_seconds=timeout,
+        )
+        process = await self._lease.backend.start_process(self._lease.id, spec)
+        return AsyncPtyHandle(self._lease, process.pid)
+
+    async def send(self, pid: int, data: str | bytes) -> None:
+        """Type into a terminal."""
+        await process_call(self._lease, SendStdin(pid=pid, data=as_bytes(data)))
+
+    async def resize(self, pid: int, *, cols: int, rows: int) -> None:
+        """Change the size of a terminal."""
+        await process_call(self._lease, ResizePty(pid=pid, size=PtySize(cols=cols, rows=rows)))
+
+    async def kill(self, pid: int) -> bool:
+        """Kill what runs on a terminal."""
+        return await kill_process(self._lease, pid)
+
+
+class AsyncPtyHandle:
+    """A terminal of an `AsyncSandbox`; described at `PtyHandle`."""
+
+    def __init__(self, lease: Lease, pid: int) -> None:
+        self.pid = pid
+        self.exit_code: int | None = None
+        self._lease = lease
+        self._pieces = self._follow()
+
+    def __aiter__(self) -> AsyncPtyHandle:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self._pieces.__anext__()
+
+    async def wait(self) -> int:
+        """Wait for the end."""
+        async for _ in self._pieces:
+            pass
+
+        return -1 if self.exit_code is None else self.exit_code
+
+    async def send(self, data: str | bytes) -> None:
+        """Type into the terminal."""
+        await process_call(self._lease, SendStdin(pid=self.pid, data=as_bytes(data)))
+
+    async def resize(self, *, cols: int, rows: int) -> None:
+        """Change its size."""
+        await process_call(self._lease, ResizePty(pid=self.pid, size=PtySize(cols=cols, rows=rows)))
+
+    async def kill(self) -> bool:
+        """Kill what runs on it."""
+        return await kill_process(self._lease, self.pid)
+
+    async def _follow(self) -> AsyncGenerator[bytes, None]:
+        events = self._lease.backend.process_output(self._lease.id, self.pid)
+
+        try:
+            async for event in events:
+                if isinstance(event, ProcessExited):
+                    self.exit_code = event.exit_code
+                else:
+                    yield event.data
+        finally:
+            await events.aclose()
+
+
+class Pty:
+    """The terminals of a `Sandbox`."""
+
+    def __init__(self, twin: AsyncPty) -> None:
+        self._twin = twin
+
+    def create(
+        self,
+        command: Sequence[str] = _SHELL,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> PtyHandle:
+        """Start a shell, or another program, on a terminal.
+
+        Args:
+            command: Program and arguments; an interactive bash unless given.
+            cols: Width in characters.
+            rows: Height in characters.
+            cwd: Where; /home/user unless given.
+            envs: Added to the sandbox's environment.
+            timeout: Seconds after which it is killed; None means never.
+        """
+        handle = call(self._twin.create, command, cols=cols, rows=rows, cwd=cwd, envs=envs, timeout=timeout)
+        return PtyHandle(handle)
+
+    def send(self, pid: int, data: str | bytes) -> None:
+        """Type into a terminal; text is sent as UTF-8."""
+        call(self._twin.send, pid, data)
+
+    def resize(self, pid: int, *, cols: int, rows: int) -> None:
+        """Change the size of a terminal."""
+        call(self._twin.resize, pid, cols=cols, rows=rows)
+
+    def kill(self, pid: int) -> bool:
+        """Kill what runs on a terminal; False if it had ended."""
+        return call(self._twin.kill, pid)
+
+
+class PtyHandle:
+    """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
+
+    def __init__(self, twin: AsyncPtyHandle) -> None:
+        self._twin = twin
+
+    @property
+    def pid(self) -> int:
+        """Number, inside the sandbox, of what runs on it."""
+        return self._twin.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that it ended with, once the iteration or `wait` has reached the end."""
+        return self._twin.exit_code
+
+    def __iter__(self) -> PtyHandle:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return call(self._twin.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def wait(self) -> int:
+        """Wait for the end, dropping what it still writes, and return the exit code."""
+        return call(self._twin.wait)
+
+    def send(self, data: str | bytes) -> None:
+        """Type into the terminal; text is sent as UTF-8."""
+        call(self._twin.send, data)
+
+    def resize(self, *, cols: int, rows: int) -> None:
+        """Change its size."""
+        call(self._twin.resize, cols=cols, rows=rows)
+
+    def kill(self) -> bool:
+        """Kill what runs on it; False if it had ended."""
+        return call(self._twin.kill)

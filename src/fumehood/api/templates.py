@@ -1,0 +1,192 @@
+"""The verbs on named templates: build, list, remove.
+
+Runs in the process of the user, over the parts of this folder and the store that the settings name. A template
+that is built is tried by a real sandbox, in an engine of its own that ends with the trial.
+
+A trial: one real sandbox of a template, in an engine of its own that ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fumehood.api.sandbox import Sandbox
+from fumehood.assemble import Settings, make_backend, template_store
+from fumehood.errors import InvalidArgumentError, TemplateError, TemplateStoreError
+from fumehood.portal import Portal, call, check_callbacks
+from fumehood.templates.builder import build
+from fumehood.templates.preloads import LeftOut
+from fumehood.templates.recipe import Recipe
+from fumehood.templates.requirements import RequirementsSource
+from fumehood.templates.source import Say
+from fumehood.templates.store import TemplateInfo, hint_of_names
+from fumehood.values.template import Template
+
+
+def build_template(
+    name: str,
+    *,
+    requirements: str | Sequence[str] = (),
+    python: str | None = None,
+    preload: Sequence[str] = (),
+    files: str | None = None,
+    envs: Mapping[str, str] | None = None,
+    own_interpreter: bool = False,
+    force: bool = False,
+    on_progress: Say | None = None,
+) -> TemplateInfo:
+    """Build a named template, from which `Sandbox(name)` starts in every process of this user.
+
+    Built once and built again only when something that it is made of has changed. The environment is made by uv
+    where it is installed, and by pip otherwise. Before the template counts, a sandbox is started from it; when
+    anything fails, a template that had the name before stays as it is.
+
+    Args:
+        name: Letters, digits, '.', '_' and '-'.
+        requirements: The path of a requirements file, or a list of requirements.
+        python: A version such as 3.12, or the path of an interpreter; None is the Python of this process.
+        preload: Modules that are imported once for all sandboxes. One whose import leaves threads running is left
+            out: `TemplateInfo.left_out` says so, and sandboxes import it where they use it.
+        files: A folder whose content each sandbox finds in its home directory.
+        envs: Environment variables of its sandboxes.
+        own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.
+        force: Build it even if nothing has changed.
+        on_progress: Called with a line of text for each step.
+
+    Raises:
+        InvalidArgumentError: An argument cannot work; nothing was done.
+        TemplateStoreError: A step of the build failed.
+    """
+    _check_kind("requirements", requirements, Iterable, "the path of a file, or a list of requirements")
+    _check_kind("preload", preload, Iterable, "a list of modules")
+    _check_kind("files", "" if files is None else files, (str, os.PathLike), "the path of a folder, or None")
+    _check_kind("envs", {} if envs is None else envs, Mapping, "a mapping of text to text")
+    check_callbacks(on_progress=on_progress)
+    say = on_progress or _say_nothing
+    # A string is a path to `RequirementsSource`; here it would be a list of letters.
+    modules = (preload,) if isinstance(preload, str) else tuple(preload)
+    recipe = Recipe(
+        name=name,
+        source=RequirementsSource(requirements, python, say),
+        preload=modules,
+        files=None if files is None else os.path.abspath(files),
+        envs=dict(envs or {}),
+        own_interpreter=own_interpreter,
+    )
+    return build(recipe, template_store(), _try_out, force=force, say=say)
+
+
+def list_templates() -> tuple[TemplateInfo, ...]:
+    """Describe the named templates of this user, sorted by name."""
+    store = template_store()
+    store.sweep()
+    records = (store.record(name) for name in store.names())
+    return tuple(record.info for record in records if record is not None)
+
+
+def remove_template(name: str) -> bool:
+    """Remove a named template. Sandboxes that live from it are not disturbed.
+
+    Returns:
+        Whether its files are gone; false while processes use it: they are deleted when a later verb on templates
+        finds them unused.
+
+    Raises:
+        TemplateStoreError: There is none of this name, or it is being built.
+    """
+    store = template_store()
+
+    if name not in store.names():
+        raise TemplateStoreError(
+            template=str(name),
+            operation="remove",
+            reason="no template has this name",
+            hint=hint_of_names(str(name), store.names()),
+        )
+
+    return store.remove(name)
+
+
+def _check_kind(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(field=field, value=value, allowed=allowed)
+
+
+def _say_nothing(_text: str) -> None:
+    return
+
+
+def _try_out(template: Template) -> tuple[LeftOut, ...]:
+    """Starts a sandbox; returns the modules that have to be left out since their import starts threads."""
+    left_out = try_template(template).left_out
+    wrong = next((one for one in left_out if one.cause != "threads"), None)
+
+    if wrong is None:
+        return left_out
+
+    if wrong.cause == "error":
+        raise TemplateError(
+            template=template.name,
+            reason=f"the preload module {wrong.module!r} cannot be imported: {wrong.reason}",
+            hint="check what the requirements install, or take it off the preload list",
+        )
+
+    raise TemplateError(
+        template=template.name,
+        reason=f"the preload module {wrong.module!r} is not in its environment",
+        hint="add the package that has it to the requirements, or take it off the preload list",
+    )
+
+
+_CODE = "6 * 7"
+_RESULT = "42"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a trial has shown.
+
+    Attributes:
+        start_seconds: From nothing to a sandbox: what a template's first one takes.
+        run_seconds: For a cell in it.
+        level: The level of isolation that it reached.
+        left_out: The modules of the preload list that are not preloaded.
+    """
+
+    start_seconds: float
+    run_seconds: float
+    level: str
+    left_out: tuple[LeftOut, ...]
+
+
+def try_template(template: Template) -> Trial:
+    """Starts a sandbox and has it compute something.
+
+    Raises:
+        SandboxStartError: No sandbox starts from the template.
+        TemplateError: It starts, and code in it does not do what it should.
+    """
+    portal = Portal()
+    try:
+        backend = make_backend(Settings(pool_size=0, max_sandboxes=1), portal)
+        started = time.monotonic()
+
+        with Sandbox(template, backend=backend) as sandbox:
+            ready = time.monotonic()
+            execution = sandbox.run_code(_CODE)
+            done = time.monotonic()
+            level = sandbox.get_info().isolation.level
+
+        left_out = call(backend.left_out, template.name)
+    finally:
+        portal.close()
+
+    if execution.error is not None or execution.text != _RESULT:
+        found = execution.error or f"{_CODE} is {execution.text!r}"
+        reason = f"the first code in a sandbox of it failed: {found}"
+        raise TemplateError(template=template.name, reason=reason, hint="check what its requirements install")
+
+    return Trial(start_seconds=ready - started, run_seconds=done - ready, level=level, left_out=left_out)

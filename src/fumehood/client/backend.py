@@ -1,0 +1,712 @@
+"""Sandboxes that live elsewhere: the port, over a server's native API.
+
+Runs in the process that asks. Each verb is one request; nothing is kept here but connections. What the server
+answers is checked and becomes the same values, and the same errors, as those of a sandbox in this process.
+
+The audit record in the words of a server's routes.
+
+Checkpoints and judging in the words of a server's routes.
+
+Files in the words of a server's routes.
+
+Forks in the words of a server's routes.
+
+Saving and loading in the words of a server's routes.
+
+Signed addresses of files at a server: no verb of the port, because only a server can sign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from datetime import datetime
+from os import PathLike
+from typing import Any, TypeVar, cast
+
+from fumehood.client.connection import (
+    GONE,
+    HttpConnection,
+    ServerAddress,
+    event_of,
+    process_event_of,
+    query_of,
+    quoted,
+    sandbox_path,
+)
+from fumehood.client.stateless import answers_of, batches_of, fits_one_request, stateless_body, stateless_item
+from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, TemplateError
+from fumehood.port.backend import Backend, ByteStream
+from fumehood.port.loop_bound import DistantStream, LoopBound
+from fumehood.port.stateless import StatelessReply, StatelessRequest
+from fumehood.values.audit import AuditLog
+from fumehood.values.codec import DataError, as_data, read_value
+from fumehood.values.events import Event
+from fumehood.values.execution import Execution, Record
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.network import EgressRecord, Network
+from fumehood.values.questions import (
+    Answer,
+    CodeCompleteness,
+    CodeCompletion,
+    CodeInspection,
+    CommMessage,
+    CompleteCode,
+    InspectCode,
+    Question,
+)
+from fumehood.values.requests import (
+    DEFAULT_CONTEXT_ID,
+    CheckpointCall,
+    CloseStdin,
+    CommitAnswer,
+    ContextCall,
+    CreateContext,
+    DropCheckpoint,
+    ExecuteRequest,
+    FileCall,
+    Forked,
+    ForkRequest,
+    InputAnswer,
+    ListCheckpoints,
+    ListContexts,
+    ListFiles,
+    ListProcesses,
+    Loaded,
+    LoadRequest,
+    MakeDir,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    RemoveContext,
+    RemoveFile,
+    RenameFile,
+    ResizePty,
+    RestartContext,
+    RollBack,
+    SandboxSpec,
+    SendStdin,
+    SignalProcess,
+    StatFile,
+    TakeCheckpoint,
+    ToolAnswer,
+    WatchFiles,
+)
+from fumehood.values.sandbox import (
+    Capacity,
+    CheckpointInfo,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    PortAddress,
+    ProcessInfo,
+    SandboxInfo,
+)
+from fumehood.values.security import SecurityEvent
+
+
+class HttpAudit:
+    """Verbs of `HttpBackend` about what is written down of a sandbox."""
+
+    _ask: Callable[..., Awaitable[Any]]
+    _read: Callable[[type[Any], object], Any]
+    _lines: Callable[..., AsyncGenerator[Any, None]]
+
+    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        """Give the security events of a sandbox; see the port."""
+        return self._lines(_security_event_of, "GET", sandbox_path(sandbox_id, "audit", "events"))
+
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Give the audit record of a sandbox; see the port."""
+        log: AuditLog = self._read(AuditLog, await self._ask("GET", sandbox_path(sandbox_id, "audit")))
+        return log
+
+
+def _security_event_of(line: dict[str, Any]) -> SecurityEvent:
+    return read_value(SecurityEvent, line)
+
+
+_MOST_CASES = 200
+
+Ask = Callable[..., Awaitable[Any]]
+Read = Callable[[type[CheckpointInfo], object], CheckpointInfo]
+
+
+async def call_checkpoints(
+    ask: Ask, read: Read, sandbox_id: str, call: CheckpointCall
+) -> tuple[CheckpointInfo, ...]:
+    """Asks a server to make, list, go back to or drop checkpoints."""
+    place = sandbox_path(sandbox_id, "checkpoints")
+
+    match call:
+        case TakeCheckpoint(context_id=context_id, name=name, strict=strict):
+            wish = {"context_id": context_id, "name": name, "strict": strict}
+            return (read(CheckpointInfo, await ask("POST", place, json=wish)),)
+        case ListCheckpoints():
+            found = await ask("GET", place)
+            return tuple(read(CheckpointInfo, item) for item in found["items"])
+        case RollBack(checkpoint_id=checkpoint_id):
+            made = await ask("POST", f"{place}/{quoted(checkpoint_id)}/rollback")
+            return (read(CheckpointInfo, made),)
+        case DropCheckpoint(checkpoint_id=checkpoint_id):
+            await ask("DELETE", f"{place}/{quoted(checkpoint_id)}")
+            return ()
+
+
+def judge_bodies(request: JudgeRequest) -> Iterator[dict[str, Any]]:
+    """Yields the bodies of the requests that judge all cases; a server takes so many at once."""
+    for start in range(0, len(request.stdins), _MOST_CASES):
+        yield {
+            "code": request.code,
+            "stdins": list(request.stdins[start : start + _MOST_CASES]),
+            "timeout_seconds": request.wall_seconds,
+            "memory_bytes": request.memory_bytes,
+            "concurrency": request.concurrency,
+        }
+
+
+async def call_files(ask: Ask, sandbox_id: str, call: FileCall) -> list[object]:
+    """Asks a server to describe, list, make, remove or rename; returns what it answered, each a `FileInfo` as data."""
+    place = sandbox_path(sandbox_id, "files")
+
+    match call:
+        case StatFile(path=path):
+            return [await ask("GET", f"{place}/info", params={"path": path})]
+        case ListFiles(path=path, depth=depth):
+            return list((await ask("GET", place, params={"path": path, "depth": depth}))["items"])
+        case MakeDir(path=path):
+            return [await ask("POST", f"{place}/directories", json={"path": path})]
+        case RemoveFile(path=path):
+            await ask("DELETE", place, params={"path": path})
+            return []
+        case RenameFile(source=source, destination=destination):
+            body = {"source": source, "destination": destination}
+            return [await ask("POST", f"{place}/rename", json=body)]
+
+
+def watch_query(request: WatchFiles) -> dict[str, str]:
+    """Returns the query that asks for a watch."""
+    query = {
+        "path": request.path,
+        "recursive": str(request.recursive).lower(),
+        "entries": str(request.entries).lower(),
+    }
+    return {**query, "name": request.name} if request.name else query
+
+
+def metadata_headers(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns the headers that give a file its metadata."""
+    return {f"x-metadata-{name}": value for name, value in (metadata or {}).items()}
+
+
+async def ask_to_fork(ask: Ask, sandbox_id: str, request: ForkRequest) -> object:
+    """Asks a server to fork a sandbox; returns what it answered, a `Forked` as data."""
+    body = {
+        "count": request.count,
+        "checkpoint_id": request.checkpoint_id,
+        "reseed": request.reseed,
+        "timeout_seconds": request.timeout_seconds,
+        "metadata": None if request.metadata is None else dict(request.metadata),
+    }
+    return await ask("POST", sandbox_path(sandbox_id, "forks"), json=body)
+
+
+async def ask_to_adopt(ask: Ask, sandbox_id: str, child_id: str) -> object:
+    """Asks a server to let a fork take a sandbox's place; returns what it answered, a `SandboxInfo` as data."""
+    return await ask("POST", sandbox_path(sandbox_id, "adopt"), json={"child_id": child_id})
+
+
+_PIECE_BYTES = 1 << 20
+
+
+class HttpStateVerbs:
+    """`StateVerbs`, one request each, for `HttpBackend`."""
+
+    _connection: HttpConnection
+
+    def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+        """Give what of a sandbox lasts; see the port."""
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            async with self._connection.stream("POST", sandbox_path(sandbox_id, "save")) as answer:
+                async for piece in answer.aiter_bytes(_PIECE_BYTES):
+                    yield piece
+
+        async def begin() -> AsyncGenerator[bytes, None]:
+            return pieces()
+
+        # What both are to a backend is said in its own class.
+        backend = cast(Any, self)
+        return cast("AsyncGenerator[bytes, None]", backend._items(begin))
+
+    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        """Make a sandbox of a saved state; see the port."""
+        spec = request.spec
+
+        if not isinstance(spec.template, str):
+            raise TemplateError(
+                template=spec.template.name,
+                reason="a server knows templates only by name",
+                hint="build it there with `fumehood template build`, and give its name",
+            )
+
+        wish = as_data(spec)
+        assert isinstance(wish, dict)
+        del wish["owner"], wish["chosen_limits"]
+        wish["limits"] = as_data(spec.limits_asked)
+        wish["keep_template"] = request.keep_template
+        wish["files_only"] = request.files_only
+        try:
+            file = open(archive, "rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise LoadError(reason=f"{archive}: {error.strerror}") from None
+
+        with file:
+            form: dict[str, Any] = {
+                "data": {"options": json.dumps(wish)},
+                "files": {"state": ("state", file)},
+            }
+            backend = cast(Any, self)
+            owner = spec.owner if backend._on_behalf else None
+            answer = await backend._ask(
+                "POST", "/v1/sandboxes/load", params=query_of(owner=owner or None), **form
+            )
+            return cast(Loaded, backend._read(Loaded, answer))
+
+
+# A sandbox, a path and seconds; the address and its end.
+SignFile = Callable[[str, str, int], Awaitable[tuple[str, datetime]]]
+
+
+def signer_of(backend: Backend) -> SignFile | None:
+    """Return what signs addresses for reading files, or None where no server keeps the sandboxes."""
+    if not isinstance(backend, HttpBackend):
+        return None
+
+    async def sign(sandbox_id: str, path: str, expires_seconds: int) -> tuple[str, datetime]:
+        body = {"path": path, "expires_in_seconds": expires_seconds}
+        signed = await backend._ask("POST", f"/v1/sandboxes/{sandbox_id}/files/sign", json=body)
+        return str(signed["url"]), backend._checked(datetime.fromisoformat, signed["expires_at"])
+
+    return sign
+
+
+_T = TypeVar("_T")
+_LIST_PAGE = 1000
+_MAX_PIECE_BYTES = 1 << 20
+
+
+class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
+    """The sandboxes of a server.
+
+    Args:
+        address: Where it is.
+        loop: The loop that the connections live on; it runs, or will.
+        on_behalf: In whose name sandboxes are made: only a host, whose socket is its owner's alone, listens to it.
+    """
+
+    def __init__(
+        self, address: ServerAddress, loop: asyncio.AbstractEventLoop, *, on_behalf: bool = False
+    ) -> None:
+        super().__init__(loop)
+        self._connection = HttpConnection(address)
+        self._on_behalf = on_behalf
+
+    # -- sandboxes
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox; see the port."""
+        if not isinstance(spec.template, str):
+            raise TemplateError(
+                template=spec.template.name,
+                reason="a server knows templates only by name",
+                hint="build it there with `fumehood template build`, and give its name",
+            )
+
+        body = {**_fields(spec, without=("owner", "chosen_limits")), "limits": spec.limits_asked}
+        owner = spec.owner if self._on_behalf else None
+        answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
+        return self._read(SandboxInfo, answer)
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a living sandbox; see the port."""
+        return self._read(SandboxInfo, await self._ask("GET", sandbox_path(sandbox_id)))
+
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes; see the port."""
+        found: list[SandboxInfo] = []
+        cursor: str | None = None
+
+        while True:
+            query = query_of(limit=_LIST_PAGE, cursor=cursor, owner=owner if self._on_behalf else None)
+            page = await self._ask("GET", "/v1/sandboxes", params=query)
+            found.extend(self._read(SandboxInfo, item) for item in page["items"])
+            cursor = page["next_cursor"]
+
+            if cursor is None:
+                return tuple(info for info in found if owner is None or info.owner == owner)
+
+    async def capacity(self) -> Capacity:
+        """Tell what there is room for; see the port."""
+        return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
+
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        """End a sandbox; see the port."""
+        try:
+            await self._ask(
+                "DELETE", sandbox_path(sandbox_id), params=query_of(wait=None if wait else "false")
+            )
+        except GONE:
+            return False
+
+        return True
+
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; see the port."""
+        await self._ask(
+            "POST", sandbox_path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds}
+        )
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox; see the port."""
+        return bool((await self._ask("POST", sandbox_path(sandbox_id, "pause")))["changed"])
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a paused sandbox go on; see the port."""
+        return bool((await self._ask("POST", sandbox_path(sandbox_id, "resume")))["changed"])
+
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach; see the port."""
+        await self._ask("PUT", sandbox_path(sandbox_id, "network"), json=as_data(network))
+
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox reached and tried to reach; see the port."""
+        found = await self._ask("GET", sandbox_path(sandbox_id, "network", "log"))
+        return tuple(self._read(EgressRecord, item) for item in found["items"])
+
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now; see the port."""
+        return self._read(Metrics, await self._ask("GET", sandbox_path(sandbox_id, "metrics")))
+
+    # -- code
+
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context; see the port."""
+        return self._lines(event_of, "POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end; see the port."""
+        if request.allow_input or request.tools or request.ask_commit:
+            # Questions come in a stream only.
+            return await super().run(sandbox_id, request)
+
+        answer = await self._ask("POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
+        return self._read(Execution, answer)
+
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer a question of running code; see the port."""
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "input")
+        await self._ask("POST", path, json={"request_id": answer.request_id, "text": answer.text})
+
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a call of running code; see the port."""
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "tools")
+        body = {"request_id": answer.request_id, "value": answer.value, "error": answer.error}
+        await self._ask("POST", path, json=body)
+
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; see the port."""
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "commit")
+        await self._ask("POST", path, json={"commit": answer.commit})
+
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context; see the port."""
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "interrupt")
+        return bool((await self._ask("POST", path))["interrupted"])
+
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; see the port."""
+        place = sandbox_path(sandbox_id, "contexts")
+
+        match call:
+            case CreateContext(language=language, cwd=cwd):
+                made = await self._ask("POST", place, json={"language": language, "cwd": cwd})
+                return (self._read(ContextInfo, made),)
+            case ListContexts():
+                found = await self._ask("GET", place)
+                return tuple(self._read(ContextInfo, item) for item in found["items"])
+            case RestartContext(context_id=context_id):
+                made = await self._ask("POST", f"{place}/{quoted(context_id)}/restart")
+                return (self._read(ContextInfo, made),)
+            case RemoveContext(context_id=context_id):
+                await self._ask("DELETE", f"{place}/{quoted(context_id)}")
+                return ()
+
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; see the port."""
+        return await call_checkpoints(self._ask, self._read, sandbox_id, call)
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one; see the port."""
+        return self._read(Forked, await ask_to_fork(self._ask, sandbox_id, request))
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of its parent; see the port."""
+        return self._read(SandboxInfo, await ask_to_adopt(self._ask, sandbox_id, child_id))
+
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program for many inputs; see the port."""
+        runs: list[CaseRun] = []
+
+        for body in judge_bodies(request):
+            found = await self._ask("POST", sandbox_path(sandbox_id, "judge"), json=body)
+            runs.extend(self._read(CaseRun, run) for run in found["items"])
+
+        return tuple(runs)
+
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context; see the port."""
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")
+        return self._read(Record, await self._ask("GET", path))
+
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code; see the port."""
+        place = sandbox_path(sandbox_id, "contexts", question.context_id or DEFAULT_CONTEXT_ID)
+        body = _fields(question, without=("context_id",))
+
+        match question:
+            case CompleteCode():
+                return self._read(CodeCompletion, await self._ask("POST", f"{place}/complete", json=body))
+            case InspectCode():
+                return self._read(CodeInspection, await self._ask("POST", f"{place}/inspect", json=body))
+            case _:
+                answer = await self._ask("POST", f"{place}/is_complete", json=body)
+                return self._read(CodeCompleteness, answer)
+
+    def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context; see the port."""
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "comm")
+        return self._lines(event_of, "POST", path, json=as_data(message))
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own, in one request; see the port."""
+        if not fits_one_request(request):
+            return await super().run_once(request)
+
+        body = stateless_body(request)
+        return self._read(StatelessReply, await self._ask("POST", "/v1/execute", json=body))
+
+    def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        """Run code in a sandbox of its own, in one request, and follow it; see the port."""
+        if not fits_one_request(request):
+            return super().stream_once(request)
+
+        return self._lines(stateless_item, "POST", "/v1/execute", json=stateless_body(request))
+
+    def run_many(
+        self, requests: Iterable[StatelessRequest], concurrency: int | None = None
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        """Run many pieces of code, those of a list in one request; see the port."""
+        if isinstance(requests, Sequence) and all(map(fits_one_request, requests)):
+            return self._run_batches(requests, concurrency)
+
+        return super().run_many(requests, concurrency)
+
+    async def _run_batches(
+        self, requests: Sequence[StatelessRequest], concurrency: int | None
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        def follow(body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+            return self._lines(dict, "POST", "/v1/execute/batch", json=body)
+
+        for batch in batches_of(requests):
+            try:
+                async with aclosing(answers_of(batch, follow, concurrency)) as answers:
+                    async for numbered in answers:
+                        yield numbered
+            except FumehoodError:
+                # Nothing was begun. Which of them is to blame is found by asking for each alone.
+                async with aclosing(super().run_many([asked for _, asked in batch], concurrency)) as answers:
+                    async for index, answer in answers:
+                        yield batch[index][0], answer
+
+    # -- files
+
+    def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces; see the port."""
+        return self._items(lambda: _ready(self._content(sandbox_id, request)))
+
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
+        """Write a file; see the port."""
+        pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
+        place = sandbox_path(sandbox_id, "files", "content")
+        answer = await self._ask(
+            "PUT", place, params={"path": path}, content=_unbroken(pieces), headers=metadata_headers(metadata)
+        )
+        return self._read(FileInfo, answer)
+
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; see the port."""
+        found = await call_files(self._ask, sandbox_id, call)
+        return tuple(self._read(FileInfo, item) for item in found)
+
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory; see the port."""
+        place = sandbox_path(sandbox_id, "files", "watch")
+        lines = self._lines(dict, "GET", place, params=watch_query(request))
+        # The first line says that the watch has begun.
+        await anext(lines)
+        return self._changes(lines)
+
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Have all that has happened told by a watch; see the port."""
+        place = sandbox_path(sandbox_id, "files", "watch", "settle")
+        answer = await self._ask("POST", place, params={"name": name})
+        return self._checked(lambda value: read_value(int, value["changes"]), answer)
+
+    # -- commands and ports
+
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; see the port."""
+        return self._read(
+            ProcessInfo, await self._ask("POST", sandbox_path(sandbox_id, "commands"), json=_fields(spec))
+        )
+
+    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command; see the port."""
+        return self._lines(process_event_of, "GET", sandbox_path(sandbox_id, "commands", str(pid), "output"))
+
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; see the port."""
+        place = sandbox_path(sandbox_id, "commands")
+
+        match call:
+            case ListProcesses():
+                found = await self._ask("GET", place)
+                return tuple(self._read(ProcessInfo, item) for item in found["items"])
+            case SendStdin(pid=pid, data=data):
+                await self._ask("POST", f"{place}/{pid}/stdin", content=data)
+            case CloseStdin(pid=pid):
+                await self._ask("POST", f"{place}/{pid}/stdin/close")
+            case SignalProcess(pid=pid, signal=number):
+                await self._ask("POST", f"{place}/{pid}/signal", json={"signal": number})
+            case ResizePty(pid=pid, size=size):
+                await self._ask("POST", f"{place}/{pid}/resize", json=as_data(size))
+
+        return ()
+
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a port of a sandbox; see the port."""
+        path = sandbox_path(sandbox_id, "tunnels", str(port))
+        stream = await self._do(self._connection.tunnel, path, sandbox_id)
+        return stream if self._is_here() else DistantStream(stream, self._do)
+
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a port is reached at the server; see the port."""
+        signed = await self._ask("POST", sandbox_path(sandbox_id, "ports", str(port), "sign"), json={})
+        return self._read(PortAddress, signed)
+
+    async def aclose(self) -> None:
+        """Let go of the connections; the sandboxes live on, since the server keeps them."""
+        await self._do(self._connection.aclose)
+
+    # -- requests
+
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+        return await self._do(lambda: self._connection.ask(method, path, **options))
+
+    def _lines(
+        self, read: Callable[[dict[str, Any]], _T], method: str, path: str, **options: Any
+    ) -> AsyncGenerator[_T, None]:
+        async def lines() -> AsyncGenerator[_T, None]:
+            async with aclosing(self._connection.lines(method, path, **options)) as found:
+                async for line in found:
+                    yield self._checked(read, line)
+
+        return self._items(lambda: _ready(lines()))
+
+    async def _content(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        if request.length_bytes == 0:
+            await self._connection.ask(
+                "GET", sandbox_path(sandbox_id, "files", "info"), params={"path": request.path}
+            )
+            return
+
+        last = "" if request.length_bytes is None else request.offset_bytes + request.length_bytes - 1
+        is_whole = request.offset_bytes == 0 and request.length_bytes is None
+        headers = {} if is_whole else {"Range": f"bytes={request.offset_bytes}-{last}"}
+        place = sandbox_path(sandbox_id, "files", "content")
+
+        async with self._connection.stream(
+            "GET", place, params={"path": request.path}, headers=headers, past_the_end=(416,)
+        ) as answer:
+            if answer.status_code != 416:
+                async for piece in answer.aiter_bytes(_MAX_PIECE_BYTES):
+                    yield piece
+
+    async def _changes(self, lines: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[FileChange, None]:
+        async with aclosing(lines):
+            async for line in lines:
+                yield self._read(FileChange, line)
+
+    def _read(self, kind: type[_T], data: object) -> _T:
+        return self._checked(lambda value: read_value(kind, value), data)
+
+    def _checked(self, read: Callable[[Any], _T], data: object) -> _T:
+        try:
+            return read(data)
+        except DataError as error:
+            raise HostUnavailableError(
+                host=self._connection.address.name,
+                reason=f"its answer does not fit: {error}",
+                outcome_unknown=True,
+            ) from None
+
+
+def connect_to_host(socket_path: str) -> HttpBackend:
+    """Return the backend of a host that listens on a unix socket, on the loop that runs; it need not be there yet."""
+    address = ServerAddress(url="http://host", socket_path=socket_path)
+    return HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
+
+
+async def _ready(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
+    return items
+
+
+async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yields the pieces; an empty one would end a chunked body."""
+    async for piece in pieces:
+        if piece:
+            yield bytes(piece)
+
+
+def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    data = as_data(value)
+    assert isinstance(data, dict)
+    return {name: item for name, item in data.items() if name not in without}
+
+
+def _execution(request: ExecuteRequest) -> dict[str, Any]:
+    data = _fields(request, without=("wall_seconds",))
+    return {**data, "timeout_seconds": request.wall_seconds}

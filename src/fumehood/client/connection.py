@@ -1,0 +1,446 @@
+"""The way to a server: requests, streams of lines and tunnels, over TCP or a unix socket.
+
+Runs in the process that asks a server, on one loop. What the server refuses is raised as the error that it is; a
+server that cannot be reached, or breaks off, is a HostUnavailableError that says whether the act may have happened.
+
+Lines of a server's streams back to the events that they are written from.
+
+Problem details back to the error that the server raised: the same class, with the same fields.
+
+Where the parts of a sandbox are on a server.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import json
+import re
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from fumehood import errors
+from fumehood.errors import (
+    FumehoodError,
+    HostUnavailableError,
+    InvalidArgumentError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+    ServiceError,
+)
+from fumehood.port.backend import ByteStream
+from fumehood.values.codec import DataError, read_value
+from fumehood.values.events import (
+    ClearOutputEvent,
+    CommEvent,
+    CommitRequestEvent,
+    ErrorEvent,
+    Event,
+    ExecutionFinished,
+    ExecutionStarted,
+    InputRequestEvent,
+    ResultEvent,
+    StderrEvent,
+    StdoutEvent,
+    ToolCallEvent,
+)
+from fumehood.values.requests import ProcessEvent, ProcessExited, ProcessOutput
+
+_CONNECT_SECONDS = 10.0
+# A stream sends a line at least every 15 s.
+_SILENCE_SECONDS = 60.0
+_WRITE_SECONDS = 60.0
+_MAX_CONNECTIONS = 10_000
+# A machine that is gone without a word is noticed in half a minute.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+]
+# RFC 6455, 7.4.1: the first ends a tunnel whose other end has ended, the second one whose sandbox has.
+_NORMAL = 1000
+_REFUSED = 1008
+_TUNNEL_BYTES = 64 * 1024
+# A server sends no more than such a piece at a time either.
+_MAX_MESSAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """Where a server is.
+
+    Attributes:
+        url: Its address; for a unix socket the part before the path means nothing.
+        token: What opens it.
+        socket_path: The unix socket that it listens on, or None for TCP.
+    """
+
+    url: str
+    token: str = ""
+    socket_path: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise InvalidArgumentError(
+                field="url", value=self.url, allowed="http://HOST:PORT or https://HOST"
+            )
+
+        # A line break is what is left of reading it from a file. It is nobody's business in a message.
+        if not all("!" <= character <= "~" for character in self.token):
+            raise InvalidArgumentError(
+                field="api_key",
+                value="(not shown)",
+                allowed="the token alone: printable ASCII without spaces and line breaks",
+            )
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages; those of a server reach its clients, who have no business with its paths."""
+        return "the host of the sandboxes" if self.socket_path else self.url
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What each request brings."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+class HttpConnection:
+    """A server, as seen from one loop.
+
+    Args:
+        address: Where it is.
+    """
+
+    def __init__(self, address: ServerAddress) -> None:
+        self.address = address
+        limits = httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=100)
+        self._client = httpx2.AsyncClient(
+            base_url=address.url.rstrip("/"),
+            headers=address.headers,
+            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None, write=_WRITE_SECONDS),
+            transport=httpx2.AsyncHTTPTransport(
+                limits=limits,
+                uds=address.socket_path,
+                socket_options=None if address.socket_path else _KEEPALIVE,
+            ),
+        )
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        await self._client.aclose()
+
+    async def ask(self, method: str, path: str, **options: Any) -> Any:
+        """Send a request and return its answer: a JSON value, or None when there is nothing to say.
+
+        Raises:
+            FumehoodError: The server refused, or could not be asked.
+        """
+        with self._watched():
+            response = await self._client.request(method, path, **options)
+
+        if response.is_error:
+            raise self._refusal(response.status_code, response.content)
+
+        return self._value(response.content) if response.content else None
+
+    async def lines(self, method: str, path: str, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        """Send a request and yield the lines of its answer; leaving early ends what it stands for.
+
+        Raises:
+            FumehoodError: The server refused at once or on the way, or broke off.
+        """
+        headers = {"Accept": "application/x-ndjson", **options.pop("headers", {})}
+        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS, write=_WRITE_SECONDS)
+
+        async with self.stream(method, path, headers=headers, timeout=timeout, **options) as response:
+            async for text in self._text_lines(response):
+                line = self._value(text.encode())
+
+                if line.get("type") == "problem":
+                    raise error_of(line["problem"])
+
+                if line.get("type") != "keepalive":
+                    yield line
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, *, past_the_end: tuple[int, ...] = (), **options: Any
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send a request and give its answer while it comes; statuses of `past_the_end` are no refusals."""
+        with self._watched():
+            async with self._client.stream(method, path, **options) as response:
+                if response.is_error and response.status_code not in past_the_end:
+                    raise self._refusal(response.status_code, await response.aread())
+
+                yield response
+
+    async def tunnel(self, path: str, sandbox_id: str) -> ByteStream:
+        """Open a tunnel into a sandbox: what is written comes out at its other end."""
+        url = "ws" + self.address.url.removeprefix("http").rstrip("/") + path
+        options: dict[str, Any] = {
+            "additional_headers": self.address.headers,
+            "compression": None,
+            "max_size": _MAX_MESSAGE_BYTES,
+            "open_timeout": _CONNECT_SECONDS,
+            # Behind data that nobody takes yet a pong is not read: a pause would look like a death.
+            "ping_interval": None,
+        }
+
+        try:
+            if self.address.socket_path:
+                connection = await unix_connect(self.address.socket_path, url, **options)
+            else:
+                connection = await connect(url, proxy=None, **options)
+                _keep_alive(connection)
+        except InvalidStatus as refused:
+            raise self._refusal(refused.response.status_code, bytes(refused.response.body or b"")) from None
+        except (OSError, InvalidHandshake) as error:
+            raise self._unreachable(error, outcome_unknown=False) from None
+
+        return _Tunnel(connection, sandbox_id, self._unreachable)
+
+    async def _text_lines(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
+        async for text in response.aiter_lines():
+            if text:
+                yield text
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Turns what can happen on the way into an error of ours."""
+        try:
+            yield
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise self._unreachable(error, outcome_unknown=False) from None
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            raise self._unreachable(error, outcome_unknown=True) from None
+
+    def _unreachable(self, error: Exception, *, outcome_unknown: bool) -> HostUnavailableError:
+        reason = str(error) or type(error).__name__
+        return HostUnavailableError(host=self.address.name, reason=reason, outcome_unknown=outcome_unknown)
+
+    def _refusal(self, status: int, body: bytes) -> FumehoodError:
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = None
+
+        if isinstance(problem, dict) and "code" in problem:
+            return error_of(problem)
+
+        reason = f"it answered with status {status}, and not as a fumehood server does"
+        return HostUnavailableError(host=self.address.name, reason=reason, outcome_unknown=status >= 500)
+
+    def _value(self, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise HostUnavailableError(
+                host=self.address.name, reason="its answer is no JSON", outcome_unknown=True
+            ) from None
+
+
+class _Tunnel(ByteStream):
+    """A connection to a port of a sandbox, through the server; an empty message ends one direction."""
+
+    def __init__(
+        self, connection: ClientConnection, sandbox_id: str, unreachable: Callable[..., HostUnavailableError]
+    ) -> None:
+        self._connection = connection
+        self._sandbox_id = sandbox_id
+        self._unreachable = unreachable
+        self._may_write = True
+        self._is_closed = False
+
+    async def read(self) -> bytes:
+        """Return what has arrived; see the port.
+
+        Raises:
+            HostUnavailableError: The way to the server broke off: what has arrived may not be all.
+        """
+        try:
+            message = await self._connection.recv()
+        except ConnectionClosed as closed:
+            code = None if closed.rcvd is None else closed.rcvd.code
+
+            if self._is_closed or code == _NORMAL:
+                return b""
+
+            if code == _REFUSED:
+                raise SandboxClosedError(sandbox_id=self._sandbox_id, reason="died") from None
+
+            raise self._unreachable(closed, outcome_unknown=True) from None
+
+        return message if isinstance(message, bytes) else message.encode()
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; see the port."""
+        if not self._may_write:
+            raise BrokenPipeError("the direction was ended")
+
+        try:
+            for start in range(0, len(data), _TUNNEL_BYTES):
+                await self._connection.send(data[start : start + _TUNNEL_BYTES])
+        except ConnectionClosed:
+            raise BrokenPipeError("the other side takes no more") from None
+
+    async def end(self) -> None:
+        """Send no more; see the port."""
+        if self._may_write:
+            self._may_write = False
+
+            try:
+                await self._connection.send(b"")
+            except ConnectionClosed:
+                return
+
+    async def close(self) -> None:
+        """Let go of the connection; see the port."""
+        self._may_write = False
+        self._is_closed = True
+        await self._connection.close()
+
+
+def _keep_alive(connection: ClientConnection) -> None:
+    sock = connection.transport.get_extra_info("socket")
+
+    for option in _KEEPALIVE:
+        sock.setsockopt(*option)
+
+
+def query_of(**values: object) -> Mapping[str, str]:
+    """Return a query without what is None."""
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+_EVENTS: dict[str, type[Event]] = {
+    "started": ExecutionStarted,
+    "stdout": StdoutEvent,
+    "stderr": StderrEvent,
+    "result": ResultEvent,
+    "clear_output": ClearOutputEvent,
+    "error": ErrorEvent,
+    "input_request": InputRequestEvent,
+    "tool_call": ToolCallEvent,
+    "comm": CommEvent,
+    "commit_request": CommitRequestEvent,
+    "finished": ExecutionFinished,
+}
+
+
+def event_of(line: dict[str, Any]) -> Event:
+    """Returns the event of an execution that a line stands for; raises DataError for none."""
+    kind = _EVENTS.get(str(line.get("type")))
+
+    if kind is None:
+        raise DataError(f"a line of type {line.get('type')!r} is not known")
+
+    return read_value(kind, line)
+
+
+def process_event_of(line: dict[str, Any]) -> ProcessEvent:
+    """Returns the event of a command that a line stands for; raises DataError for none."""
+    kind = line.get("type")
+
+    if kind == "exited":
+        return read_value(ProcessExited, line)
+
+    if kind not in ("stdout", "stderr", "pty"):
+        raise DataError(f"a line of type {kind!r} is not known")
+
+    if isinstance(text := line.get("text"), str):
+        return ProcessOutput(stream=kind, data=text.encode())
+
+    try:
+        return ProcessOutput(stream=kind, data=base64.b64decode(str(line.get("data")), validate=True))
+    except (ValueError, binascii.Error):
+        raise DataError("a line has neither text nor bytes") from None
+
+
+# What a server says of a sandbox that does not live.
+GONE = (SandboxNotFoundError, SandboxClosedError, ProtocolViolationError)
+_MAX_TEXT = 10_000
+# What Python's own classes beside ours have, which does not travel.
+_ERRNO: Mapping[str, int] = {
+    "path_not_found": errno.ENOENT,
+    "path_exists": errno.EEXIST,
+    "path_is_directory": errno.EISDIR,
+    "path_not_directory": errno.ENOTDIR,
+    "path_permission": errno.EACCES,
+    "disk_full": errno.ENOSPC,
+    "process_not_found": errno.ESRCH,
+    "port_closed": errno.ECONNREFUSED,
+}
+
+
+def error_of(problem: Mapping[str, Any]) -> FumehoodError:
+    """Returns the error that a body of problem details stands for."""
+    code = str(problem.get("code", ""))
+    detail = str(problem.get("detail", ""))[:_MAX_TEXT]
+    fields = problem.get("fields")
+    given = fields if isinstance(fields, dict) else {}
+
+    if code == InvalidArgumentError.code and "field" not in given:
+        # The server's own check of the form of a request names what is wrong in a list.
+        return InvalidArgumentError(field="request", value=detail, allowed="what the server describes")
+
+    kind = _kinds().get(code, ServiceError)
+    error = kind.__new__(kind, detail)
+    error.args = (detail,)
+    error.message = detail
+    error.hint = str(problem.get("hint", ""))[:_MAX_TEXT]
+    error.outcome_unknown = problem.get("outcome_unknown") is True
+
+    for name, value in given.items():
+        if not hasattr(kind, name):
+            setattr(error, name, value)
+
+    if isinstance(error, OSError) and code in _ERRNO:
+        error.errno = _ERRNO[code]
+
+    return error
+
+
+@cache
+def _kinds() -> dict[str, type[FumehoodError]]:
+    return {kind.code: kind for kind in _tree()}
+
+
+def _tree() -> Iterator[type[FumehoodError]]:
+    for module in (errors, errors, errors, errors, errors):
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, FumehoodError):
+                yield value
+
+
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def sandbox_path(sandbox_id: str, *parts: str) -> str:
+    """Returns the path of a part of a sandbox.
+
+    Raises:
+        SandboxNotFoundError: No server has a sandbox of such a name.
+    """
+    if not _SANDBOX_ID.fullmatch(sandbox_id):
+        # In a path it might mean something else.
+        raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
+    return "/".join(["/v1/sandboxes", quoted(sandbox_id), *map(quoted, parts)])
+
+
+def quoted(part: str) -> str:
+    """Returns a name as one part of a path."""
+    return quote(part, safe="")

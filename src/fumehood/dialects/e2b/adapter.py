@@ -1,0 +1,32 @@
+"""The routes of E2B's dialect.
+
+Runs in the server process. What goes to a sandbox is told by headers or by the Host, not by its path, and must be
+looked at before any route by path: those routes come first, marked with `is_first`.
+"""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute
+
+from fumehood.dialects.e2b.callers import Callers
+from fumehood.dialects.e2b.control import Control
+from fumehood.dialects.e2b.envd import Envd
+from fumehood.dialects.e2b.interpreter import Interpreter
+from fumehood.dialects.e2b.ports import Ports
+from fumehood.dialects.e2b.signed_files import SignedFiles
+from fumehood.dialects.e2b.tokens import SandboxTokens
+from fumehood.dialects.e2b.traffic import SignedRoute, TrafficRoute
+from fumehood.server.secret import derive, server_secret
+from fumehood.server.services import Services
+
+
+def routes(services: Services) -> list[BaseRoute]:
+    """Returns the routes of the dialect."""
+    tokens = SandboxTokens(derive(server_secret(services.state), "tokens of e2b sandboxes"))
+    callers = Callers(services)
+    envd = Envd(callers, tokens, services.settings.max_upload_bytes)
+    ports = Ports(callers, tokens)
+    services.port_dialects.append(ports)
+    traffic = TrafficRoute(envd, Interpreter(callers, tokens), ports, services.settings.domain)
+    signed = SignedRoute(SignedFiles(services.backend, tokens, envd))
+    return [traffic, signed, *Control(services, callers, tokens).routes()]

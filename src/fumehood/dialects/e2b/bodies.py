@@ -1,0 +1,142 @@
+"""A request's body: read whole within a bound, or as it comes, unpacked if it was packed.
+
+Runs in the server process. What the ingress bounds is what came over the network; what is bounded here is what becomes
+of it in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from fumehood.bounds import MIB
+from fumehood.dialects.e2b.fields import Fields, read_object
+from fumehood.errors import InvalidArgumentError, RequestTooLargeError
+from fumehood.server.incoming import IngressRefusalError
+
+MAX_JSON_BYTES = 16 * MIB
+_PIECE_BYTES = 1 * MIB
+_MAX_LEFT_BYTES = 64 * MIB
+_LEFT_SECONDS = 10.0
+# zlib: the largest window, with the header of gzip.
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+class Inbox:
+    """The messages of a request, of which it is known whether the body has ended.
+
+    A client that still sends when its answer comes often never reads it, so what it sends is taken first.
+
+    Args:
+        receive: Gives the messages.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._is_over = False
+
+    async def __call__(self) -> Message:
+        """Gives the next message."""
+        message = await self._receive()
+        self._is_over = self._is_over or not message.get("more_body", False)
+        return message
+
+    async def empty(self) -> None:
+        """Takes what is left of the body and throws it away, unless it is too much or takes too long."""
+        left = _MAX_LEFT_BYTES
+
+        try:
+            async with asyncio.timeout(_LEFT_SECONDS):
+                while not self._is_over and left > 0:
+                    left -= len((await self()).get("body", b""))
+        except (TimeoutError, IngressRefusalError):
+            return
+
+
+async def whole_body(request: Request, max_bytes: int = MAX_JSON_BYTES) -> bytes:
+    """Returns a body.
+
+    Raises:
+        RequestTooLargeError: It is larger than `max_bytes`.
+    """
+    body = bytearray()
+
+    async for piece in request.stream():
+        body += piece
+
+        if len(body) > max_bytes:
+            raise RequestTooLargeError(what="request", maximum=max_bytes)
+
+    return bytes(body)
+
+
+async def json_body(request: Request) -> Fields:
+    """Returns the JSON object in a body; an empty body is an empty object."""
+    return read_object(await whole_body(request))
+
+
+async def body_pieces(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    """Gives a body as it comes, unpacked if its headers say that it is packed with gzip.
+
+    Raises:
+        InvalidArgumentError: It is packed in another way, or is not what its headers say.
+        RequestTooLargeError: Unpacked it is larger than `max_bytes`.
+    """
+    packing = request.headers.get("content-encoding", "identity").strip().lower()
+
+    if packing not in ("identity", "gzip"):
+        raise InvalidArgumentError(field="Content-Encoding", value=packing, allowed="gzip, or nothing")
+
+    pieces = _unpacked(request.stream()) if packing == "gzip" else request.stream()
+    size = 0
+
+    async for piece in pieces:
+        size += len(piece)
+
+        if size > max_bytes:
+            raise RequestTooLargeError(what="file", maximum=max_bytes)
+
+        if piece:
+            yield piece
+
+
+async def _unpacked(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+
+    async for piece in pieces:
+        # A small piece can hold a very large file: it comes out in pieces too.
+        while piece and not unpacker.eof:
+            yield _unpack(unpacker, piece)
+            piece = unpacker.unconsumed_tail
+
+    while not unpacker.eof:
+        rest = _unpack(unpacker, unpacker.unconsumed_tail)
+
+        if not rest:
+            raise InvalidArgumentError(field="body", value="cut off", allowed="a whole gzip file")
+
+        yield rest
+
+
+def _unpack(unpacker: zlib._Decompress, piece: bytes) -> bytes:
+    try:
+        return unpacker.decompress(piece, _PIECE_BYTES)
+    except zlib.error:
+        raise InvalidArgumentError(field="body", value=piece[:20], allowed="what gzip packed") from None
+
+
+async def packed(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Packs pieces with gzip as they come."""
+    packer = zlib.compressobj(level=1, wbits=_GZIP_WINDOW)
+
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if ready := packer.compress(piece):
+                yield ready
+
+    yield packer.flush()

@@ -1,0 +1,274 @@
+"""The control plane: sandboxes made, found, paused and ended, in both generations of E2B's API.
+
+Runs in the server process. What a caller sees is what its key owns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fumehood.dialects.e2b import listing, sandbox_words
+from fumehood.dialects.e2b.answering import answered
+from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, control_answer, plain_answer
+from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.callers import Caller, Callers
+from fumehood.dialects.e2b.creation import Creation
+from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
+from fumehood.dialects.e2b.measures import measures_data
+from fumehood.dialects.e2b.networks import read_network
+from fumehood.dialects.e2b.new_sandbox import DEFAULT_SECONDS, read_timeout
+from fumehood.dialects.e2b.snapshots import Snapshots
+from fumehood.dialects.e2b.tokens import SandboxTokens
+from fumehood.errors import FumehoodError, SandboxNotFoundError
+from fumehood.server.allowance import most_network
+from fumehood.server.services import Services
+from fumehood.values.requests import ForkRequest
+from fumehood.values.sandbox import SandboxInfo
+
+Answer = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+# Paths of E2B that exist here only to say that what they are for does not.
+_MISSING = {
+    "templates": "templates through the API of E2B",
+    "v2/templates": "templates through the API of E2B",
+    "v3/templates": "templates through the API of E2B",
+    "volumes": "volumes",
+    "volumecontent": "volumes",
+    "secrets": "secrets",
+    "events": "events and webhooks",
+}
+_INSTEAD = {
+    "templates through the API of E2B": "build them with `fumehood template build`, create by their names"
+}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class Control:
+    """The control plane of a server.
+
+    Args:
+        services: What the server has.
+        callers: Finds who asks.
+        tokens: The sandboxes' tokens.
+    """
+
+    def __init__(self, services: Services, callers: Callers, tokens: SandboxTokens) -> None:
+        self._callers = callers
+        self._tokens = tokens
+        self._settings = services.settings
+        self._domain = services.settings.domain
+        self._snapshots = Snapshots(services)
+        self._creation = Creation(services.idempotency, tokens, services.settings, self._snapshots)
+
+    def routes(self) -> list[Route]:
+        """Returns its routes."""
+        one = "/sandboxes/{sandbox_id}"
+        return [
+            *self._both("/sandboxes", "POST", self._creation.create),
+            *self._both("/sandboxes", "GET", self._list),
+            *self._both(one, "GET", self._detail),
+            *self._both(one, "DELETE", self._kill),
+            *self._both(f"{one}/connect", "POST", self._connect),
+            *self._both(f"{one}/resume", "POST", self._connect),
+            *self._both(f"{one}/timeout", "POST", self._set_timeout),
+            *self._both(f"{one}/refreshes", "POST", self._refresh),
+            *self._both(f"{one}/pause", "POST", self._pause),
+            *self._both(f"{one}/metrics", "GET", self._metrics),
+            *self._both(f"{one}/network", "PUT", self._network),
+            *self._both(f"{one}/fork", "POST", self._fork),
+            *self._both(f"{one}/snapshots", "POST", self._snapshots.create),
+            *self._both("/snapshots", "GET", self._snapshots.list),
+            # This is how E2B's clients delete one.
+            *self._both("/templates/{snapshot_id:path}", "DELETE", self._snapshots.delete),
+            Route(f"{one}/logs", self._answering(self._logs), methods=["GET"]),
+            Route(f"/v2{one}/logs", self._answering(self._logs_of_v2), methods=["GET"]),
+            *self._missing(),
+        ]
+
+    def _both(self, path: str, method: str, handler: Handler) -> list[Route]:
+        answer = self._answering(handler)
+        return [Route(f"{prefix}{path}", answer, methods=[method]) for prefix in ("", "/v2")]
+
+    def _missing(self) -> list[Route]:
+        return [
+            Route(path, self._answering(self._refused(what)), methods=list(_METHODS))
+            for prefix, what in _MISSING.items()
+            for path in (f"/{prefix}", f"/{prefix}/{{rest:path}}")
+        ]
+
+    def _answering(self, handler: Handler) -> ASGIApp:
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request, await self._callers.of_key(request))
+            except FumehoodError as error:
+                return control_answer(error)
+
+        return Endpoint(answer)
+
+    def _refused(self, what: str) -> Handler:
+        async def refuse(_request: Request, _caller: Caller) -> Response:
+            raise NotOfferedError(what=what, instead=_INSTEAD.get(what, ""))
+
+        return refuse
+
+    # -- handlers
+
+    async def _list(self, request: Request, caller: Caller) -> Response:
+        query = listing.read_query(request.query_params)
+        infos = await caller.backend.list(caller.principal.key_id)
+        page, token = listing.page_of(infos, query)
+        cores = (await caller.backend.capacity()).cpu_cores
+        running = sum(info.state == "running" for info in infos)
+        return JSONResponse(
+            [sandbox_words.listed_data(info, cores) for info in page],
+            headers={**listing.token_headers(token), "x-total-running": str(running)},
+        )
+
+    async def _detail(self, request: Request, caller: Caller) -> Response:
+        info = await self._found(request, caller)
+        cores = (await caller.backend.capacity()).cpu_cores
+        return JSONResponse(
+            sandbox_words.detail_data(
+                info,
+                self._tokens,
+                self._domain,
+                cores,
+                are_ports_public=bool(self._domain) and self._settings.public_ports,
+            )
+        )
+
+    async def _kill(self, request: Request, caller: Caller) -> Response:
+        sandbox_id = request.path_params["sandbox_id"]
+
+        if not await caller.backend.kill(sandbox_id):
+            raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
+        return Response(status_code=204)
+
+    async def _connect(self, request: Request, caller: Caller) -> Response:
+        """Lets a paused sandbox go on, for the time that is given; a running one never ends sooner for it."""
+        body = await json_body(request)
+        seconds = read_timeout(body) or DEFAULT_SECONDS
+
+        if body.flag("memory") is False:
+            raise NotOfferedError(what="a reboot of a paused sandbox", instead="it goes on where it was")
+
+        info = await self._found(request, caller)
+        was_paused = info.state == "paused" and await caller.backend.resume(info.id)
+
+        if was_paused or _ends_before(info, seconds):
+            await caller.backend.set_timeout(info.id, seconds)
+
+        data = sandbox_words.sandbox_data(info, self._tokens, self._domain)
+        return JSONResponse(data, 201 if was_paused else 200)
+
+    async def _set_timeout(self, request: Request, caller: Caller) -> Response:
+        seconds = read_timeout(await json_body(request))
+        info = await self._found(request, caller)
+
+        if seconds:
+            await caller.backend.set_timeout(info.id, seconds)
+        elif seconds is not None:
+            await self._time_over(info, caller)
+
+        return Response(status_code=204)
+
+    async def _time_over(self, info: SandboxInfo, caller: Caller) -> None:
+        if info.on_timeout == "pause":
+            await caller.backend.pause(info.id)
+        else:
+            await caller.backend.kill(info.id)
+
+    async def _refresh(self, request: Request, caller: Caller) -> Response:
+        """Keeps a sandbox alive for longer, as clients of the first generation do."""
+        seconds = (await json_body(request)).number("duration") or DEFAULT_SECONDS
+        info = await self._found(request, caller)
+
+        if _ends_before(info, seconds):
+            await caller.backend.set_timeout(info.id, seconds)
+
+        return Response(status_code=204)
+
+    async def _pause(self, request: Request, caller: Caller) -> Response:
+        if (await json_body(request)).flag("memory") is False:
+            raise NotOfferedError(what="pauses that drop the memory", instead="a pause here keeps it")
+
+        info = await self._found(request, caller)
+
+        if not await caller.backend.pause(info.id):
+            return plain_answer(409, f"sandbox {info.id!r} is paused already", {"Should-Retry": "false"})
+
+        return Response(status_code=204)
+
+    async def _fork(self, request: Request, caller: Caller) -> Response:
+        """Makes all forks or none, so that none of the results is an error."""
+        body = await json_body(request)
+        info = await self._found(request, caller)
+        wish = ForkRequest(
+            count=body.integer("count", 1), timeout_seconds=read_timeout(body) or DEFAULT_SECONDS
+        )
+        forked = await caller.backend.fork(info.id, wish)
+        made = [sandbox_words.sandbox_data(item, self._tokens, self._domain) for item in forked.items]
+        return JSONResponse([{"sandbox": data} for data in made], 201)
+
+    async def _metrics(self, request: Request, caller: Caller) -> Response:
+        """What there is is this moment; a window of time that does not hold it is empty."""
+        info = await self._found(request, caller)
+        end = request.query_params.get("end", "")
+
+        if end.isascii() and end.isdigit() and int(end[:15]) < int(time.time()) - 1:
+            return JSONResponse([])
+
+        return JSONResponse([await measures_data(caller.backend, info.id)])
+
+    async def _logs(self, request: Request, caller: Caller) -> Response:
+        """What the sandbox's audit record says, also for a while after its end."""
+        log = await caller.backend.audit_log(request.path_params["sandbox_id"])
+        return GuestJSON(logs_data(log.entries, request.query_params))
+
+    async def _logs_of_v2(self, request: Request, caller: Caller) -> Response:
+        log = await caller.backend.audit_log(request.path_params["sandbox_id"])
+        return GuestJSON(logs_data_of_v2(log.entries, request.query_params))
+
+    async def _network(self, request: Request, caller: Caller) -> Response:
+        """Another network in place of the whole one."""
+        body = await json_body(request)
+        info = await self._found(request, caller)
+        most = most_network(self._settings, caller.principal.policy)
+        network = read_network(body, body.flag("allow_internet_access"), most)
+        await caller.backend.set_network(info.id, network)
+        return Response(status_code=204)
+
+    async def _found(self, request: Request, caller: Caller) -> SandboxInfo:
+        info = await caller.backend.info(request.path_params["sandbox_id"])
+
+        if info.state == "ending":
+            raise SandboxNotFoundError(sandbox_id=info.id)
+
+        return info
+
+
+class Endpoint:
+    """An endpoint of a route.
+
+    Args:
+        answer: Answers its requests.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        await answered(scope, receive, send, self._answer)
+
+
+def _ends_before(info: SandboxInfo, seconds: float) -> bool:
+    return info.ends_at is not None and info.ends_at.timestamp() < time.time() + seconds

@@ -1,0 +1,116 @@
+"""`filesystem.Filesystem`: the files of a sandbox.
+
+Runs in the server process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fumehood.dialects.e2b import file_words
+from fumehood.dialects.e2b.fields import Fields
+from fumehood.dialects.e2b.paths import inside
+from fumehood.dialects.e2b.watchers import Watchers
+from fumehood.errors import PathNotFoundError
+from fumehood.port.backend import Backend
+from fumehood.values.requests import (
+    FileCall,
+    ListFiles,
+    MakeDir,
+    RemoveFile,
+    RenameFile,
+    StatFile,
+    WatchFiles,
+)
+from fumehood.values.sandbox import FileInfo
+
+WATCH_KEEPALIVE: dict[str, Any] = {"keepalive": {}}
+
+
+class FileService:
+    """The files of one sandbox, for one call.
+
+    Args:
+        backend: The backend as the caller may see it.
+        sandbox_id: The sandbox.
+        watchers: The watchers of all sandboxes.
+    """
+
+    def __init__(self, backend: Backend, sandbox_id: str, watchers: Watchers) -> None:
+        self._backend = backend
+        self._sandbox_id = sandbox_id
+        self._watchers = watchers
+
+    async def stat(self, request: Fields) -> dict[str, Any]:
+        """Describes a path."""
+        return await self._entry(StatFile(path=inside(request.text("path"))))
+
+    async def make_dir(self, request: Fields) -> dict[str, Any]:
+        """Makes a directory and its parents."""
+        return await self._entry(MakeDir(path=inside(request.text("path"))))
+
+    async def move(self, request: Fields) -> dict[str, Any]:
+        """Moves a file or directory."""
+        source, destination = inside(request.text("source")), inside(request.text("destination"))
+        return await self._entry(RenameFile(source=source, destination=destination))
+
+    async def list_dir(self, request: Fields) -> dict[str, Any]:
+        """Describes what is below a directory."""
+        depth = request.integer("depth") or 1
+        found = await self._call(ListFiles(path=inside(request.text("path")), depth=depth))
+        return {"entries": [file_words.entry_data(info) for info in found]}
+
+    async def remove(self, request: Fields) -> dict[str, Any]:
+        """Removes what is at a path, if anything is."""
+        try:
+            await self._call(RemoveFile(path=inside(request.text("path"))))
+        except PathNotFoundError:
+            pass
+
+        return {}
+
+    async def create_watcher(self, request: Fields) -> dict[str, Any]:
+        """Begins to collect changes below a directory."""
+        watcher_id = await self._watchers.create(self._backend, self._sandbox_id, _watch(request))
+        return {"watcherId": watcher_id}
+
+    async def get_watcher_events(self, request: Fields) -> dict[str, Any]:
+        """Gives what was collected since the last time."""
+        # A sandbox that has ended says so itself.
+        await self._backend.info(self._sandbox_id)
+        changes = await self._watchers.news(self._backend, self._sandbox_id, request.text("watcherId"))
+        return {"events": [file_words.change_data(change) for change in changes]}
+
+    async def remove_watcher(self, request: Fields) -> dict[str, Any]:
+        """Ends the collecting."""
+        await self._watchers.remove(self._sandbox_id, request.text("watcherId"))
+        return {}
+
+    async def watch_dir(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
+        """Follows the changes below a directory."""
+        changes = await self._backend.watch(self._sandbox_id, _watch(request))
+
+        async with aclosing(changes):
+            yield {"start": {}}
+
+            async for change in changes:
+                yield {"filesystem": file_words.change_data(change)}
+
+    async def _entry(self, call: FileCall) -> dict[str, Any]:
+        (info,) = await self._call(call)
+        return {"entry": file_words.entry_data(info)}
+
+    async def _call(self, call: FileCall) -> tuple[FileInfo, ...]:
+        return await self._backend.file_call(self._sandbox_id, call)
+
+
+def _watch(request: Fields) -> WatchFiles:
+    """What a client wants to watch; here no mount is one of a network, so that `allowNetworkMounts` always holds."""
+    request.flag("allowNetworkMounts")
+    return WatchFiles(
+        path=inside(request.text("path")),
+        recursive=request.flag("recursive") is True,
+        entries=request.flag("includeEntry") is True,
+    )

@@ -1,0 +1,166 @@
+"""E2B's code interpreter in a sandbox (port 49999), as this server answers for it: code and contexts.
+
+Runs in the server process. `/execute` brings the access token; the routes of contexts bring the traffic token alone, so
+either opens both. A client that goes interrupts its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from fumehood.dialects.e2b.answers import plain_answer, sandbox_answer
+from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.callers import Callers
+from fumehood.dialects.e2b.envd import wake
+from fumehood.dialects.e2b.fields import Fields
+from fumehood.dialects.e2b.paths import inside
+from fumehood.dialects.e2b.result_words import KEEPALIVE_LINE, event_lines
+from fumehood.dialects.e2b.streaming import StreamAnswer, begun, with_beats
+from fumehood.dialects.e2b.surroundings import told_envs
+from fumehood.dialects.e2b.tokens import SandboxTokens
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.port.backend import Backend
+from fumehood.server.rendering import rendered
+from fumehood.server.streaming import heard, unless_gone
+from fumehood.values.events import Event
+from fumehood.values.requests import (
+    ContextCall,
+    CreateContext,
+    ExecuteRequest,
+    ListContexts,
+    RemoveContext,
+    RestartContext,
+)
+from fumehood.values.sandbox import ContextInfo
+
+_KEEPALIVE_SECONDS = 5.0
+# Languages of E2B by each of their names; those without one of ours do not run here.
+_LANGUAGES = {"": "python", "python": "python", "python3": "python", "bash": "bash", "sh": "bash"}
+
+
+class Interpreter:
+    """Answers for the code interpreters of all sandboxes.
+
+    Args:
+        callers: Finds the backend for a sandbox.
+        tokens: The sandboxes' tokens.
+    """
+
+    def __init__(self, callers: Callers, tokens: SandboxTokens) -> None:
+        self._callers = callers
+        self._tokens = tokens
+
+    async def answer(self, request: Request, sandbox_id: str) -> Response:
+        """Answers one request to a sandbox's interpreter."""
+        try:
+            self._tokens.check_traffic(
+                sandbox_id,
+                request.headers.get("x-access-token"),
+                request.headers.get("e2b-traffic-access-token"),
+            )
+            backend = await self._callers.backend_of(sandbox_id)
+            return await self._routed(request, _Session(backend, sandbox_id))
+        except FumehoodError as error:
+            return sandbox_answer(error, sandbox_id)
+
+    async def _routed(self, request: Request, session: _Session) -> Response:
+        match request.method, request.url.path.rstrip("/").split("/")[1:]:
+            case "GET", ["health"]:
+                return await session.health()
+            case "POST", ["execute"]:
+                return await session.execute(request, await json_body(request))
+            case "GET", ["contexts"]:
+                return await session.list_contexts()
+            case "POST", ["contexts"]:
+                return await session.create_context(await json_body(request))
+            case "POST", ["contexts", context_id, "restart"]:
+                return await session.change_context(RestartContext(context_id=context_id))
+            case "DELETE", ["contexts", context_id]:
+                return await session.change_context(RemoveContext(context_id=context_id))
+
+        return plain_answer(404, f"no such route: {request.method} {request.url.path[:200]}")
+
+
+class _Session:
+    """The interpreter of one sandbox, for one request."""
+
+    def __init__(self, backend: Backend, sandbox_id: str) -> None:
+        self._backend = backend
+        self._sandbox_id = sandbox_id
+
+    async def health(self) -> Response:
+        await wake(self._backend, self._sandbox_id)
+        return PlainTextResponse("OK")
+
+    async def execute(self, request: Request, body: Fields) -> Response:
+        events = self._backend.execute(self._sandbox_id, await self._request(body))
+        # Code that waits for other code has not begun, and its client may go meanwhile.
+        started = await unless_gone(request, begun(events))
+
+        if started is None:
+            raise ClientDisconnect
+
+        lines = with_beats(_lines(heard(started)), _KEEPALIVE_SECONDS, KEEPALIVE_LINE)
+        return StreamAnswer(lines, {"content-type": "application/x-ndjson"})
+
+    async def list_contexts(self) -> Response:
+        return JSONResponse([_context_data(info) for info in await self._call(ListContexts())])
+
+    async def create_context(self, body: Fields) -> Response:
+        cwd = body.text("cwd")
+        call = CreateContext(language=_language(body.text("language")), cwd=inside(cwd) if cwd else None)
+        (info,) = await self._call(call)
+        return JSONResponse(_context_data(info), 201)
+
+    async def change_context(self, call: RestartContext | RemoveContext) -> Response:
+        await self._call(call)
+        return Response(status_code=204)
+
+    async def _request(self, body: Fields) -> ExecuteRequest:
+        context_id = body.text("context_id") or None
+        language = body.text("language")
+
+        if context_id and language:
+            raise InvalidArgumentError(
+                field="language", value=language, allowed="nothing where a context is given: that has its own"
+            )
+
+        return ExecuteRequest(
+            code=body.text("code"),
+            language=await self._language_of(context_id) if context_id else _language(language),
+            context_id=context_id,
+            envs=told_envs(self._sandbox_id, body.strings("env_vars")),
+        )
+
+    async def _language_of(self, context_id: str) -> str:
+        """A context's own language; of one that is not known, running tells so."""
+        found = await self._call(ListContexts())
+        return next((info.language for info in found if info.id == context_id), "python")
+
+    async def _call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
+        return await self._backend.context_call(self._sandbox_id, call)
+
+
+def _language(name: str) -> str:
+    language = _LANGUAGES.get(name.strip().lower())
+
+    if language is None:
+        raise InvalidArgumentError(field="language", value=name, allowed="'python' or 'bash' on this server")
+
+    return language
+
+
+def _context_data(info: ContextInfo) -> dict[str, Any]:
+    return {"id": info.id, "language": info.language, "cwd": info.cwd}
+
+
+async def _lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        async for event in events:
+            if lines := await rendered(event, event_lines):
+                yield lines

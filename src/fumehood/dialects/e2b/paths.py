@@ -1,0 +1,46 @@
+"""Paths and users as E2B's clients write them.
+
+Runs in the server process; pure. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one,
+so a caller who asks for `root` gets no more than anybody.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from fumehood.errors import UnauthenticatedError
+
+HOME = "/home/user"
+_USERS = ("", "user", "root")
+
+
+def inside(path: str) -> str:
+    """Returns a path with `~` written out; an empty one is the home. Relative ones start there anyway."""
+    if path in ("", "~"):
+        return HOME
+
+    return f"{HOME}/{path[2:]}" if path.startswith("~/") else path
+
+
+def check_user(name: str) -> None:
+    """Lets the users pass that E2B's sandboxes have.
+
+    Raises:
+        UnauthenticatedError: There is no such user.
+    """
+    if name not in _USERS:
+        raise UnauthenticatedError(reason=f"invalid username {name[:40]!r}: this sandbox has 'user'")
+
+
+def user_of(authorization: str) -> str:
+    """Returns the user that a request names by `Authorization: Basic`, or nothing."""
+    kind, _, value = authorization.partition(" ")
+
+    if kind.lower() != "basic":
+        return ""
+
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except (binascii.Error, ValueError):
+        raise UnauthenticatedError(reason="the Authorization header holds no username") from None

@@ -1,0 +1,193 @@
+"""`process.Process`: commands and terminals of a sandbox.
+
+Runs in the server process. A command outlives the stream that started it; the time that the caller gives `Start` is
+the command's own. Tags are kept here alone, a few for each sandbox, and say nothing to the sandbox.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from fumehood.dialects.e2b import process_words
+from fumehood.dialects.e2b.connect import DeadlineError
+from fumehood.dialects.e2b.fields import Fields
+from fumehood.errors import InvalidArgumentError, ProcessNotFoundError
+from fumehood.port.backend import Backend
+from fumehood.values.checks import check_text
+from fumehood.values.requests import (
+    CloseStdin,
+    ListProcesses,
+    ProcessCall,
+    ProcessExited,
+    ResizePty,
+    SendStdin,
+    SignalProcess,
+)
+
+_MAX_TAGS = 1000
+_MAX_TAGGED_SANDBOXES = 10_000
+_MAX_TAG_BYTES = 255
+
+
+class Tags:
+    """The tags that callers gave to commands."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, OrderedDict[str, int]] = OrderedDict()
+
+    def note(self, sandbox_id: str, tag: str, pid: int) -> None:
+        """A command was started with a tag; an older one of that tag has it no longer."""
+        tags = self._known.setdefault(sandbox_id, OrderedDict())
+        tags[tag] = pid
+        self._known.move_to_end(sandbox_id)
+
+        if len(tags) > _MAX_TAGS:
+            tags.popitem(last=False)
+
+        if len(self._known) > _MAX_TAGGED_SANDBOXES:
+            self._known.popitem(last=False)
+
+    def pid(self, sandbox_id: str, tag: str) -> int | None:
+        """Returns the command of a tag."""
+        tags = self._known.get(sandbox_id)
+        return None if tags is None else tags.get(tag)
+
+    def tag(self, sandbox_id: str, pid: int) -> str | None:
+        """Returns the tag of a command."""
+        tags: Mapping[str, int] = self._known.get(sandbox_id) or {}
+        return next((tag for tag, known in tags.items() if known == pid), None)
+
+
+class ProcessService:
+    """The commands of one sandbox, for one call.
+
+    Args:
+        backend: The backend as the caller may see it.
+        sandbox_id: The sandbox.
+        tags: The tags of all sandboxes.
+        timeout_seconds: The time that the caller gives the call.
+    """
+
+    def __init__(self, backend: Backend, sandbox_id: str, tags: Tags, timeout_seconds: float | None) -> None:
+        self._backend = backend
+        self._sandbox_id = sandbox_id
+        self._tags = tags
+        self._timeout_seconds = timeout_seconds
+
+    # -- calls
+
+    async def list(self, _request: Fields) -> dict[str, Any]:
+        """Names the running commands."""
+        found = await self._call(ListProcesses())
+        return {
+            "processes": [
+                process_words.process_data(info, self._tags.tag(self._sandbox_id, info.pid)) for info in found
+            ]
+        }
+
+    async def send_input(self, request: Fields) -> dict[str, Any]:
+        """Writes to a command's input."""
+        await self._call(SendStdin(pid=self._pid(request), data=process_words.read_input(request)))
+        return {}
+
+    async def close_stdin(self, request: Fields) -> dict[str, Any]:
+        """Ends a command's input."""
+        await self._call(CloseStdin(pid=self._pid(request)))
+        return {}
+
+    async def send_signal(self, request: Fields) -> dict[str, Any]:
+        """Signals a command, and what it started."""
+        number = process_words.read_signal(request)
+        await self._call(SignalProcess(pid=self._pid(request), signal=number))
+        return {}
+
+    async def update(self, request: Fields) -> dict[str, Any]:
+        """Changes the size of a terminal."""
+        await self._call(ResizePty(pid=self._pid(request), size=process_words.read_new_size(request)))
+        return {}
+
+    async def stream_input(self, messages: AsyncIterator[Fields]) -> dict[str, Any]:
+        """Writes to a command's input what comes, in order."""
+        pid: int | None = None
+
+        async for message in messages:
+            if (start := message.inner("start")) is not None:
+                pid = self._pid(start)
+
+                if not await self._is_running(pid):
+                    raise ProcessNotFoundError(pid=pid)
+            elif (data := message.inner("data")) is not None:
+                if pid is None:
+                    raise InvalidArgumentError(
+                        field="stream", value="data", allowed="`start` as the first message"
+                    )
+
+                await self._call(SendStdin(pid=pid, data=process_words.read_input(data)))
+
+        return {}
+
+    # -- streams
+
+    async def start(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
+        """Starts a command and follows it."""
+        tag = request.text("tag")
+        check_text("tag", tag, max_bytes=_MAX_TAG_BYTES, empty=True)
+        spec = process_words.read_spec(request, self._sandbox_id, self._timeout_seconds)
+        info = await self._backend.start_process(self._sandbox_id, spec)
+
+        if tag:
+            self._tags.note(self._sandbox_id, tag, info.pid)
+
+        async with aclosing(self._followed(info.pid, is_running=True)) as messages:
+            async for message in messages:
+                yield message
+
+    async def connect(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
+        """Follows a command that runs, or has ended a moment ago."""
+        pid = self._pid(request)
+
+        async with aclosing(self._followed(pid, is_running=await self._is_running(pid))) as messages:
+            async for message in messages:
+                yield message
+
+    async def _followed(self, pid: int, *, is_running: bool) -> AsyncGenerator[dict[str, Any], None]:
+        """The first word is the pid: of a command that runs at once, of another when it turns out to be known."""
+        async with aclosing(self._backend.process_output(self._sandbox_id, pid)) as events:
+            if is_running:
+                yield process_words.started_data(pid)
+
+            async for event in events:
+                if not is_running:
+                    is_running = True
+                    yield process_words.started_data(pid)
+
+                if isinstance(event, ProcessExited) and event.timed_out:
+                    raise DeadlineError(seconds=self._timeout_seconds)
+
+                yield process_words.event_data(event)
+
+    # -- inside
+
+    async def _is_running(self, pid: int) -> bool:
+        return any(info.pid == pid for info in await self._call(ListProcesses()))
+
+    async def _call(self, call: ProcessCall) -> Any:
+        return await self._backend.process_call(self._sandbox_id, call)
+
+    def _pid(self, request: Fields) -> int:
+        selector = request.inner("process") or Fields({}, "process.")
+
+        if not (tag := selector.text("tag")):
+            return selector.integer("pid")
+
+        pid = self._tags.pid(self._sandbox_id, tag)
+
+        if pid is None:
+            raise InvalidArgumentError(
+                field="process.tag", value=tag, allowed="the tag of a command that runs"
+            )
+
+        return pid

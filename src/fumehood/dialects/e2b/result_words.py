@@ -1,0 +1,110 @@
+"""What code shows and says, as E2B's code interpreter writes it: one line of JSON for each event.
+
+Runs in the server process; pure. Parts of results are the guest's: text stays text, bytes become base64, and what is
+not what it claims to be is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+from fumehood.dialects.e2b.losses import dropped_text
+from fumehood.off_loop import json_in_pieces
+from fumehood.values.charts import Chart, SuperChart, UnknownChart
+from fumehood.values.codec import as_data
+from fumehood.values.events import ErrorEvent, Event, ExecutionFinished, ResultEvent, StderrEvent, StdoutEvent
+from fumehood.values.execution import ExecutionError
+from fumehood.values.results import Result
+from fumehood.values.sandbox import Truncation
+
+KEEPALIVE_LINE = b'{"type":"keepalive"}\n'
+_NAMES = ("html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "data")
+_QUOTES = ("'", '"')
+
+
+def event_lines(event: Event) -> bytes:
+    """Returns the lines for an event; most have one, some none."""
+    return b"".join(_line(item) for item in _items(event))
+
+
+def _items(event: Event) -> list[dict[str, Any]]:
+    match event:
+        case StdoutEvent():
+            return [{"type": "stdout", "text": event.text, "timestamp": time.time_ns()}]
+        case StderrEvent():
+            return [{"type": "stderr", "text": event.text, "timestamp": time.time_ns()}]
+        case ResultEvent(is_update=False):
+            return [{"type": "result", **result_data(event.result)}]
+        case ErrorEvent():
+            return [error_data(event.error)]
+        case ExecutionFinished():
+            return _last(event)
+
+    return []
+
+
+def _last(event: ExecutionFinished) -> list[dict[str, Any]]:
+    count = event.execution.execution_count
+    # What is missing of the text is said where it is missing.
+    dropped = dropped_text(Truncation(results=event.execution.truncated.results))
+    said = [{"type": "stderr", "text": f"[{dropped}]\n", "timestamp": time.time_ns()}] if dropped else []
+    counted = [] if count is None else [{"type": "number_of_executions", "execution_count": count}]
+    end = "unexpected_end_of_execution" if event.execution.state_lost else "end_of_execution"
+    return [*said, *counted, {"type": end}]
+
+
+def error_data(error: ExecutionError) -> dict[str, Any]:
+    """Returns why code did not come to its ordinary end."""
+    return {"type": "error", "name": error.name, "value": error.value, "traceback": str(error)}
+
+
+def result_data(result: Result) -> dict[str, Any]:
+    """Returns a result by its formats."""
+    data: dict[str, Any] = {"is_main_result": result.is_main_result}
+
+    if result.text is not None:
+        data["text"] = unquoted(result.text)
+
+    for name in _NAMES:
+        if (value := as_data(getattr(result, name))) is not None:
+            data[name] = value
+
+    if result.chart is not None:
+        data["chart"] = chart_data(result.chart)
+
+    if result.extra:
+        data["extra"] = {mime: _text_or_base64(part) for mime, part in result.extra.items()}
+
+    return data
+
+
+def chart_data(chart: Chart) -> dict[str, Any]:
+    """Returns a chart; E2B's clients want elements of every kind, also of an unknown one."""
+    if isinstance(chart, SuperChart):
+        return {
+            "type": chart.type,
+            "title": chart.title,
+            "elements": [chart_data(item) for item in chart.elements],
+        }
+
+    data = as_data(chart)
+    assert isinstance(data, dict)
+    return {**data, "elements": []} if isinstance(chart, UnknownChart) else data
+
+
+def unquoted(text: str) -> str:
+    """Returns the repr of a text without its quotes, as E2B shows it."""
+    return text[1:-1] if len(text) > 1 and text[0] in _QUOTES and text[-1] == text[0] else text
+
+
+def _text_or_base64(part: bytes) -> str:
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(part).decode()
+
+
+def _line(item: dict[str, Any]) -> bytes:
+    return json_in_pieces(item, is_ascii=True).encode() + b"\n"

@@ -1,0 +1,153 @@
+"""A sandbox in E2B's words, and what E2B knows of it that the port does not.
+
+Runs in the server process; pure. The name by which its template was asked for is kept with a sandbox's metadata, under
+a name that no caller may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from fumehood.bounds import MIB
+from fumehood.dialects.e2b.measures import cpu_count
+from fumehood.dialects.e2b.tokens import SandboxTokens
+from fumehood.dialects.e2b.versions import envd_version
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.port_dialects import PortRules
+from fumehood.values.sandbox import SandboxInfo
+
+_OWN = "fumehood.e2b/"
+_TEMPLATE = f"{_OWN}template"
+_PRIVATE_PORTS = f"{_OWN}private-ports"
+_PORT_HOST = f"{_OWN}port-host"
+_DEFAULT_NAMES = ("base", "code-interpreter-v1")
+_DEFAULT = "default"
+# For a sandbox that lives until it is killed; E2B's clients want a time.
+_LONG = timedelta(days=365)
+
+
+def our_template(name: str) -> str:
+    """Returns our name of a template: the names that exist at E2B without being built mean the default one."""
+    return _DEFAULT if name in _DEFAULT_NAMES else name
+
+
+def kept_metadata(metadata: Mapping[str, str], template: str, ports: PortRules) -> dict[str, str]:
+    """Returns the metadata of a new sandbox: the caller's, and what E2B knows besides.
+
+    Args:
+        metadata: The caller's.
+        template: The name by which its template was asked for.
+        ports: What was chosen for its ports.
+
+    Raises:
+        InvalidArgumentError: The caller uses one of our names.
+    """
+    for name in metadata:
+        if name.startswith(_OWN):
+            raise InvalidArgumentError(
+                field="metadata", value=name, allowed=f"names that do not begin with {_OWN!r}"
+            )
+
+    kept = {**metadata, _TEMPLATE: template}
+
+    if ports.is_private:
+        kept[_PRIVATE_PORTS] = "yes"
+
+    if ports.host:
+        kept[_PORT_HOST] = ports.host
+
+    return kept
+
+
+def port_rules(info: SandboxInfo) -> PortRules:
+    """Returns what was chosen for the ports of a sandbox."""
+    return PortRules(
+        is_private=info.metadata.get(_PRIVATE_PORTS) == "yes", host=info.metadata.get(_PORT_HOST, "")
+    )
+
+
+def given_metadata(info: SandboxInfo) -> dict[str, str]:
+    """Returns the caller's own labels."""
+    return {name: value for name, value in info.metadata.items() if not name.startswith(_OWN)}
+
+
+def template_of(info: SandboxInfo) -> str:
+    """Returns the name by which the template was asked for."""
+    return info.metadata.get(_TEMPLATE) or ("base" if info.template == _DEFAULT else info.template)
+
+
+def state_of(info: SandboxInfo) -> str:
+    """Returns running or paused."""
+    return "paused" if info.state == "paused" else "running"
+
+
+def sandbox_data(info: SandboxInfo, tokens: SandboxTokens, domain: str) -> dict[str, Any]:
+    """Returns a sandbox with its tokens, for a caller that made it or connects to it."""
+    return {
+        "templateID": template_of(info),
+        "sandboxID": info.id,
+        "clientID": "fumehood",
+        "envdVersion": envd_version(),
+        "envdAccessToken": tokens.access_token(info.id),
+        "trafficAccessToken": tokens.traffic_token(info.id),
+        "domain": domain or None,
+    }
+
+
+def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
+    """Returns a sandbox as lists have it: without its tokens."""
+    return {
+        "templateID": template_of(info),
+        "sandboxID": info.id,
+        "clientID": "fumehood",
+        "startedAt": _time(info.started_at),
+        "endAt": _time(info.ends_at or info.started_at + _LONG),
+        "cpuCount": cpu_count(info, host_cores),
+        "memoryMB": info.limits.memory_bytes // MIB,
+        "diskSizeMB": info.limits.disk_bytes // MIB,
+        "metadata": given_metadata(info),
+        "state": state_of(info),
+        "envdVersion": envd_version(),
+    }
+
+
+def detail_data(
+    info: SandboxInfo, tokens: SandboxTokens, domain: str, host_cores: float, *, are_ports_public: bool
+) -> dict[str, Any]:
+    """Returns all there is to say of a sandbox."""
+    return {
+        **listed_data(info, host_cores),
+        "envdAccessToken": tokens.access_token(info.id),
+        "domain": domain or None,
+        # What there is, whatever was asked for.
+        "allowInternetAccess": info.network.internet,
+        "network": _network_data(info, are_ports_public=are_ports_public),
+        "lifecycle": {"autoResume": info.auto_resume, "onTimeout": info.on_timeout},
+    }
+
+
+def _network_data(info: SandboxInfo, *, are_ports_public: bool) -> dict[str, Any]:
+    """The network that is in force, whatever was asked for; headers that are added stay without their values."""
+    ports = port_rules(info)
+    network = info.network.without_secrets()
+    data: dict[str, Any] = {
+        "allowOut": list(network.allow),
+        "denyOut": list(network.deny),
+        "allowPublicTraffic": are_ports_public and not ports.is_private,
+    }
+
+    if network.secrets:
+        data["rules"] = {
+            place: [{"transform": {"headers": dict(headers)}}] for place, headers in network.secrets.items()
+        }
+
+    if ports.host:
+        data["maskRequestHost"] = ports.host
+
+    return data
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,229 @@
+"""Snapshots in E2B's words: a sandbox saved to the server's blobs, and sandboxes made of it.
+
+Runs in the server process. A snapshot is a saved state, so it holds no memory image: what it could not keep is told
+when it is made. It belongs to the key that made it, and nobody else can name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fumehood.bounds import GIB
+from fumehood.dialects.e2b.answers import plain_answer
+from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.callers import Caller
+from fumehood.dialects.e2b.listing import token_headers
+from fumehood.errors import InvalidArgumentError, QuotaError
+from fumehood.saved.places import held
+from fumehood.saved.verbs import report_on
+from fumehood.server.services import Services
+from fumehood.storage.blobs import Blobs
+from fumehood.storage.discarding import discard_file
+from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
+from fumehood.values.requests import LoadRequest, SandboxSpec
+from fumehood.values.sandbox import SandboxInfo
+from fumehood.values.saved_state import LeftOut, SaveReport
+
+MAX_SNAPSHOTS = 100
+_SESSION = "e2b snapshots"
+_KIND = "snapshots"
+_TYPE = "application/vnd.fumehood.state"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}(?::[A-Za-z0-9._-]{1,64})?", re.ASCII)
+_DEFAULT_TAG = ":default"
+_MAX_TOLD = 100
+_MAX_BYTES = 20 * GIB
+_CHUNK_BYTES = 1 << 20
+
+
+class Snapshots:
+    """The snapshots of a server.
+
+    Args:
+        services: What the server has.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._files: StoredFiles = services.stored_files
+        self._blobs: Blobs = services.blobs
+        # Of each owner for whom one is being made.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create(self, request: Request, caller: Caller) -> Response:
+        """Saves a sandbox, which goes on. One of the same name takes the place of the older one."""
+        body = await json_body(request)
+        name = _read_name(body.text("name"))
+        info = await caller.backend.info(request.path_params["sandbox_id"])
+        details = {"sandbox": info.id, "files_only": "yes" if body.flag("memory") is False else ""}
+        owner = caller.principal.key_id
+
+        # Those that come together would all find the same room.
+        async with self._turns.setdefault(owner, asyncio.Lock()):
+            replaced = await self._room_for(owner, name)
+
+            async with held(caller.backend.save(info.id)) as path:
+                report = await report_on(path)
+                blob = await self._blobs.put(_pieces(path), kind=_KIND)
+
+            try:
+                kept = await self._files.add(_stored(owner, name, blob.name, blob.size_bytes, details))
+            except BaseException:
+                await asyncio.shield(self._blobs.delete(blob.name))
+                raise
+
+            for older in replaced:
+                await self._forget(older)
+
+        return JSONResponse({**_data(kept), "notKept": _told(report)}, 201)
+
+    async def list(self, request: Request, caller: Caller) -> Response:
+        """Lists the caller's snapshots, the newest first."""
+        query = request.query_params
+        found = [one for one in reversed(await self._all(caller.principal.key_id)) if _fits(one, query)]
+        start = _start(found, query.get("nextToken", ""))
+        limit = _limit(query.get("limit", ""))
+        page = found[start : start + limit]
+        token = page[-1].id if page and start + limit < len(found) else ""
+        return JSONResponse([_data(one) for one in page], headers=token_headers(token))
+
+    async def delete(self, request: Request, caller: Caller) -> Response:
+        """Forgets a snapshot; sandboxes that were made of it live on."""
+        name = request.path_params["snapshot_id"]
+        found = await self.find(name, caller)
+
+        if found is None:
+            return plain_answer(404, f"there is no snapshot {name[:200]!r}", {"Should-Retry": "false"})
+
+        await self._forget(found)
+        return Response(status_code=204)
+
+    async def find(self, name: str, caller: Caller) -> StoredFile | None:
+        """Returns the caller's snapshot of this id or name, or None."""
+        wanted = name.removesuffix(_DEFAULT_TAG)
+        known = await self._all(caller.principal.key_id)
+        return next((one for one in reversed(known) if wanted and wanted in (one.id, one.name)), None)
+
+    async def load(self, snapshot: StoredFile, spec: SandboxSpec, caller: Caller) -> SandboxInfo:
+        """Makes a sandbox of a snapshot."""
+        reading = await self._blobs.get(snapshot.blob)
+        wish = LoadRequest(
+            spec=replace(spec, template="default"), files_only=bool(snapshot.details.get("files_only"))
+        )
+
+        async with held(_chunks(reading.chunks)) as path:
+            return (await caller.backend.load(wish, path)).sandbox
+
+    async def _room_for(self, owner: str, name: str) -> Sequence[StoredFile]:
+        """Returns the snapshots in whose place one of this name comes."""
+        known = await self._all(owner)
+        replaced = [one for one in known if name and one.name == name]
+
+        if len(known) - len(replaced) >= MAX_SNAPSHOTS:
+            raise QuotaError(
+                quota="snapshots", used=len(known), maximum=MAX_SNAPSHOTS, retry_after_seconds=None
+            )
+
+        size_bytes = sum(one.size_bytes for one in known)
+
+        if size_bytes > _MAX_BYTES:
+            raise QuotaError(
+                quota="bytes of snapshots", used=size_bytes, maximum=_MAX_BYTES, retry_after_seconds=None
+            )
+
+        return replaced
+
+    async def _all(self, owner: str) -> Sequence[StoredFile]:
+        return await self._files.list(_SESSION, owner=owner)
+
+    async def _forget(self, snapshot: StoredFile) -> None:
+        await discard_file(self._files, self._blobs, snapshot)
+
+
+def _stored(owner: str, name: str, blob: str, size_bytes: int, details: Mapping[str, str]) -> StoredFile:
+    file_id = new_file_id()
+    return StoredFile(
+        id=file_id,
+        session_id=_SESSION,
+        owner=owner,
+        # Without a name it is named by its id alone.
+        name=name or file_id,
+        size_bytes=size_bytes,
+        content_type=_TYPE,
+        blob=blob,
+        details=details,
+    )
+
+
+def _data(snapshot: StoredFile) -> dict[str, Any]:
+    names = [] if snapshot.name == snapshot.id else [f"{snapshot.name}{_DEFAULT_TAG}"]
+    return {"snapshotID": snapshot.id, "names": names}
+
+
+def _told(report: SaveReport) -> list[dict[str, str]]:
+    """What a snapshot of E2B would have, and this one has not."""
+    always = LeftOut(
+        kind="environment", name="processes", reason="running commands, threads and connections are not kept"
+    )
+    return [
+        {"kind": one.kind, "name": one.name[:200], "reason": one.reason[:200]}
+        for one in (always, *report.left_out[:_MAX_TOLD])
+    ]
+
+
+def _read_name(name: str) -> str:
+    if name and not _NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            field="name",
+            value=name,
+            allowed="up to 128 letters, digits and . _ - /, and a tag after a colon",
+        )
+
+    return name.removesuffix(_DEFAULT_TAG)
+
+
+def _fits(snapshot: StoredFile, query: QueryParams) -> bool:
+    sandbox_id, name = query.get("sandboxID", ""), query.get("name", "").removesuffix(_DEFAULT_TAG)
+    return (not sandbox_id or snapshot.details.get("sandbox") == sandbox_id) and (
+        not name or name in (snapshot.id, snapshot.name)
+    )
+
+
+def _start(found: Sequence[StoredFile], token: str) -> int:
+    if not token:
+        return 0
+
+    places = [place for place, one in enumerate(found) if one.id == token]
+
+    if not places:
+        raise InvalidArgumentError(field="nextToken", value=token, allowed="the token of a page")
+
+    return places[0] + 1
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return MAX_SNAPSHOTS
+
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_SNAPSHOTS:
+        raise InvalidArgumentError(field="limit", value=text, allowed=f"a number from 1 to {MAX_SNAPSHOTS}")
+
+    return int(text)
+
+
+async def _chunks(chunks: Any) -> AsyncGenerator[bytes, None]:
+    async for chunk in chunks:
+        yield chunk
+
+
+async def _pieces(path: str) -> AsyncGenerator[bytes, None]:
+    with open(path, "rb") as file:
+        while piece := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield piece

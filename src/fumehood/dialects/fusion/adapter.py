@@ -1,0 +1,78 @@
+"""The routes of the dialect: those of a SandboxFusion server that runs code.
+
+Runs in the server process. It answers 200 to whatever a program does. Overload waits in the fair queue and is
+then a 504, the one status that verl tries again after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from fumehood.dialects.fusion.bodies import read_object, read_run_code, read_run_jupyter
+from fumehood.dialects.fusion.callers import principal_of_call
+from fumehood.dialects.fusion.notebook import jupyter_error_answer, run_jupyter
+from fumehood.dialects.fusion.running import error_answer, run_code
+from fumehood.errors import FumehoodError, QuotaError
+from fumehood.server.principal import Principal
+from fumehood.server.problems import headers_of, status_of
+from fumehood.server.services import Services
+from fumehood.server.streaming import unless_gone
+
+# Nothing was done, and trying again helps.
+_BUSY = ("overloaded", "queue_timeout", "capacity", "host_unavailable")
+_REFUSED = ("unauthenticated", "forbidden", "quota", "invalid_argument", "request_too_large")
+_BUSY_QUOTAS = ("sandboxes", "executions at once")
+Run = Callable[[Services, Principal, Any], Awaitable[dict[str, Any]]]
+Failed = Callable[[FumehoodError], dict[str, Any]]
+
+
+def routes(services: Services) -> list[BaseRoute]:
+    """Returns the routes of a server that speaks SandboxFusion."""
+
+    async def ping(request: Request) -> Response:
+        # As FastAPI writes a text: with its quotes.
+        return JSONResponse("pong")
+
+    async def code(request: Request) -> Response:
+        return await _answered(services, request, read_run_code, run_code, lambda e: error_answer(e.message))
+
+    async def jupyter(request: Request) -> Response:
+        return await _answered(services, request, read_run_jupyter, run_jupyter, jupyter_error_answer)
+
+    return [
+        Route("/run_code", code, methods=["POST"]),
+        Route("/run_jupyter", jupyter, methods=["POST"]),
+        Route("/v1/ping", ping, methods=["GET"]),
+    ]
+
+
+async def _answered(
+    services: Services, request: Request, read: Callable[[Any], Any], run: Run, failed: Failed
+) -> Response:
+    try:
+        principal = await principal_of_call(services.authenticator, request)
+        call = read(read_object(await request.body()))
+        answer = await unless_gone(request, run(services, principal, call))
+        return JSONResponse(answer)
+    except FumehoodError as error:
+        if (status := _status(error)) != 200:
+            detail = (
+                error.message
+                if error.code == "unauthenticated"
+                else f"{error.message}: {error.hint}".removesuffix(": ")
+            )
+            return JSONResponse({"detail": detail}, status, headers=headers_of(error))
+
+        return JSONResponse(failed(error))
+
+
+def _status(error: FumehoodError) -> int:
+    if error.code in _BUSY or (isinstance(error, QuotaError) and error.quota in _BUSY_QUOTAS):
+        return 504
+
+    return status_of(error) if error.code in _REFUSED else 200

@@ -1,0 +1,195 @@
+"""Who listens to a kernel: its clients, each with a bounded queue of what is still to be sent to it.
+
+Runs in the server process. A client that does not take what it is sent is dropped, never the kernel. One that
+comes back under the same session gets what it has missed, as far as that is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from functools import cached_property
+
+from fumehood.dialects.jupyter.frames import encode_default, encode_v1
+from fumehood.dialects.jupyter.messages import JupyterMessage
+from fumehood.port.backend import Backend
+
+_MAX_QUEUED_BYTES = 48 << 20
+_MAX_QUEUED_MESSAGES = 20_000
+# Of one that has gone and may come back.
+_MAX_KEPT_BYTES = 4 << 20
+
+GONE = 1000
+TOO_SLOW = 1013
+REPLACED = 1001
+
+
+class Outgoing:
+    """A message on its way to clients, written once for each framing."""
+
+    def __init__(self, message: JupyterMessage) -> None:
+        self.message = message
+
+    @cached_property
+    def default(self) -> str | bytes:
+        """It in the default framing."""
+        return encode_default(self.message)
+
+    @cached_property
+    def v1(self) -> bytes:
+        """It in the v1 framing."""
+        return encode_v1(self.message)
+
+
+class Client:
+    """One WebSocket on a kernel.
+
+    Args:
+        session: Its name, under which it may come back; empty for one that cannot.
+        backend: The backend as its caller may see it.
+        speaks_v1: Which framing it has chosen.
+    """
+
+    def __init__(self, session: str, backend: Backend, *, speaks_v1: bool = False) -> None:
+        self.session = session or uuid.uuid4().hex
+        self.backend = backend
+        self.may_return = bool(session)
+        self.close_code: int | None = None
+        self._speaks_v1 = speaks_v1
+        # As they are sent: what messages are made of takes thirty times that.
+        self._queue: deque[str | bytes] = deque()
+        self._queued_bytes = 0
+        self._max_bytes = _MAX_QUEUED_BYTES
+        self._changed = asyncio.Event()
+
+    @property
+    def is_closing(self) -> bool:
+        """True when nothing more will be queued for it."""
+        return self.close_code is not None
+
+    def deliver(self, outgoing: Outgoing) -> None:
+        """Queues a message; a client that is too far behind is closed instead."""
+        if not self.is_closing:
+            # Not written for somebody who will not get it.
+            self._put(outgoing.v1 if self._speaks_v1 else outgoing.default)
+
+    def _put(self, frame: str | bytes) -> None:
+        if self.is_closing:
+            return
+
+        self._queue.append(frame)
+        self._queued_bytes += len(frame)
+
+        if self._queued_bytes > self._max_bytes or len(self._queue) > _MAX_QUEUED_MESSAGES:
+            self._forget()
+            self.close(TOO_SLOW)
+
+        self._changed.set()
+
+    async def next_frame(self) -> str | bytes | None:
+        """Returns what is to be sent next, or None when it is to be closed."""
+        while not self._queue:
+            if self.is_closing:
+                return None
+
+            self._changed.clear()
+            await self._changed.wait()
+
+        frame = self._queue.popleft()
+        self._queued_bytes -= len(frame)
+        return frame
+
+    def close(self, code: int) -> None:
+        """Has it closed when what is queued has been sent."""
+        if self.close_code is None:
+            self.close_code = code
+
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Its connection has gone; what comes for it is kept for a while, as far as it is not much."""
+        self._max_bytes = _MAX_KEPT_BYTES
+
+        if self._queued_bytes > self._max_bytes:
+            self._forget()
+            self.close(GONE)
+
+    def take_over(self, earlier: Client) -> None:
+        """Gets what an earlier connection of the same session, and of the same framing, has not been sent."""
+        for frame in earlier._queue if earlier._speaks_v1 == self._speaks_v1 else ():
+            self._put(frame)
+
+        earlier._forget()
+        earlier.close(REPLACED)
+
+    def _forget(self) -> None:
+        self._queue.clear()
+        self._queued_bytes = 0
+
+
+class Audience:
+    """The clients of one kernel, and the last one that has gone."""
+
+    def __init__(self) -> None:
+        self._clients: list[Client] = []
+        self._left: Client | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def join(self, client: Client) -> None:
+        """A client has connected; another connection of its session is replaced."""
+        for earlier in [*self._clients, self._left]:
+            if earlier is not None and earlier.session == client.session:
+                self._remove(earlier)
+                client.take_over(earlier)
+
+        self._clients.append(client)
+
+        if self._is_closed:
+            client.close(GONE)
+
+    def leave(self, client: Client) -> None:
+        """A client's connection has ended."""
+        if client not in self._clients:
+            return
+
+        self._remove(client)
+
+        if client.may_return and not client.is_closing:
+            client.leave()
+            self._left = client
+
+    def broadcast(self, message: JupyterMessage) -> None:
+        """Sends a message to everybody."""
+        outgoing = Outgoing(message)
+
+        for client in self._everybody():
+            client.deliver(outgoing)
+
+    def reply(self, session: str, message: JupyterMessage) -> None:
+        """Sends a message to the client of that session, if there is one."""
+        for client in self._everybody():
+            if client.session == session:
+                client.deliver(Outgoing(message))
+
+    def close(self) -> None:
+        """The kernel has ended."""
+        self._is_closed = True
+
+        for client in self._everybody():
+            client.close(GONE)
+
+        self._left = None
+
+    def _everybody(self) -> list[Client]:
+        return [*self._clients, *([self._left] if self._left is not None else [])]
+
+    def _remove(self, client: Client) -> None:
+        if client in self._clients:
+            self._clients.remove(client)
+
+        if self._left is client:
+            self._left = None

@@ -1,0 +1,134 @@
+"""The WebSocket of a kernel: frames in and out, for as long as the client, its token and the kernel last.
+
+Runs in the server process. Frames are read one at a time and bounded by the server; what waits to be sent is
+bounded by the client's queue. A frame that cannot be read ends the connection with a reason, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from fumehood.dialects.jupyter.answers import refusal_response
+from fumehood.dialects.jupyter.audience import GONE, Client
+from fumehood.dialects.jupyter.callers import Callers
+from fumehood.dialects.jupyter.frames import V1_PROTOCOL, decode_default, decode_v1
+from fumehood.dialects.jupyter.kernel import Kernel
+from fumehood.dialects.jupyter.kernels import Kernels
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.server.services import Services
+
+_MALFORMED = 1007
+_POLICY_VIOLATION = 1008
+_MAX_SESSION_CHARACTERS = 255
+_MAX_REASON_BYTES = 123
+_RECHECK_SECONDS = 30.0
+
+
+class ChannelsEndpoint:
+    """Answers `/api/kernels/{kernel_id}/channels`.
+
+    Args:
+        services: What handlers may use.
+        callers: Who asks.
+        kernels: The kernels.
+    """
+
+    def __init__(self, services: Services, callers: Callers, kernels: Kernels) -> None:
+        self._services = services
+        self._callers = callers
+        self._kernels = kernels
+
+    async def serve(self, socket: WebSocket) -> None:
+        """Serves one connection to its end."""
+        try:
+            token = self._callers.token_of(socket)
+            caller = await self._callers.principal_of_token(token)
+            kernel = await self._kernels.find(caller, socket.path_params["kernel_id"])
+        except FumehoodError as error:
+            await socket.send_denial_response(refusal_response(error))
+            return
+
+        speaks_v1 = V1_PROTOCOL in socket.scope["subprotocols"]
+        client = Client(_session_of(socket), self._services.backend_for(caller), speaks_v1=speaks_v1)
+        await socket.accept(subprotocol=V1_PROTOCOL if speaks_v1 else None)
+        kernel.audience.join(client)
+        try:
+            await _until_first(
+                _send(socket, client),
+                _receive(socket, client, kernel, speaks_v1=speaks_v1),
+                self._recheck(socket, token),
+            )
+        finally:
+            kernel.audience.leave(client)
+
+    async def _recheck(self, socket: WebSocket, token: str | None) -> None:
+        """Ends the connection when its key has been revoked or has expired."""
+        while True:
+            await asyncio.sleep(_RECHECK_SECONDS)
+            try:
+                await self._callers.principal_of_token(token)
+            except FumehoodError as error:
+                await _close(socket, _POLICY_VIOLATION, error.message)
+                return
+
+
+async def _send(socket: WebSocket, client: Client) -> None:
+    while (frame := await client.next_frame()) is not None:
+        if isinstance(frame, str):
+            await socket.send_text(frame)
+        else:
+            await socket.send_bytes(frame)
+
+    await _close(socket, client.close_code or GONE, "")
+
+
+async def _receive(socket: WebSocket, client: Client, kernel: Kernel, *, speaks_v1: bool) -> None:
+    decode = decode_v1 if speaks_v1 else decode_default
+
+    while True:
+        event = await socket.receive()
+
+        if event["type"] == "websocket.disconnect":
+            return
+
+        # One of the two may be there and None.
+        text = event.get("text")
+        frame = event.get("bytes") or b"" if text is None else text
+        try:
+            message = decode(frame)
+        except InvalidArgumentError as error:
+            await _close(socket, _MALFORMED, error.message)
+            return
+
+        kernel.accept(message, len(frame), client)
+
+
+async def _until_first(*parts: Coroutine[Any, Any, None]) -> None:
+    """Runs them until one has ended, and ends the others."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+
+    for outcome in outcomes:
+        # A client that has gone is the ordinary end.
+        if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
+            raise outcome
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    if socket.application_state is WebSocketState.CONNECTED:
+        await socket.close(code, reason.encode()[:_MAX_REASON_BYTES].decode("utf-8", "ignore"))
+
+
+def _session_of(socket: WebSocket) -> str:
+    given = socket.query_params.get("session_id", "")
+    return given if len(given) <= _MAX_SESSION_CHARACTERS else ""

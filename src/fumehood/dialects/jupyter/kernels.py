@@ -1,0 +1,206 @@
+"""The kernels of a server: which sandbox each one is, and what this process remembers of it.
+
+Runs in the server process. A kernel's id is its sandbox's id, written as Jupyter writes ids; what a kernel was
+started as stands in the sandbox's metadata, so that a kernel that this process has not seen yet is found as well.
+Whose a sandbox is decides the backend alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from fumehood.bounds import BOUNDS
+from fumehood.dialects.jupyter.kernel import Kernel
+from fumehood.dialects.jupyter.shell import CELL_SECONDS
+from fumehood.dialects.jupyter.spec import DEFAULT_SPEC, KernelSpec, find_spec
+from fumehood.errors import (
+    FumehoodError,
+    InvalidArgumentError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+)
+from fumehood.port.backend import Backend
+from fumehood.server.principal import Principal
+from fumehood.server.services import Services
+from fumehood.values.limits import Limits
+from fumehood.values.requests import DEFAULT_CONTEXT_ID, CreateContext, ListContexts, SandboxSpec
+from fumehood.values.sandbox import SandboxInfo
+
+DIALECT_LABEL = {"dialect": "jupyter"}
+NAME_LABEL = "kernel_name"
+IDLE_SECONDS = 3600.0
+_LOOK_SECONDS = 10.0
+# Notebooks draw in loops; each drawing is a result.
+_RESULTS = 1000
+_KERNEL_ID = re.compile(r"[a-z0-9]{8}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{1,44}")
+# Where a gateway's client has its notebook, and who it is on its machine: nothing that a sandbox could use.
+_NOT_PASSED_ON = frozenset({"KERNEL_WORKING_DIR", "KERNEL_USERNAME"})
+_GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
+_LOG = logging.getLogger("fumehood.server")
+
+
+class Kernels:
+    """The kernels of one server.
+
+    Args:
+        services: What handlers may use.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._known: dict[str, Kernel] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+        self.started = datetime.now(UTC)
+
+    async def start(self, caller: Principal, name: str | None, envs: Mapping[str, str]) -> Kernel:
+        """Starts a kernel for a caller.
+
+        Raises:
+            InvalidArgumentError: There is no such spec.
+            QuotaError: The caller has as many sandboxes as it may.
+        """
+        backend = self._services.backend_for(caller)
+        spec = await asyncio.to_thread(find_spec, name)
+        info = await backend.create(
+            SandboxSpec(
+                template=spec.template,
+                limits=_limits(caller),
+                envs={name: value for name, value in envs.items() if name not in _NOT_PASSED_ON},
+                metadata={**DIALECT_LABEL, NAME_LABEL: spec.name},
+                # The server's longest; who forgets a kernel loses it by the idle time-out.
+                timeout_seconds=self._services.settings.max_sandbox_seconds,
+                idle_timeout_seconds=IDLE_SECONDS,
+            )
+        )
+        try:
+            return await self._adopt(backend, info, spec)
+        except BaseException:
+            await backend.kill(info.id, wait=False)
+            raise
+
+    async def find(self, caller: Principal, kernel_id: str) -> Kernel:
+        """Returns a caller's kernel.
+
+        Raises:
+            SandboxNotFoundError: There is none of that id.
+        """
+        if not _KERNEL_ID.fullmatch(kernel_id):
+            raise SandboxNotFoundError(sandbox_id=kernel_id)
+
+        sandbox_id = kernel_id.replace("-", "")
+        backend = self._services.backend_for(caller)
+        try:
+            info = await backend.info(sandbox_id)
+        except SandboxClosedError:
+            self._forget(sandbox_id)
+            raise
+
+        if not _is_kernel(info):
+            raise SandboxNotFoundError(sandbox_id=kernel_id)
+
+        return self._known.get(sandbox_id) or await self._find_again(backend, info)
+
+    async def all_of(self, caller: Principal) -> list[Kernel]:
+        """Returns a caller's kernels, the oldest first."""
+        backend = self._services.backend_for(caller)
+        found = []
+
+        for info in await backend.list(caller.key_id):
+            if _is_kernel(info):
+                # One that ends at this moment is in no list.
+                with suppress(*_GONE):
+                    found.append(self._known.get(info.id) or await self._find_again(backend, info))
+
+        return found
+
+    async def _find_again(self, backend: Backend, info: SandboxInfo) -> Kernel:
+        """A kernel that an earlier server process has started."""
+        name = info.metadata.get(NAME_LABEL, DEFAULT_SPEC)
+        try:
+            spec = await asyncio.to_thread(find_spec, name)
+        except InvalidArgumentError:
+            # Its template was removed since, which does not disturb it.
+            spec = KernelSpec(name=name, template=info.template)
+
+        return await self._adopt(backend, info, spec)
+
+    async def _adopt(self, backend: Backend, info: SandboxInfo, spec: KernelSpec) -> Kernel:
+        context_id = await _context_for(backend, info.id, spec.language)
+
+        # Somebody else may have asked for it meanwhile.
+        if (known := self._known.get(info.id)) is not None:
+            return known
+
+        kernel = Kernel(_kernel_id(info.id), info.id, spec, context_id)
+        self._known[info.id] = kernel
+        watch = asyncio.create_task(self._watch(kernel, backend))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return kernel
+
+    async def _watch(self, kernel: Kernel, backend: Backend) -> None:
+        """Sees the end of its sandbox, and keeps it from being idle while somebody listens."""
+        while kernel.state != "dead":
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                info = await backend.info(kernel.sandbox_id)
+
+                if len(kernel.audience) and info.state == "running":
+                    await backend.context_call(kernel.sandbox_id, ListContexts())
+            except _GONE:
+                break
+            except FumehoodError as error:
+                _LOG.info("kernel %s could not be looked at: %s", kernel.id, error.code)
+
+        self._forget(kernel.sandbox_id)
+
+    def _forget(self, sandbox_id: str) -> None:
+        if (kernel := self._known.pop(sandbox_id, None)) is not None:
+            kernel.die()
+
+
+async def _context_for(backend: Backend, sandbox_id: str, language: str) -> str:
+    """The context in which a kernel's code runs: the default one, or one of the language."""
+    if language == "python":
+        return DEFAULT_CONTEXT_ID
+
+    for context in await backend.context_call(sandbox_id, ListContexts()):
+        if context.language == language:
+            return context.id
+
+    (made,) = await backend.context_call(sandbox_id, CreateContext(language=language))
+    return made.id
+
+
+def _limits(caller: Principal) -> Limits:
+    """The ordinary limits but for what notebooks need, each within what the caller may have."""
+    wanted = {"wall_seconds": CELL_SECONDS, "result_count": _RESULTS}
+    maxima = caller.policy.max_limits
+    ordinary = Limits()
+    names = {*wanted, *maxima}
+    fitted: dict[str, float] = {}
+
+    for name in names:
+        value = wanted.get(name, getattr(ordinary, name))
+        least = min(math.inf if value is None else value, maxima.get(name, math.inf))
+        fitted[name] = int(least) if BOUNDS[name].whole else least
+
+    return Limits(**fitted)  # type: ignore[arg-type]  # whole where it must be
+
+
+def _is_kernel(info: SandboxInfo) -> bool:
+    return all(info.metadata.get(name) == value for name, value in DIALECT_LABEL.items())
+
+
+def _kernel_id(sandbox_id: str) -> str:
+    """An id of five parts, as the routes of Jupyter's own servers expect it."""
+    ends = (8, 12, 16, 20)
+    starts = (0, *ends)
+    return "-".join(sandbox_id[start:end] for start, end in zip(starts, (*ends, None), strict=True))

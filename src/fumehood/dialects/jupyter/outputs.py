@@ -1,0 +1,108 @@
+"""What an execution does, in the words of Jupyter: events to the messages that front ends show.
+
+Pure. The text and the bundles are a guest's: they are passed on as data, never looked at beyond their type.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fumehood.errors import FumehoodError
+from fumehood.values.events import ClearOutputEvent, CommEvent, Event, ResultEvent, StderrEvent, StdoutEvent
+from fumehood.values.execution import Execution, ExecutionError
+from fumehood.values.results import CHART_MIME, DATA_MIME, Result, read_json
+
+# They are for our own clients: a notebook would keep each figure twice.
+_NOT_SHOWN = frozenset({CHART_MIME, DATA_MIME})
+_BINARY_KINDS = ("image/", "audio/", "video/", "application/pdf", "application/octet-stream")
+
+
+class Output(NamedTuple):
+    """One message on iopub that is still without a header."""
+
+    msg_type: str
+    content: Mapping[str, Any]
+    metadata: Mapping[str, Any] = {}
+    buffers: tuple[bytes, ...] = ()
+
+
+def output_of(event: Event, execution_count: int) -> Output | None:
+    """Returns what front ends are told of an event, or None for those that have other places.
+
+    Args:
+        event: What happened.
+        execution_count: The number of the execution.
+    """
+    match event:
+        case StdoutEvent():
+            return Output("stream", {"name": "stdout", "text": event.text})
+        case StderrEvent():
+            return Output("stream", {"name": "stderr", "text": event.text})
+        case ClearOutputEvent():
+            return Output("clear_output", {"wait": event.wait})
+        case ResultEvent():
+            return _result(event, execution_count)
+        case CommEvent():
+            content: dict[str, Any] = {"comm_id": event.comm_id, "data": event.data}
+
+            if event.kind == "comm_open":
+                content["target_name"] = event.target_name
+
+            return Output(event.kind, content, event.metadata, event.buffers)
+        case _:
+            return None
+
+
+def error_content(error: ExecutionError) -> dict[str, Any]:
+    """Returns the content of an `error` message, which a failed `execute_reply` repeats."""
+    # What front ends know an interrupt by.
+    name = "KeyboardInterrupt" if error.kind == "interrupted" else error.name
+    lines = error.traceback.split("\n") if error.traceback else [f"{name}: {error.value}"]
+    return {"ename": name, "evalue": error.value, "traceback": lines}
+
+
+def refusal_content(error: FumehoodError) -> dict[str, Any]:
+    """Returns the same for code that was not run, or whose sandbox failed."""
+    name = type(error).__name__
+    return {"ename": name, "evalue": error.message, "traceback": [f"{name}: {error}"]}
+
+
+def truncation_note(execution: Execution) -> Output | None:
+    """Returns what is said about results over the limits, or None if there were none.
+
+    What is missing of the text is said where it is missing.
+    """
+    if not execution.truncated.results:
+        return None
+
+    text = f"\n[left out over the limits: {execution.truncated.results:,} results]\n"
+    return Output("stream", {"name": "stderr", "text": text})
+
+
+def bundle_data(result: Result) -> dict[str, Any]:
+    """Returns a result as Jupyter has it: text as text, JSON as values, everything else in base64."""
+    shown = {mime: _part(mime, part) for mime, part in result.parts.items() if mime not in _NOT_SHOWN}
+    return {mime: value for mime, value in shown.items() if value is not None}
+
+
+def _part(mime: str, part: bytes) -> Any:
+    if mime == "application/json" or mime.endswith("+json"):
+        return read_json(part)
+
+    if mime.startswith(_BINARY_KINDS) and not mime.endswith("+xml"):
+        return base64.b64encode(part).decode()
+
+    return part.decode("utf-8", "replace")
+
+
+def _result(event: ResultEvent, execution_count: int) -> Output:
+    result = event.result
+    content: dict[str, Any] = {"data": bundle_data(result), "metadata": result.metadata}
+
+    if result.is_main_result:
+        return Output("execute_result", {**content, "execution_count": execution_count})
+
+    content["transient"] = {} if result.display_id is None else {"display_id": result.display_id}
+    return Output("update_display_data" if event.is_update else "display_data", content)

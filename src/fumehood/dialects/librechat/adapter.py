@@ -1,0 +1,65 @@
+"""The routes of the dialect: those of LibreChat's code API, below `/librechat` and `/librechat/v1`.
+
+Runs in the server process. It puts the parts of this folder together and holds nothing itself.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from fumehood.dialects.librechat.answers import answering, caller_of, read_object
+from fumehood.dialects.librechat.bodies import read_exec
+from fumehood.dialects.librechat.executing import run_exec
+from fumehood.dialects.librechat.file_routes import FileRoutes
+from fumehood.dialects.librechat.tool_routes import ToolRuns
+from fumehood.server.services import Services
+from fumehood.server.streaming import unless_gone
+
+# The hosted service has its version in its address; people write ours either way.
+_PREFIXES = ("/librechat", "/librechat/v1")
+_PROFILE_HEADER = "x-codeapi-expected-profile"
+
+
+def routes(services: Services) -> list[BaseRoute]:
+    """Returns the routes of a server that speaks LibreChat's code API."""
+    files, runs = FileRoutes(services), ToolRuns(services)
+
+    async def exec_code(request: Request) -> Response:
+        principal = await caller_of(services, request)
+
+        if (mismatch := _profile_mismatch(request)) is not None:
+            return mismatch
+
+        call = read_exec(read_object(await request.body()))
+        return JSONResponse(await unless_gone(request, run_exec(services, principal, call)))
+
+    async def programmatic(request: Request) -> Response:
+        return _profile_mismatch(request) or await runs.answer(request)
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    return [
+        route
+        for prefix in _PREFIXES
+        for route in (
+            Route(f"{prefix}/exec", answering(exec_code), methods=["POST"]),
+            Route(f"{prefix}/exec/programmatic", answering(programmatic), methods=["POST"]),
+            Route(f"{prefix}/exec/programmatic/cancel", answering(runs.cancel), methods=["POST"]),
+            Route(f"{prefix}/health", health, methods=["GET"]),
+            *files.routes(prefix),
+        )
+    ]
+
+
+def _profile_mismatch(request: Request) -> Response | None:
+    """Every run has a sandbox of its own here: a client that relies on a warm machine is told so."""
+    profile = request.headers.get(_PROFILE_HEADER, "default")
+
+    if profile == "default":
+        return None
+
+    details = f"profile {profile[:40]!r} is not offered: every execution has a sandbox of its own"
+    return JSONResponse({"error": "execution_profile_mismatch", "details": details}, 409)

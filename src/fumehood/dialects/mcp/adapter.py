@@ -1,0 +1,28 @@
+"""The route of the dialect: `POST /mcp`, one message a request, its answer as JSON or as a stream.
+
+Runs in the server process. There are no sessions, so there is nothing to GET and nothing to DELETE.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+
+from starlette.routing import BaseRoute, Route
+
+from fumehood.server.services import Services
+
+_PATH = "/mcp"
+_LOG = logging.getLogger("fumehood.server")
+
+
+def routes(services: Services) -> list[BaseRoute]:
+    """Returns the routes of the dialect; none where the extra `mcp` is not installed."""
+    if importlib.util.find_spec("mcp") is None:
+        _LOG.info("there is no %s without the extra: pip install 'fumehood[mcp]'", _PATH)
+        return []
+
+    # Late: a server without the SDK is a server all the same.
+    from fumehood.dialects.mcp.endpoint import Endpoint
+
+    return [Route(_PATH, Endpoint(services), methods=["POST"])]

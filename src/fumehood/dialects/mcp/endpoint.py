@@ -1,0 +1,123 @@
+"""What answers at the route: it makes sure who is asking and how much, and hands the rest to the SDK.
+
+Runs in the server process. A caller is known before a byte of the body is read; what the SDK gets is bounded in bytes
+and in values, because a small body can become a large one in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from fumehood.errors import RequestTooLargeError, ServerEndingError
+from fumehood.server.allowance import most_network
+from fumehood.server.auth import principal_of
+from fumehood.server.drain import RETRY_SECONDS
+from fumehood.server.json_bodies import check_values
+from fumehood.server.services import Services
+from fumehood.server.streaming import ended
+
+if TYPE_CHECKING:
+    from fumehood.mcp.http import HttpTransport
+
+# A file of eight million characters, escaped, and the message around it.
+_MAX_BODY_BYTES = 16 << 20
+
+
+class Endpoint:
+    """An app for one path.
+
+    Args:
+        services: What handlers may use.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._max_bytes = min(_MAX_BODY_BYTES, services.settings.max_body_bytes)
+        self._loading: asyncio.Task[HttpTransport] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request.
+
+        Raises:
+            FumehoodError: It is refused before the protocol begins; the app makes an answer of it.
+        """
+        request = Request(scope, receive)
+        principal = await principal_of(request)
+        principal.require("sandboxes")
+        body = await self._body(request)
+        check_values(body)
+        transport = await self._transport()
+        backend = self._services.backend_for(principal)
+        given = _once_more(body, receive)
+        most = most_network(self._services.settings, principal.policy)
+        await self._until_over(send, lambda sent: transport.answer(scope, given, sent, backend, most))
+
+    async def _until_over(self, send: Send, answer: Callable[[Send], Coroutine[None, None, None]]) -> None:
+        """Answers, or stops in the middle when the server ends and has waited for it as long as it may."""
+        is_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        answering = asyncio.create_task(answer(send_on))
+        over = asyncio.create_task(self._services.drain.over.wait())
+        try:
+            await asyncio.wait({answering, over}, return_when=asyncio.FIRST_COMPLETED)
+
+            if answering.done():
+                await answering
+                return
+        finally:
+            await ended(answering, over)
+
+        if not is_begun:
+            raise ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=True)
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _transport(self) -> HttpTransport:
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(_load, self._max_bytes))
+
+        return await asyncio.shield(self._loading)
+
+    async def _body(self, request: Request) -> bytes:
+        body = bytearray()
+
+        async for piece in request.stream():
+            body += piece
+
+            if len(body) > self._max_bytes:
+                raise RequestTooLargeError(what="message", maximum=self._max_bytes)
+
+        return bytes(body)
+
+
+def _load(max_body_bytes: int) -> HttpTransport:
+    """The SDK takes half a second and 30 MB, so it is loaded when somebody speaks to it, and beside the loop."""
+    from fumehood.mcp.http import HttpTransport
+
+    return HttpTransport(max_body_bytes)
+
+
+def _once_more(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, to be read again; after it comes what the client does."""
+    is_given = False
+
+    async def give() -> Message:
+        nonlocal is_given
+
+        if is_given:
+            return await receive()
+
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return give

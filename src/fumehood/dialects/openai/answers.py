@@ -1,0 +1,99 @@
+"""Refusals as OpenAI's clients read them, who is asking, and the JSON of a body.
+
+Runs in the server process. A refusal says what the error says, and nothing of the inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
+from fumehood.port.backend import Backend
+from fumehood.server.auth import principal_of
+from fumehood.server.json_bodies import check_values
+from fumehood.server.problems import headers_of, status_of
+from fumehood.server.services import Services
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+# The clients know nothing of a sandbox that has ended: a container is there or it is not.
+_NOT_THERE = ("sandbox_not_found", "sandbox_closed")
+_STATUS_BY_STATUS = {422: 400, 507: 400}
+
+
+class UnknownFileError(InvalidArgumentError):
+    """A file id of the request names no file of the container."""
+
+
+def answering(handler: Handler) -> Handler:
+    """Returns the handler with errors of the tree answered in OpenAI's form."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except FumehoodError as error:
+            return refusal(error)
+
+    return endpoint
+
+
+def refusal(error: FumehoodError) -> JSONResponse:
+    """Returns an error as an answer."""
+    is_missing = error.code in _NOT_THERE or isinstance(error, (UnknownFileError, PathNotFoundError))
+    status = 404 if is_missing else status_of(error)
+    status = _STATUS_BY_STATUS.get(status, status)
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    told = {
+        "message": f"{error.message}: {error.hint}" if error.hint else error.message,
+        "type": _TYPES.get(status, kind),
+        "param": getattr(error, "field", None),
+        "code": error.code,
+    }
+    return JSONResponse({"error": told}, status, headers=headers_of(error))
+
+
+async def backend_of(services: Services, request: Request) -> Backend:
+    """Returns the backend as the caller may see it.
+
+    Raises:
+        UnauthenticatedError: Nobody that is known.
+        ForbiddenError: The key may not use sandboxes.
+    """
+    principal = await principal_of(request)
+    principal.require("sandboxes")
+    return services.backend_for(principal)
+
+
+def read_object(body: bytes) -> Mapping[str, Any]:
+    """Returns the JSON object of a body.
+
+    Raises:
+        InvalidArgumentError: It is something else.
+    """
+    check_values(body)
+
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+
+    if not isinstance(value, dict):
+        shown = body[:80].decode("utf-8", "replace")
+        raise InvalidArgumentError(field="body", value=shown, allowed="a JSON object")
+
+    return value
+
+
+def refused(field: str, value: object, allowed: str) -> InvalidArgumentError:
+    """Returns the refusal of a field."""
+    return InvalidArgumentError(field=field, value=value, allowed=allowed)

@@ -1,0 +1,81 @@
+"""One call of code-exec: `main.py` beside its files, run by `python3`, in a sandbox of its own.
+
+Runs in the server process. Standard output and standard error come back as one text, in the order in which they
+were written.
+"""
+
+from __future__ import annotations
+
+from fumehood.dialects.replit.bodies import CodeExecCall
+from fumehood.server.principal import Principal
+from fumehood.server.programs import Program, limits_within, workbench
+from fumehood.server.services import Services
+from fumehood.values.limits import Limits
+
+_FOLDER = "/home/user"
+_KILLED = 137
+_INTERPRETER = "/tmp/interpreter.py"  # noqa: S108 - inside a sandbox of its own
+# Runs in the sandbox. Each statement is compiled as the prompt does it, so that values of expressions are shown.
+_INTERPRETER_CODE = """\
+import ast, sys
+text = open("main.py", encoding="utf-8").read()
+space = sys.modules["__main__"].__dict__
+space.update(__file__="main.py")
+sys.path[0] = ""
+sys.argv = ["main.py"]
+flags = 0
+import __future__, traceback
+try:
+    tree = compile(text, "main.py", "exec", ast.PyCF_ONLY_AST, True)
+except (SyntaxError, ValueError) as error:
+    traceback.print_exception(type(error), error, None)
+    raise SystemExit(1)
+for node in tree.body:
+    if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+        for name in node.names:
+            flags |= getattr(__future__, name.name).compiler_flag
+def show(node):
+    exec(compile(ast.Interactive([node]), "main.py", "single", flags, True), space)
+for node in tree.body:
+    try:
+        show(node)
+    except Exception as error:
+        frames = error.__traceback__.tb_next
+        traceback.print_exception(type(error), error, frames and frames.tb_next)
+        raise SystemExit(1)
+"""
+
+
+async def run_code_exec(services: Services, principal: Principal, call: CodeExecCall) -> str:
+    """Runs code and returns what it wrote.
+
+    Raises:
+        FumehoodError: It could not be run at all.
+    """
+    seconds = limits_within(principal, wall_seconds=Limits().wall_seconds).wall_seconds
+
+    async with workbench(services, principal, limits_within(principal), programs_seconds=seconds) as bench:
+        for path, text in call.files.items():
+            await bench.write(f"{_FOLDER}/{path}", text.encode("utf-8", "replace"))
+
+        await bench.write(f"{_FOLDER}/main.py", call.code.encode("utf-8", "replace"))
+        program = "main.py"
+
+        if call.is_interpreted:
+            await bench.write(_INTERPRETER, _INTERPRETER_CODE.encode())
+            program = _INTERPRETER
+
+        run = await bench.run(
+            Program(
+                argv=("sh", "-c", f"exec python3 -u {program} 2>&1"), cwd=_FOLDER, timeout_seconds=seconds
+            )
+        )
+
+    if run.is_timed_out:
+        return f"{run.stdout}\nTimeLimitExceeded: the code ran longer than {seconds:g} s\n"
+
+    # A program that was killed cannot say so itself, and the answer has no field for it.
+    if run.exit_code == _KILLED:
+        return f"{run.stdout}\nKilled: the code was ended, as a rule because it used too much memory\n"
+
+    return run.stdout

@@ -1,0 +1,104 @@
+"""Admission: whether there is room for another sandbox, by what the machine really has left.
+
+Runs in the host process, on the engine's loop. A host that is full says so at once, instead of making one
+more sandbox that drags the others down. The machine is looked at ten times a second at most; between two
+looks the last one counts.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from fumehood.bounds import MIB
+from fumehood.errors import CapacityError
+from fumehood.runtimes.base import Room, Runtime
+
+_LOOK_SECONDS = 0.1
+_LEAST_RESERVE_BYTES = 256 * MIB
+_RESERVE_SHARE = 0.03
+# Tasks may wait for a processor all the time on a machine that is merely busy: only a long queue drowns it.
+_MAX_RUNNABLE_PER_CORE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRules:
+    """When a host is full.
+
+    Attributes:
+        max_sandboxes: How many sandboxes may live at once.
+        memory_reserve_bytes: How much memory stays free; None: 3 % of it, and 256 MiB at least.
+        max_cpu_pressure: Share of the time, in percent, in which tasks may wait for a processor (`some avg10`
+            of /proc/pressure/cpu) while the queue is long as well; above 100: never for that reason.
+    """
+
+    max_sandboxes: int
+    memory_reserve_bytes: int | None = None
+    max_cpu_pressure: float = 95.0
+
+
+class Admission:
+    """Says whether there is room.
+
+    Args:
+        runtime: Whose machine it is.
+        rules: When it is full.
+    """
+
+    def __init__(self, runtime: Runtime, rules: AdmissionRules) -> None:
+        self.rules = rules
+        self._runtime = runtime
+        self._room: Room | None = None
+        self._looked_at = 0.0
+
+    @property
+    def room(self) -> Room:
+        """What the machine has, as of the last look."""
+        now = time.monotonic()
+
+        if self._room is None or now - self._looked_at >= _LOOK_SECONDS:
+            self._room = self._runtime.room()
+            self._looked_at = now
+
+        return self._room
+
+    def check(self, sandboxes: int) -> None:
+        """Admits one more sandbox than there are.
+
+        Raises:
+            CapacityError: There are as many as may be, or the machine is full.
+        """
+        if sandboxes >= self.rules.max_sandboxes:
+            raise CapacityError(resource="sandboxes", used=sandboxes, maximum=self.rules.max_sandboxes)
+
+        self.check_machine()
+
+    def check_machine(self) -> None:
+        """Admits work that takes memory and time.
+
+        Raises:
+            CapacityError: Of one of them there is too little left.
+        """
+        room, rules = self.room, self.rules
+        reserve = rules.memory_reserve_bytes
+
+        if reserve is None:
+            reserve = max(_LEAST_RESERVE_BYTES, int(room.memory_total_bytes * _RESERVE_SHARE))
+
+        if room.memory_available_bytes < reserve:
+            raise CapacityError(
+                resource="bytes of memory",
+                used=room.memory_total_bytes - room.memory_available_bytes,
+                maximum=max(0, room.memory_total_bytes - reserve),
+            )
+
+        if (
+            room.cpu_pressure is not None
+            and room.cpu_pressure > rules.max_cpu_pressure
+            and room.runnable > _MAX_RUNNABLE_PER_CORE * room.cpu_cores
+        ):
+            raise CapacityError(
+                resource="runnable tasks, which wait for a processor nearly all the time,",
+                used=room.runnable,
+                maximum=int(_MAX_RUNNABLE_PER_CORE * room.cpu_cores),
+            )

@@ -1,0 +1,141 @@
+"""Executions in the audit record: that code runs, and what came of it.
+
+Runs in the host process, on the engine's loop. Of code, only the digest is kept. Where the record is in a file, code is
+written down before it runs, so that it is there whatever it does; in memory one entry at its end is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fumehood.engine.audit.trail import Fields, describe_code, describe_little, is_little, microseconds, shown
+from fumehood.engine.contexts.process import ContextHost
+from fumehood.engine.host_faults import explain_failure
+from fumehood.values.audit import AuditHead
+from fumehood.values.execution import Execution, ExecutionError
+from fumehood.values.questions import CommMessage
+from fumehood.values.requests import ExecuteRequest
+from fumehood.values.sandbox import ContextInfo
+
+# Errors that say that a limit was reached, and the limit.
+_LIMITS = {"time_limit": "wall_seconds", "cpu_limit": "cpu_seconds", "out_of_memory": "memory_bytes"}
+
+
+class AuditedExecution:
+    """One execution, from before its beginning to after its end.
+
+    Args:
+        host: The sandbox.
+        fields: What is known before it runs.
+        code: What runs, where it is not described in these yet: that can wait until it runs.
+    """
+
+    def __init__(self, host: ContextHost, fields: Fields, code: str | None = None) -> None:
+        self._security = host.security
+        self._trail = trail = host.audit
+        self._fields = fields
+        self._code = code
+
+        if trail.is_in_file:
+            trail.note("executing", fields)
+
+        # Before a sandbox is handed out it runs our own code alone.
+        if trail.is_open:
+            trail.under_way(self, lambda: self._write({"outcome": "sandbox_ended"}))
+
+    def ended(self, execution: Execution) -> Execution:
+        """Writes down what came of it, and returns it with where the record stands."""
+        if self._trail.is_finished(self):
+            return execution
+
+        error = execution.error
+
+        if error is not None and error.kind in _LIMITS:
+            self._security.note_limit(execution.id, _LIMITS[error.kind])
+
+        if error is not None and error.hint:
+            self._note_guessed_limit(error)
+
+        for limit in _cut(execution):
+            self._security.note_limit(execution.id, limit)
+
+        self._security.note_ran(execution.usage.wall_seconds)
+        # Nobody has it yet, and to make another one of it would take as long as all the rest of this.
+        object.__setattr__(execution, "audit_head", self._write_later(execution))
+        return execution
+
+    def failed(self, error: BaseException) -> None:
+        """Writes down that nobody knows what came of it: its caller has gone, or it could not be carried out."""
+        if self._trail.is_finished(self):
+            return
+
+        is_given_up = isinstance(error, asyncio.CancelledError)
+        self._write({"outcome": "given_up" if is_given_up else "failed", "error": type(error).__name__})
+
+    def _note_guessed_limit(self, error: ExecutionError) -> None:
+        """What code says of its failure tells that it reached a limit of the whole sandbox."""
+        found = explain_failure(error.name, error.value, error.traceback)
+
+        if found is not None and found.limit:
+            self._security.note_guessed_limit(found.limit)
+
+    def _write_later(self, execution: Execution) -> AuditHead | None:
+        def make() -> Fields:
+            return {**self._known(), **_outcome(execution)}
+
+        return self._trail.note_later("executed", make, holds_on=True)
+
+    def _write(self, outcome: Fields) -> AuditHead | None:
+        return self._trail.note("executed", {**self._known(), **outcome})
+
+    def _known(self) -> Fields:
+        return self._fields if self._code is None else {**self._fields, **describe_little(self._code)}
+
+
+async def begin_execution(
+    host: ContextHost, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
+) -> AuditedExecution:
+    """Takes note of code that is about to run."""
+    if not host.audit.is_open:
+        return AuditedExecution(host, {})
+
+    is_described_later = is_little(request.code) and not host.audit.is_in_file
+    fields: Fields = {
+        "context": context.id,
+        "language": context.language,
+        **({} if is_described_later else await describe_code(request.code)),
+        "silent": request.silent or None,
+        "handles": None if comm is None else comm.kind,
+        "transactional": request.transactional or None,
+        "stdin_bytes": None if request.stdin is None else len(request.stdin),
+    }
+    return AuditedExecution(host, fields, request.code if is_described_later else None)
+
+
+def _outcome(execution: Execution) -> Fields:
+    usage, error, transaction = execution.usage, execution.error, execution.transaction
+    return {
+        "execution": execution.id,
+        "outcome": "ok" if error is None else error.kind,
+        "error": None if error is None else shown(error.name),
+        "wall_microseconds": microseconds(usage.wall_seconds),
+        "cpu_microseconds": microseconds(usage.user_cpu_seconds + usage.system_cpu_seconds),
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "bytes_out": usage.bytes_out,
+        "state_lost": execution.state_lost or None,
+        "transaction": None if transaction is None else transaction.outcome,
+    }
+
+
+def _cut(execution: Execution) -> list[str]:
+    truncated = execution.truncated
+
+    if not truncated:
+        return []
+
+    counts = {
+        "stdout_bytes": truncated.stdout_bytes,
+        "stderr_bytes": truncated.stderr_bytes,
+        "result_count": truncated.results,
+    }
+    return [limit for limit, count in counts.items() if count]

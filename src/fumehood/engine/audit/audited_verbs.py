@@ -1,0 +1,187 @@
+"""What callers do with a sandbox besides running code, each written into its audit record.
+
+Runs in the host process, on the engine's loop, right behind the port: what the engine does for itself does not come
+this way. A command is written down before it starts. Contents are never written down, only their size and,
+where that costs little, a digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+
+from fumehood.bounds import KIB
+from fumehood.engine.audit.records import describe_network
+from fumehood.engine.audit.trail import Fields, describe_code, listed, shown, small_digest
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.errors import FumehoodError
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.network import Network
+from fumehood.values.requests import (
+    CheckpointCall,
+    ContextCall,
+    FileCall,
+    ListCheckpoints,
+    ListContexts,
+    MakeDir,
+    ProcessSpec,
+    ReadFile,
+    RemoveFile,
+    RenameFile,
+)
+from fumehood.values.sandbox import CheckpointInfo, ContextInfo, FileInfo, ProcessInfo
+
+# A digest of more than this would take longer than anybody should wait for a record.
+_HASHED_BYTES = 256 * KIB
+
+
+async def start_process(sandbox: LiveSandbox, spec: ProcessSpec) -> ProcessInfo:
+    """Starts a command or a terminal."""
+    kind = "command" if spec.pty is None else "pty"
+    sandbox.audit.note(
+        kind,
+        {
+            "argv": listed(spec.argv),
+            "argv_sha256": small_digest("\0".join(spec.argv).encode("utf-8", "surrogatepass")),
+            "cwd": None if spec.cwd is None else shown(spec.cwd),
+        },
+    )
+    try:
+        info = await sandbox.processes.start(spec)
+    except FumehoodError as error:
+        sandbox.audit.note("failed", {"kind": kind, "error": error.code})
+        raise
+
+    sandbox.security.note_program(spec.argv, info.pid)
+    return info
+
+
+async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[bytes, None]:
+    """Reads a file in pieces."""
+    seen = _Seen()
+    try:
+        async with aclosing(sandbox.files.read(request)) as pieces:
+            async for piece in pieces:
+                seen.add(piece)
+                yield piece
+    except FumehoodError as error:
+        sandbox.audit.note("failed", {"kind": "file_out", "path": shown(request.path), "error": error.code})
+        raise
+    finally:
+        # Also when its reader has left early: so much was given out.
+        sandbox.audit.note(
+            "file_out",
+            {"path": shown(request.path), "offset_bytes": request.offset_bytes or None, **seen.fields()},
+        )
+
+
+async def write_file(
+    sandbox: LiveSandbox, path: str, chunks: AsyncIterator[bytes], metadata: Mapping[str, str] | None
+) -> FileInfo:
+    """Writes a file."""
+    seen = _Seen()
+    try:
+        info = await sandbox.files.write(path, seen.through(chunks), metadata)
+    except FumehoodError as error:
+        sandbox.audit.note("failed", {"kind": "file_in", "path": shown(path), "error": error.code})
+        raise
+
+    sandbox.audit.note("file_in", {"path": shown(path), **seen.fields()})
+    return info
+
+
+async def call_files(sandbox: LiveSandbox, call: FileCall) -> tuple[FileInfo, ...]:
+    """Describes, lists, makes, removes or renames."""
+    done = await sandbox.files.call(call)
+
+    match call:
+        case MakeDir(path=path) | RemoveFile(path=path):
+            sandbox.audit.note("file_changed", {"verb": _verb(call), "path": shown(path)})
+        case RenameFile(source=source, destination=destination):
+            fields: Fields = {"verb": _verb(call), "path": shown(source), "destination": shown(destination)}
+            sandbox.audit.note("file_changed", fields)
+
+    return done
+
+
+async def call_contexts(sandbox: LiveSandbox, call: ContextCall) -> tuple[ContextInfo, ...]:
+    """Creates, lists, restarts or removes contexts."""
+    done = await sandbox.context_call(call)
+
+    if not isinstance(call, ListContexts):
+        context_id = done[0].id if done else getattr(call, "context_id", "")
+        sandbox.audit.note("context", {"verb": _verb(call), "context": shown(context_id)})
+
+    return done
+
+
+async def call_checkpoints(sandbox: LiveSandbox, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+    """Makes, lists, goes back to or drops checkpoints."""
+    if isinstance(call, ListCheckpoints):
+        return await sandbox.checkpoint_call(call)
+
+    fields: Fields = {"verb": _verb(call), "checkpoint": shown(getattr(call, "checkpoint_id", ""))}
+    try:
+        done = await sandbox.checkpoint_call(call)
+    except asyncio.CancelledError:
+        # It may have been carried out all the same.
+        sandbox.audit.note("checkpoint", {**fields, "outcome": "given_up"})
+        raise
+
+    if done:
+        fields["checkpoint"] = shown(done[0].id)
+
+    sandbox.audit.note("checkpoint", fields)
+    return done
+
+
+async def judge(sandbox: LiveSandbox, request: JudgeRequest) -> tuple[CaseRun, ...]:
+    """Runs a program for many inputs."""
+    sandbox.audit.note(
+        "judge",
+        {
+            **await describe_code(request.code),
+            "cases": len(request.stdins),
+        },
+    )
+    return await sandbox.judge(request)
+
+
+async def set_network(sandbox: LiveSandbox, network: Network) -> None:
+    """Changes what it may reach."""
+    await sandbox.set_network(network)
+    sandbox.audit.note("network", describe_network(sandbox.egress.network))
+
+
+class _Seen:
+    """What went by: how much, and a digest of it where it was little."""
+
+    def __init__(self) -> None:
+        self._size_bytes = 0
+        self._hash = hashlib.sha256()
+
+    def add(self, piece: bytes) -> None:
+        """Takes a piece."""
+        self._size_bytes += len(piece)
+
+        if self._size_bytes <= _HASHED_BYTES:
+            self._hash.update(piece)
+
+    async def through(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """Yields pieces on, and takes each."""
+        async for chunk in chunks:
+            self.add(chunk)
+            yield chunk
+
+    def fields(self) -> Fields:
+        """Returns what a record says of it."""
+        is_small = self._size_bytes <= _HASHED_BYTES
+        return {"size_bytes": self._size_bytes, "sha256": self._hash.hexdigest() if is_small else None}
+
+
+def _verb(call: object) -> str:
+    """The name of a call's class in the words of a record: `RollBack` becomes `roll_back`."""
+    name = type(call).__name__
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

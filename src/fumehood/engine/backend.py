@@ -1,0 +1,583 @@
+"""The local backend: sandboxes that live in this process, kept by a supervisor on the engine's loop.
+
+Runs in the host process. Its verbs may be awaited from any asyncio loop: the work is always done on the
+engine's loop, in a thread of its own, so that limits are enforced even while the caller's loop is blocked. It
+adds nothing of its own to what the supervisor does.
+
+The events of an execution on their way from the engine to a reader who may be slow.
+
+Saving and loading where the sandboxes live: what needs the engine itself, beside the verbs of the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from fumehood.bounds import MIB
+from fumehood.engine.audit import audited_verbs
+from fumehood.engine.host_faults import naming_faults
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.engine.supervisor import Supervisor
+from fumehood.engine.tasks import keep
+from fumehood.errors import FumehoodError, SlowReaderError
+from fumehood.port.backend import Backend, ByteStream
+from fumehood.port.loop_bound import DistantStream, LoopBound
+from fumehood.port.stateless import StatelessReply, StatelessRequest
+from fumehood.templates.preloads import LeftOut
+from fumehood.values.audit import AuditLog
+from fumehood.values.checks import check_metadata
+from fumehood.values.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes
+from fumehood.values.execution import Execution, Record
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.limits import Limits
+from fumehood.values.network import EgressRecord, Network
+from fumehood.values.questions import Answer, CommMessage, Question
+from fumehood.values.requests import (
+    BASH_CONTEXT_ID,
+    CheckpointCall,
+    CommitAnswer,
+    ContextCall,
+    ExecuteRequest,
+    FileCall,
+    Forked,
+    ForkRequest,
+    InputAnswer,
+    Loaded,
+    LoadRequest,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    SandboxSpec,
+    ToolAnswer,
+    WatchFiles,
+)
+from fumehood.values.sandbox import (
+    Capacity,
+    CheckpointInfo,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    PortAddress,
+    ProcessInfo,
+    SandboxInfo,
+)
+from fumehood.values.security import SecurityEvent
+
+if TYPE_CHECKING:
+    from fumehood.engine.sandbox import LiveSandbox
+
+
+_MAX_MERGED_CHARACTERS = 1 << 16
+# Beside the output, which has limits of its own: more than an execution may keep, so only endless updates reach it.
+_MAX_WAITING_BYTES = 80 * MIB
+
+
+async def followed(
+    limits: Limits, execute: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Execution]]
+) -> AsyncGenerator[Event, None]:
+    """Gives the events of an execution; a reader who is too far behind endless updates ends it.
+
+    Raises:
+        SlowReaderError: So much waited; what was waiting has come first.
+    """
+    max_bytes = _MAX_WAITING_BYTES + limits.stdout_bytes + limits.stderr_bytes
+    events = _EventQueue(max_bytes, lambda: task.cancel())
+    task = asyncio.create_task(execute(events.put))
+    task.add_done_callback(lambda _: events.close())
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+
+            if isinstance(event, ExecutionFinished):
+                break
+
+        if events.is_too_full:
+            raise SlowReaderError(maximum=max_bytes)
+
+        # Raises what the execution raised: the sandbox has failed, or has ended.
+        await task
+    finally:
+        await _settled(task)
+
+
+async def _settled(task: asyncio.Task[Execution]) -> None:
+    """Cancels what still runs, and returns when the context is idle again."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+
+    # Read it once: a reader who left early must not make the loop report an error as never retrieved.
+    if not task.cancelled():
+        task.exception()
+
+
+class _EventQueue:
+    """Events on their way to a reader who may be slow: neighbouring pieces of one stream become one piece.
+
+    Args:
+        max_bytes: How much may wait; what comes when it is more is dropped.
+        on_too_full: Called once, when it is.
+    """
+
+    def __init__(self, max_bytes: int, on_too_full: Callable[[], object]) -> None:
+        self.is_too_full = False
+        self._max_bytes = max_bytes
+        self._on_too_full = on_too_full
+        self._events: deque[Event] = deque()
+        self._waiting_bytes = 0
+        self._closed = False
+        self._news = asyncio.Event()
+
+    def put(self, event: Event) -> None:
+        if self.is_too_full:
+            return
+
+        merged = _merged(self._events[-1], event) if self._events else None
+
+        if merged is not None:
+            self._waiting_bytes -= event_bytes(self._events.pop())
+            event = merged
+
+        self._events.append(event)
+        self._waiting_bytes += event_bytes(event)
+        self._news.set()
+
+        if self._waiting_bytes > self._max_bytes and not isinstance(event, ExecutionFinished):
+            self.is_too_full = True
+            self._on_too_full()
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    async def get(self) -> Event | None:
+        while not self._events:
+            if self._closed:
+                return None
+
+            self._news.clear()
+            await self._news.wait()
+
+        event = self._events.popleft()
+        self._waiting_bytes -= event_bytes(event)
+        return event
+
+
+def _merged(last: Event, event: Event) -> Event | None:
+    """One piece of two, if they are of one stream and it is not too long."""
+    if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
+        return StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
+
+    if isinstance(event, StderrEvent) and isinstance(last, StderrEvent) and _fits(last.text, event.text):
+        return StderrEvent(text=last.text + event.text, at_seconds=last.at_seconds)
+
+    return None
+
+
+def _fits(text: str, more: str) -> bool:
+    return len(text) + len(more) <= _MAX_MERGED_CHARACTERS
+
+
+class LocalStateVerbs:
+    """`StateVerbs`, for `LocalBackend`."""
+
+    def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+        """Give what of a sandbox lasts; see the port."""
+        # Late, as below: who never saves does not load what writes archives.
+        from fumehood.engine.time_travel.consistent_snapshot import LiveMoment
+        from fumehood.saved.packing import pack
+
+        # What this is to a backend is said in its own class.
+        backend = cast(Any, self)
+
+        async def begin() -> AsyncGenerator[bytes, None]:
+            sandbox = await backend._supervisor.awake(sandbox_id)
+            return pack(backend, sandbox_id, LiveMoment(sandbox))
+
+        return cast("AsyncGenerator[bytes, None]", backend._items(begin))
+
+    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        """Make a sandbox of a saved state; see the port."""
+        from fumehood.saved.unpacking import unpack
+
+        backend = cast(Any, self)
+
+        async def remember(sandbox_id: str, context_id: str, record: Record) -> None:
+            await backend._with(sandbox_id, lambda sandbox: _remember(sandbox, context_id, record))
+
+        return await unpack(backend, request, archive, remember)
+
+
+async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> None:
+    """Lets the record of a context begin with what ran in the one that was saved."""
+    contexts = sandbox.contexts
+    context = contexts.named(None, "bash") if context_id == BASH_CONTEXT_ID else contexts.named(context_id)
+    # What a context of bash held is in no saved state.
+    context.record.begin_with(record, is_loaded=context.info.language == "python")
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class LocalBackend(LocalStateVerbs, LoopBound, Backend):
+    """Sandboxes in this process.
+
+    Args:
+        supervisor: Who keeps them; all its work is done on `loop`.
+        loop: The engine's loop, which runs in a thread of its own.
+    """
+
+    def __init__(self, supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._supervisor = supervisor
+
+    async def wait_warm(self, template: str = "default") -> None:
+        """Returns when the template's pool of ready sandboxes is full."""
+        await self._do(self._supervisor.wait_warm, template)
+
+    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+        """Returns the modules of a template's preload list that are not preloaded."""
+        return await self._do(self._supervisor.templates.left_out, template)
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox; see the port."""
+        return await self._handed_out(lambda: self._supervisor.create(spec), lambda info: (info,))
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one; see the port."""
+
+        async def fork() -> Forked:
+            await self._supervisor.awake(sandbox_id)
+            forking = asyncio.ensure_future(self._supervisor.fork(sandbox_id, request))
+            try:
+                return await asyncio.shield(forking)
+            except asyncio.CancelledError:
+                # A context that was asked for its state has to be told to go on: it comes to its end, and is undone.
+                forking.add_done_callback(self._undo_forks)
+                raise
+
+        return await self._handed_out(fork, lambda forked: forked.items)
+
+    def _undo_forks(self, forking: asyncio.Task[Forked]) -> None:
+        if forking.cancelled() or forking.exception() is not None:
+            return
+
+        for info in forking.result().items:
+            keep(self._end(info.id))
+
+    async def _end(self, sandbox_id: str) -> None:
+        await self._supervisor.kill(sandbox_id, wait=False)
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of the sandbox that it was forked from; see the port."""
+        return await self._do(self._supervisor.adopt, sandbox_id, child_id)
+
+    async def _handed_out(
+        self, make: Callable[[], Awaitable[_T]], sandboxes: Callable[[_T], tuple[SandboxInfo, ...]]
+    ) -> _T:
+        """Makes sandboxes, and ends them when nobody is there any more to be told of them."""
+        made: list[_T] = []
+        caller_has_gone = False
+
+        async def work() -> _T:
+            # What fails on the way to a sandbox leaves none.
+            with naming_faults(outcome_unknown=False):
+                made.append(await make())
+
+            if caller_has_gone:
+                await end()
+
+            return made[0]
+
+        async def end() -> None:
+            for info in (info for item in made for info in sandboxes(item)):
+                await self._supervisor.kill(info.id, wait=False)
+
+        try:
+            return await self._do(work)
+        except asyncio.CancelledError:
+            # On its way from the engine's loop a sandbox can miss a caller who gives up at that moment.
+            caller_has_gone = True
+            asyncio.run_coroutine_threadsafe(end(), self._loop)
+            raise
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a living sandbox; see the port."""
+        return await self._do(self._later, self._supervisor.info, sandbox_id)
+
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes, or those of one owner; see the port."""
+        return await self._do(self._later, self._supervisor.list, owner)
+
+    async def capacity(self) -> Capacity:
+        """Tell what there is room for; see the port."""
+        return await self._do(self._later, self._supervisor.capacity)
+
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        """End a sandbox; see the port."""
+        return await self._do(self._supervisor.kill, sandbox_id, wait=wait)
+
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; see the port."""
+        await self._do(self._later, self._supervisor.set_timeout, sandbox_id, timeout_seconds)
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox; see the port."""
+        return await self._do(self._supervisor.pause, sandbox_id)
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a paused sandbox go on; see the port."""
+        return await self._do(self._supervisor.resume, sandbox_id)
+
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach; see the port."""
+        await self._with(sandbox_id, lambda sandbox: audited_verbs.set_network(sandbox, network))
+
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox reached and tried to reach; see the port."""
+        return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).egress.records)
+
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Tell what happened in and around a sandbox; see the port."""
+        return await self._do(self._later, self._audit_log, sandbox_id)
+
+    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        """Give the security events of a sandbox; see the port."""
+        return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).security.follow()))
+
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now; see the port."""
+        return await self._do(lambda: self._supervisor.find(sandbox_id).metrics())
+
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context; see the port."""
+        return self._stream(
+            sandbox_id, lambda sandbox: followed(sandbox.limits, lambda emit: sandbox.execute(request, emit))
+        )
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end; see the port."""
+        do = self._undone_with if request.transactional else self._with
+        return await do(sandbox_id, lambda sandbox: sandbox.execute(request, _unheard))
+
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer a question of running code; see the port."""
+        await self._with(sandbox_id, lambda sandbox: sandbox.answer_input(answer))
+
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a call of running code; see the port."""
+        await self._do(lambda: self._supervisor.find(sandbox_id).answer_tool(answer))
+
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.interrupt(context_id))
+
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_contexts(sandbox, call))
+
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program for many inputs; see the port."""
+        return await self._undone_with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
+
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.record(context_id))
+
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; see the port."""
+        await self._with(sandbox_id, lambda sandbox: sandbox.answer_commit(answer))
+
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_checkpoints(sandbox, call))
+
+    def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces; see the port."""
+        return self._stream(sandbox_id, lambda sandbox: audited_verbs.read_file(sandbox, request))
+
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
+        """Write a file; see the port."""
+        check_metadata(metadata or {})
+        failed: list[Exception] = []
+        own = _noting(chunks, failed)
+        pieces = own if self._is_here() else self._pulled(own, asyncio.get_running_loop())
+        try:
+            return await self._with(
+                sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces, metadata)
+            )
+        except FumehoodError:
+            # What the caller's own source raised is the caller's, and comes back as it is.
+            if failed:
+                raise failed[0] from None
+
+            raise
+
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_files(sandbox, call))
+
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory; see the port."""
+        changes = await self._with(sandbox_id, lambda sandbox: sandbox.watch(request))
+        return self._items(lambda: self._later(lambda: changes))
+
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Have all that has happened told by a watch; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.settle_watch(name))
+
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: audited_verbs.start_process(sandbox, spec))
+
+    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command; see the port."""
+        return self._stream(sandbox_id, lambda sandbox: sandbox.processes.output(pid))
+
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.processes.call(call))
+
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code; see the port."""
+        return await self._with(sandbox_id, lambda sandbox: sandbox.ask_context(question))
+
+    def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context; see the port."""
+        request = ExecuteRequest(code="", context_id=context_id, silent=True)
+        return self._stream(
+            sandbox_id,
+            lambda sandbox: followed(sandbox.limits, lambda emit: sandbox.execute(request, emit, message)),
+        )
+
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a port of the sandbox's loopback; see the port."""
+        opened: list[ByteStream] = []
+        caller_has_gone = False
+
+        async def connect() -> ByteStream:
+            opened.append(await (await self._supervisor.awake(sandbox_id)).ports.open(port))
+
+            if caller_has_gone:
+                await let_go()
+
+            return opened[0]
+
+        async def let_go() -> None:
+            for stream in opened:
+                await stream.close()
+
+        try:
+            stream = await self._do(connect)
+        except asyncio.CancelledError:
+            # As with `create`: the connection can miss a caller who gives up at that moment.
+            caller_has_gone = True
+            asyncio.run_coroutine_threadsafe(let_go(), self._loop)
+            raise
+
+        return stream if self._is_here() else DistantStream(stream, self._do)
+
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a port is reached on this machine; see the port."""
+        place = await self._with(sandbox_id, lambda sandbox: sandbox.ports.forward(port))
+        return PortAddress(url=f"http://{place}/", host=place)
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own; see the port. All of it is done on the engine's loop."""
+        return await self._do(super().run_once, request)
+
+    async def aclose(self) -> None:
+        """End all sandboxes; see the port."""
+        await self._do(self._supervisor.aclose)
+
+    # -- from the caller's loop to the engine's
+
+    async def _with(self, sandbox_id: str, verb: Callable[[LiveSandbox], Awaitable[_T]]) -> _T:
+        """Does something with a sandbox that runs."""
+
+        async def work() -> _T:
+            return await verb(await self._supervisor.awake(sandbox_id))
+
+        return await self._do(work)
+
+    async def _undone_with(
+        self, sandbox_id: str, verb: Callable[[LiveSandbox], Coroutine[Any, Any, _T]]
+    ) -> _T:
+        """Does something that puts files back when it is given up: whoever comes next waits for that."""
+        begun: list[tuple[LiveSandbox, asyncio.Task[_T]]] = []
+
+        async def work() -> _T:
+            sandbox = await self._supervisor.awake(sandbox_id)
+            task = asyncio.create_task(verb(sandbox))
+            begun.append((sandbox, task))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.cancel()
+                hold_back()
+                await asyncio.wait([task])
+                raise
+
+        def hold_back() -> None:
+            for sandbox, task in begun:
+                sandbox.farewells.add(task)
+
+        try:
+            return await self._do(work)
+        except asyncio.CancelledError:
+            # Before the engine hears of what this caller asks next.
+            self._loop.call_soon_threadsafe(hold_back)
+            raise
+
+    async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Awaits something on the engine's loop, and names what the host itself fails with in the middle of it."""
+        with naming_faults(outcome_unknown=True):
+            return await super()._do(function, *args, **kwargs)
+
+    def _audit_log(self, sandbox_id: str) -> AuditLog:
+        return self._supervisor.records.read(sandbox_id) or self._supervisor.find(sandbox_id).audit.read(
+            sandbox_id
+        )
+
+    def _stream(
+        self, sandbox_id: str, make: Callable[[LiveSandbox], AsyncGenerator[_T, None]]
+    ) -> AsyncGenerator[_T, None]:
+        """Follows something of a sandbox that runs when the first item is asked for."""
+
+        async def begin() -> AsyncGenerator[_T, None]:
+            return make(await self._supervisor.awake(sandbox_id))
+
+        return self._items(begin)
+
+    async def _later(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return function(*args, **kwargs)
+
+
+async def _noting(chunks: AsyncIterator[bytes], failed: list[Exception]) -> AsyncGenerator[bytes, None]:
+    """Gives what comes, and takes note of what is raised instead."""
+    try:
+        async for piece in chunks:
+            yield piece
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+def _unheard(_event: Event) -> None:
+    """Where the events of an execution go that nobody follows; its record has them too."""

@@ -1,0 +1,228 @@
+"""A context as the API has it: one id, one language, one execution at a time, whatever happens to its process.
+
+Runs in the host process, on the engine's loop. Executions are queued in order. One that exceeds a limit is
+interrupted first and killed after a grace; a context that dies is replaced by a fresh one, and the execution
+says that the state is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from fumehood import failpoints
+from fumehood.engine.audit.audited_executions import begin_execution
+from fumehood.engine.contexts.connection import ContextLink, wire_request
+from fumehood.engine.contexts.process import ContextHost, ContextProcess
+from fumehood.engine.contexts.processes import ContextLife
+from fumehood.engine.contexts.runner import ContextWork
+from fumehood.engine.host_faults import naming_faults
+from fumehood.engine.records import ContextRecorder
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.usage import Measure
+from fumehood.errors import InvalidArgumentError
+from fumehood.runtimes.base import GuestContext
+from fumehood.values.events import Event
+from fumehood.values.execution import Execution
+from fumehood.values.questions import Answer, CommMessage, Question
+from fumehood.values.requests import ExecuteRequest, ToolAnswer
+from fumehood.values.sandbox import ContextInfo
+
+_T = TypeVar("_T")
+
+
+class LiveContext:
+    """One context of a sandbox.
+
+    Args:
+        host: The sandbox.
+        info: What it is.
+        meter: Measures what is run in it; None: the sandbox's own.
+    """
+
+    def __init__(self, host: ContextHost, info: ContextInfo, meter: Measure | None = None) -> None:
+        self.info = info
+        self.record = ContextRecorder(host.recorder, info.id)
+        self._host = host
+        self._turn = asyncio.Lock()
+        self._life = ContextLife(host, info)
+        self._work = ContextWork(host, info, self.record, meter or host.meter)
+
+    @property
+    def busy(self) -> bool:
+        """True while something runs or waits to run."""
+        return self._turn.locked() or self._work.is_given_up
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it has a process."""
+        return self._life.process_lives
+
+    def count_of(self, name: str) -> int:
+        """How many executions there have been under the name of a conversation."""
+        return self._life.count_of(name)
+
+    def adopt(self, link: ContextLink, guest: GuestContext) -> None:
+        """Takes over a process that is forked already; `start` waits until it is ready."""
+        self._life.adopt(link, guest)
+
+    @property
+    def coming(self) -> asyncio.Task[ContextProcess]:
+        """Done when the process that was adopted last is ready; fails when that has ended before."""
+        return self._life.coming
+
+    async def start(self) -> None:
+        """Starts the process unless it lives; returns when it is ready."""
+        await self._life.living()
+
+    async def settled(self) -> None:
+        """Returns when no process of it is about to start."""
+        await self._life.settled()
+
+    async def execute(
+        self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
+    ) -> Execution:
+        """Runs code after what was asked before; emits what happens, and returns everything once more.
+
+        With a comm message it is the handlers of that message that run, as the request says.
+        """
+        if request.tools and self.info.language != "python":
+            raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
+
+        async with self._turn:
+            await self._work.at_rest()
+            return await self.execute_within_turn(request, emit, comm)
+
+    async def execute_within_turn(
+        self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
+    ) -> Execution:
+        """Does what `execute` does, for whoever holds the turn."""
+        wants_telemetry = self._host.security.wants_telemetry and self.info.language == "python"
+        message = wire_request(request, comm, self._host.limits, telemetry=wants_telemetry)
+
+        with naming_faults(outcome_unknown=False):
+            if failpoints.armed:
+                await failpoints.reach("run.turn", self)
+
+            process = await self._life.living()
+
+            if failpoints.armed:
+                await failpoints.reach("run.ready", self)
+
+        audited = await begin_execution(self._host, self.info, request, comm)
+
+        def run(living: ContextProcess) -> Awaitable[Execution]:
+            return self._work.run(living, request, message, emit)
+
+        try:
+            if request.transactional:
+                execution = await self._host.transactions.carry_out(self, process, request, run, emit)
+            elif request.tell_changes:
+                execution = await self._host.transactions.observe(self, process, run)
+            else:
+                execution = await run(process)
+        except BaseException as error:
+            audited.failed(error)
+            raise
+
+        execution = audited.ended(execution)
+
+        if not request.silent:
+            self.record.note(process.link.name, request, execution)
+
+        if execution.state_lost:
+            self._life.prepare_next()
+
+        return execution
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[ContextProcess]:
+        """Keeps everybody else waiting, and gives the process, which is at rest and ready."""
+        async with self._turn:
+            await self._work.at_rest()
+            yield await self._life.living()
+
+    @asynccontextmanager
+    async def turn_alone(self) -> AsyncIterator[None]:
+        """Keeps everybody else waiting; whether it has a process does not matter."""
+        async with self._turn:
+            await self._work.at_rest()
+            yield
+
+    async def finish(
+        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    ) -> _T:
+        """For whoever holds the turn: does something that may not be left half-way.
+
+        Whoever gives up waiting for it hears so when it is done; who gives up on a paused sandbox at once, and then
+        whoever comes next waits.
+
+        Args:
+            work: What is to be done.
+            if_given_up: Undoes it when nobody waits for it any more.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await self.leave(task, if_given_up)
+            raise
+
+    async def leave(
+        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    ) -> None:
+        """For whoever has given up but holds the turn: does what `finish` does; nobody hears what fails."""
+        await self._work.leave(work, if_given_up)
+
+    async def revive_within_turn(
+        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
+    ) -> bool:
+        """For whoever holds the turn: goes on from a checkpoint; described at `ContextLife.revive`."""
+        return await self._life.revive(line, name, put_files_back)
+
+    async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
+        """For whoever holds the turn: replaces the process by a fresh one; nobody disturbs what is done in between."""
+        await self._life.begin_anew(in_between)
+
+    async def answer(self, question: Question) -> Answer:
+        """Asks the process after what was asked before; without an answer in time it is the empty one."""
+        async with self.turn() as process:
+            return await self._work.ask(process, question)
+
+    def interrupt(self) -> bool:
+        """Interrupts what runs; false if nothing does."""
+        return self._work.interrupt()
+
+    def answer_input(self, execution_id: str, request_id: str, text: str | None) -> None:
+        """Answers a question of the running execution."""
+        if self._life.process is not None:
+            self._life.process.link.answer_input(execution_id, request_id, text)
+
+    def answer_tool(self, answer: ToolAnswer) -> None:
+        """Answers a call of a tool that the running execution makes."""
+        self._work.answer_tool(answer)
+
+    async def replace(self) -> None:
+        """Kills the process and starts a fresh one; what ran is told that its context died.
+
+        Whoever comes next waits for the fresh one, also when this caller gives up.
+        """
+        replacing = asyncio.ensure_future(self._life.replace())
+        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        replacing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await self._work.hold_back(replacing)
+        await asyncio.shield(replacing)
+
+    async def remove(self) -> None:
+        """Kills the process, and no other will take its place."""
+        await self._life.remove()
+
+    async def kill(self) -> None:
+        """Kills the process with all that it started."""
+        await self._life.kill()
+
+    def close(self) -> None:
+        """The sandbox has ended: lets go of everything."""
+        self._life.close()

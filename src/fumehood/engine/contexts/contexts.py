@@ -1,0 +1,145 @@
+"""The contexts of one sandbox, by name: the default one, the one that plain bash code runs in, and the callers' own.
+
+Runs in the host process, on the engine's loop. It says which context a request means and keeps their number
+bounded; what a context is, and what becomes of its process, is the business of `LiveContext`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.contexts.process import ContextHost
+from fumehood.engine.tasks import keep, to_its_end
+from fumehood.errors import ContextNotFoundError, InvalidArgumentError
+from fumehood.values.requests import (
+    BASH_CONTEXT_ID,
+    DEFAULT_CONTEXT_ID,
+    ContextCall,
+    CreateContext,
+    ExecuteRequest,
+    ListContexts,
+    RemoveContext,
+    RestartContext,
+)
+from fumehood.values.sandbox import ContextInfo
+
+HOME = "/home/user"
+DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=HOME)
+_MAX_CONTEXTS = 32
+
+
+class LiveContexts:
+    """The contexts of one sandbox.
+
+    Args:
+        host: The sandbox.
+        start_folder: Finds the folder that a context is to start in, by the path that its caller has given.
+    """
+
+    def __init__(self, host: ContextHost, start_folder: Callable[[str], Awaitable[str]]) -> None:
+        self.default = LiveContext(host, DEFAULT_CONTEXT)
+        self._host = host
+        self._start_folder = start_folder
+        self._contexts: dict[str, LiveContext] = {DEFAULT_CONTEXT_ID: self.default}
+        self._next_number = 1
+
+    def __iter__(self) -> Iterator[LiveContext]:
+        return iter(tuple(self._contexts.values()))
+
+    @property
+    def busy(self) -> bool:
+        """True while code runs in one of them."""
+        return any(context.busy for context in self)
+
+    def named(self, context_id: str | None, language: str = "python") -> LiveContext:
+        """Returns the context that a call means: without a name the default one, or for bash the one it has.
+
+        Raises:
+            ContextNotFoundError: It does not live.
+        """
+        if context_id is None and language != "python":
+            return self._made(BASH_CONTEXT_ID, language)
+
+        if context_id is None or context_id == DEFAULT_CONTEXT_ID:
+            return self._made(DEFAULT_CONTEXT_ID, "python")
+
+        return self.existing(context_id)
+
+    def existing(self, context_id: str) -> LiveContext:
+        """Returns the context of this name.
+
+        Raises:
+            ContextNotFoundError: There is none.
+        """
+        context = self._contexts.get(context_id)
+
+        if context is None:
+            raise ContextNotFoundError(context_id=context_id)
+
+        return context
+
+    def for_request(self, request: ExecuteRequest) -> LiveContext:
+        """Returns the context that code is to run in."""
+        return self.named(request.context_id, request.language)
+
+    def interrupt(self, context_id: str | None) -> bool:
+        """Interrupts what runs in a context; false if nothing does."""
+        name = context_id or DEFAULT_CONTEXT_ID
+
+        if name == DEFAULT_CONTEXT_ID and name not in self._contexts:
+            return False
+
+        return self.existing(name).interrupt()
+
+    async def call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Creates, lists, restarts or removes; see the port."""
+        match call:
+            case ListContexts():
+                return tuple(context.info for context in self)
+            case CreateContext():
+                return (await self._create(call),)
+            case RestartContext():
+                context = self.existing(call.context_id)
+                await context.replace()
+                return (context.info,)
+            case RemoveContext():
+                # Who gives up leaves none that is listed and cannot be used.
+                await to_its_end(self._remove(self.existing(call.context_id)))
+                return ()
+
+    async def _create(self, call: CreateContext) -> ContextInfo:
+        cwd = HOME if call.cwd is None else await self._start_folder(call.cwd)
+
+        # Nothing is waited for between this and where it counts.
+        if len(self._contexts) >= _MAX_CONTEXTS:
+            raise InvalidArgumentError(
+                field="contexts",
+                value=len(self._contexts) + 1,
+                allowed=f"at most {_MAX_CONTEXTS} in a sandbox",
+            )
+
+        context_id = f"context-{self._next_number}"
+        self._next_number += 1
+        info = ContextInfo(id=context_id, language=call.language, cwd=cwd)
+        context = self._contexts[context_id] = LiveContext(self._host, info)
+        try:
+            await context.start()
+        except BaseException:
+            # Nobody has heard its name, and it may be about to start all the same.
+            keep(self._remove(context))
+            raise
+
+        return info
+
+    async def _remove(self, context: LiveContext) -> None:
+        await context.remove()
+        self._contexts.pop(context.info.id, None)
+        self._host.recorder.forget(context.info.id)
+
+    def _made(self, name: str, language: str) -> LiveContext:
+        if name not in self._contexts:
+            info = ContextInfo(id=name, language=language, cwd=HOME)
+            self._contexts[name] = LiveContext(self._host, info)
+
+        return self._contexts[name]

@@ -1,0 +1,276 @@
+"""The pipes behind the descriptors 1 and 2 of a context: what child processes and C code write, as text, in order.
+
+Runs in the host process, on the engine's loop. Bytes that were read are held until the channel has been looked at:
+what was sent there before they were written belongs before them. They are decoded and handed on, and nothing more.
+
+What a context shows and says, as events: one message of the wire, one event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fumehood.engine.channel import open_pipe
+from fumehood.engine.contexts.requests_from_guest import KINDS as COMM_KINDS
+from fumehood.engine.contexts.requests_from_guest import comm_event
+from fumehood.engine.host_faults import explain_failure
+from fumehood.engine.loop_share import LoopShare
+from fumehood.values.events import ClearOutputEvent, ErrorEvent, Event, ResultEvent, StderrEvent, StdoutEvent
+from fumehood.values.execution import ExecutionError, StreamName, VariableChange
+from fumehood.values.results import Result
+from fumehood_wire import messages, payloads
+
+_READ_BYTES = 1 << 16
+# What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
+_MAX_DRAIN_BYTES = 1 << 20
+# How much is read in one turn of the loop for frames that came behind it: somebody may keep writing while many come.
+_MAX_TURN_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class _Held:
+    """Bytes that were read from a pipe and are not delivered before the channel was looked at."""
+
+    stream: StreamName
+    data: bytes
+    read_at: float
+
+
+class GuestOutput:
+    """The two pipes of one context.
+
+    Args:
+        look_at_channel: Handles what lies in the channel; returns false when that takes more than one turn of the loop,
+            and `note_channel_caught_up` is called at its end.
+        on_text: Called with the stream, the text, how many bytes it was, and when it was read.
+        share: The share of the loop that is charged with what is read; by default one of its own.
+    """
+
+    def __init__(
+        self,
+        look_at_channel: Callable[[], bool],
+        on_text: Callable[[StreamName, str, int, float], None],
+        share: LoopShare | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._share = share or LoopShare()
+        self._look_at_channel = look_at_channel
+        self._on_text = on_text
+        self._held: _Held | None = None
+        self._waits_for_channel = False
+        self._turn_bytes = 0
+        self._ended: set[int] = set()
+        self._streams: dict[int, StreamName] = {}
+        self._poller = select.poll()
+        self.write_ends: list[int] = []
+        self._decoders = {
+            name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
+        }
+
+        try:
+            self._open("stdout")
+            self._open("stderr")
+        except OSError:
+            self.close()
+            raise
+
+    def _open(self, stream: StreamName) -> None:
+        read_end, write_end = open_pipe()
+        os.set_blocking(read_end, False)
+        self._streams[read_end] = stream
+        self.write_ends.append(write_end)
+        self._watch(read_end)
+        self._poller.register(read_end, select.POLLIN)
+
+    def close_write_ends(self) -> None:
+        """Closes the host's copies of the guest's ends; closing twice is no error."""
+        for fd in self.write_ends:
+            os.close(fd)
+
+        self.write_ends.clear()
+
+    def settle(self, *, sent_at: float | None = None, is_last: bool = False) -> None:
+        """Delivers what is held, if it was read before a time, or whatever lies in the pipes without one.
+
+        Args:
+            sent_at: The time.
+            is_last: Whether nothing of this execution may come later, however much has been read in this turn.
+        """
+        if self._held is not None and (sent_at is None or sent_at > self._held.read_at):
+            self._deliver_held()
+
+        if sent_at is not None:
+            return
+
+        if is_last:
+            self._drain()
+        elif self._turn_bytes < _MAX_TURN_BYTES:
+            self._note_read(self._drain())
+
+    def note_channel_caught_up(self) -> None:
+        """Delivers what waited for the channel, and reads on."""
+        self._deliver_held()
+
+        if self._waits_for_channel:
+            self._waits_for_channel = False
+
+            for fd in self._streams:
+                self._watch(fd)
+
+    def close(self) -> None:
+        """Closes the pipes; what lies in them is delivered first."""
+        self._deliver_held()
+        self._drain()
+
+        for fd in self._streams:
+            self._share.remove_reader(fd)
+            os.close(fd)
+
+        self._streams.clear()
+        self.close_write_ends()
+
+    def _watch(self, fd: int) -> None:
+        if fd not in self._ended:
+            self._share.add_reader(fd, partial(self._ready, fd))
+
+    def _ready(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return False
+
+        if not data:
+            # Every writer has closed it; the channel, or init, says when the context is gone.
+            self._ended.add(fd)
+            self._share.remove_reader(fd)
+            return False
+
+        self._held = _Held(self._streams[fd], data, time.monotonic())
+
+        if self._look_at_channel():
+            self._deliver_held()
+        elif self._streams and not self._waits_for_channel:
+            # What lies in the channel may belong before it: nothing more is read until all of that was handled.
+            self._waits_for_channel = True
+
+            for watched in self._streams:
+                self._share.remove_reader(watched)
+
+        return False
+
+    def _deliver_held(self) -> None:
+        held, self._held = self._held, None
+
+        if held is not None:
+            self._deliver(held.stream, held.data, held.read_at)
+
+    def _drain(self) -> int:
+        """Delivers what lies in both, and returns how much it was."""
+        size_bytes = 0
+
+        # Most often there is nothing in either.
+        if not self._streams or not self._poller.poll(0):
+            return size_bytes
+
+        for fd, stream in self._streams.items():
+            room = _MAX_DRAIN_BYTES
+
+            while room > 0:
+                try:
+                    data = os.read(fd, _READ_BYTES)
+                except BlockingIOError:
+                    break
+
+                if not data:
+                    break
+
+                room -= len(data)
+                size_bytes += len(data)
+                self._deliver(stream, data, time.monotonic())
+
+        return size_bytes
+
+    def _note_read(self, size_bytes: int) -> None:
+        if size_bytes and not self._turn_bytes:
+            self._loop.call_soon(self._begin_turn)
+
+        self._turn_bytes += size_bytes
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+
+    def _deliver(self, stream: StreamName, data: bytes, read_at: float) -> None:
+        text = self._decoders[stream].decode(data)
+
+        if text:
+            self._on_text(stream, text, len(data), read_at)
+
+
+Header = dict[str, Any]
+
+
+def event_of(header: Header, payload: bytes, at_seconds: float) -> Event:
+    """Returns what a message of an execution means.
+
+    Raises:
+        ProtocolError: The payload is not what such a message holds.
+    """
+    message_type = header["type"]
+
+    if message_type == "stream":
+        kind = StdoutEvent if header["name"] == "stdout" else StderrEvent
+        return kind(text=messages.read_text(payload), at_seconds=at_seconds)
+
+    if message_type == "clear_output":
+        return ClearOutputEvent(at_seconds=at_seconds, wait=header["wait"])
+
+    if message_type == "error":
+        name, value = header["ename"], header["evalue"]
+        traceback = "\n".join(messages.parse_traceback(payload))
+        found = explain_failure(name, value, traceback)
+        error = ExecutionError(
+            kind="exception", name=name, value=value, traceback=traceback, hint=found.text if found else ""
+        )
+        return ErrorEvent(error=error, at_seconds=at_seconds)
+
+    if message_type in COMM_KINDS:
+        return comm_event(header, payload, at_seconds)
+
+    result = Result(
+        parts=dict(messages.split_parts(header, payload)),
+        metadata=header["metadata"],
+        is_main_result=message_type == "execute_result",
+        display_id=header.get("display_id"),
+        truncated=dict(header.get("truncated", ())),
+    )
+    return ResultEvent(result=result, at_seconds=at_seconds, is_update=message_type == "update_display_data")
+
+
+def read_changes(payload: bytes) -> tuple[VariableChange, ...]:
+    """Returns what a cell has changed, as it says.
+
+    Raises:
+        ProtocolError: The payload is not that.
+    """
+    return tuple(VariableChange(**change) for change in payloads.parse_changes(payload))
+
+
+def read_telemetry(payload: bytes) -> tuple[str, ...]:
+    """Returns what code in a context has done there, as it says: one line each.
+
+    Raises:
+        ProtocolError: The payload is not that.
+    """
+    return tuple(
+        f"{said['event']} {said['detail']}".rstrip()
+        + (f" ({said['count']:,} times)" if said["count"] > 1 else "")
+        for said in payloads.parse_telemetry(payload)
+    )

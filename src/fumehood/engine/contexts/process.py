@@ -1,0 +1,260 @@
+"""One context process from its fork to its end, and how it is signalled and killed.
+
+Runs in the host process, on the engine's loop. A process is told apart from its successor under the same
+context id by being another object. Whatever a guest does, `end` has an end: init is asked first, because it
+reaches what the process has started too, then the zygote, and at last the whole sandbox pays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fumehood.bounds import MIB
+from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.loop_share import LoopShare
+from fumehood.engine.records import Recorder
+from fumehood.engine.tasks import Farewells, keep
+from fumehood.engine.usage import Meter
+from fumehood.errors import FumehoodError
+from fumehood.runtimes.base import GuestContext
+from fumehood.values.events import Event
+from fumehood.values.execution import Execution
+from fumehood.values.limits import Limits
+from fumehood.values.requests import ExecuteRequest
+from fumehood.values.sandbox import ContextInfo
+from fumehood_wire.frames import ProtocolError
+
+_READY_SECONDS = 20.0
+# How long each way to end a process is given before the next one is taken.
+_EXIT_SECONDS = 1.0
+
+
+class Transactor(Protocol):
+    """Runs code whose changes stay only if it does well."""
+
+    async def carry_out(
+        self,
+        context: Any,
+        process: ContextProcess,
+        request: ExecuteRequest,
+        run: Callable[[ContextProcess], Awaitable[Execution]],
+        emit: Callable[[Event], None],
+    ) -> Execution:
+        """Runs code within the turn of a context."""
+
+    async def observe(
+        self, context: Any, process: ContextProcess, run: Callable[[ContextProcess], Awaitable[Execution]]
+    ) -> Execution:
+        """Runs code, and tells which files were changed meanwhile."""
+
+
+class Watcher(Protocol):
+    """Takes note of what is worth looking at."""
+
+    @property
+    def wants_telemetry(self) -> bool:
+        """Whether interpreters shall tell what code does in them."""
+
+    def note_telemetry(self, detail: str, process_id: int | None) -> None:
+        """An interpreter says what code does in it."""
+
+    def note_limit(self, execution_id: str, limit: str) -> None:
+        """An execution has reached a limit."""
+
+    def note_guessed_limit(self, limit: str) -> None:
+        """An execution seems to have reached a limit, by its own error."""
+
+    def note_ran(self, seconds: float) -> None:
+        """Something has run for so long."""
+
+
+class ContextHost(Protocol):
+    """What a context needs of its sandbox."""
+
+    clock: SandboxClock
+    limits: Limits
+    meter: Meter
+    recorder: Recorder
+    audit: AuditTrail
+    farewells: Farewells
+    share: LoopShare
+    isolation_level: str
+
+    @property
+    def security(self) -> Watcher:
+        """Takes note of what is worth looking at."""
+
+    @property
+    def ended_by(self) -> FumehoodError | None:
+        """Why the sandbox was ended from outside, or None when it was not."""
+
+    @property
+    def transactions(self) -> Transactor:
+        """Runs code whose changes stay only if it does well."""
+
+    def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
+        """Has a context forked that speaks over the link."""
+
+    async def signal_context(self, pid: int, number: int) -> None:
+        """Sends a signal to the group of the context with this number inside; no error if it is gone."""
+
+    async def kill_context(self, pid: int) -> None:
+        """Kills the context with this number inside, and all that it started; no error if it is gone."""
+
+    def was_out_of_memory(self, pid: int | None) -> bool:
+        """Whether a process that has just ended was killed because memory ran out."""
+
+    def broken(self, error: ProtocolError) -> None:
+        """The context broke the wire: the sandbox ends."""
+
+    def give_up(self) -> None:
+        """A process cannot be ended: the sandbox ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a context process ended.
+
+    Attributes:
+        status: Its exit code, or minus the number of a signal; None when nobody has told.
+        out_of_memory: It was killed because memory ran out.
+    """
+
+    status: int | None = None
+    out_of_memory: bool = False
+
+
+class ContextStartError(Exception):
+    """A context did not become ready."""
+
+    def __init__(self, info: ContextInfo, output: str) -> None:
+        super().__init__(f"the context {info.id!r} ({info.language}) did not become ready: {output}")
+
+
+class ContextProcess:
+    """A forked context process.
+
+    Args:
+        host: Its sandbox.
+        info: The context that it is.
+        link: The connection to it.
+        guest: What the runtime made.
+    """
+
+    def __init__(self, host: ContextHost, info: ContextInfo, link: ContextLink, guest: GuestContext) -> None:
+        loop = asyncio.get_running_loop()
+        self.link = link
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+        self._host = host
+        self._info = info
+        self._guest = guest
+        link.close_guest_fds()
+        link.gone.add_done_callback(lambda _: loop.call_soon(self._channel_closed))
+        guest.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
+
+    @property
+    def origin(self) -> GuestContext:
+        """What the runtime has started, of which this may be a fork."""
+        return self._guest.origin
+
+    @property
+    def lives(self) -> bool:
+        """False from the moment when its end is known."""
+        return not self.exited.done()
+
+    @property
+    def exit(self) -> Exit:
+        """How it ended, as far as that is known."""
+        return self.exited.result() if self.exited.done() else Exit()
+
+    async def until_ready(self) -> None:
+        """Returns when it has said that it is ready.
+
+        Raises:
+            ContextStartError: It ended before, or took too long; it is gone.
+        """
+        await self._host.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
+
+        if not self.link.is_ready:
+            self.forget()
+            raise ContextStartError(self._info, self.link.early_output())
+
+    async def send_signal(self, number: int) -> None:
+        """Sends a signal to it and its group."""
+        if self.link.pid is not None and self.lives:
+            await self._host.signal_context(self.link.pid, number)
+
+    async def end(self) -> None:
+        """Kills it with all that it started; returns when it has ended."""
+        for kill in (self._kill_tree, self._kill_alone, self._kill_sandbox):
+            if not self.lives:
+                return
+
+            asking = keep(kill())
+            await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
+            asking.cancel()
+
+    def forget(self) -> None:
+        """Nobody needs it any more: ends it, and closes the connection."""
+        self._guest.kill()
+        self.link.close()
+
+    def close(self, exit_: Exit) -> None:
+        """Its sandbox has ended."""
+        if self.lives:
+            self.exited.set_result(exit_)
+
+        self.link.close()
+
+    def _note_exit(self, status: int | None) -> None:
+        if self.lives:
+            killed_for_memory = self._host.was_out_of_memory(self.link.pid)
+            # What it ended with by itself is no kill: something else in the sandbox was killed then.
+            self.close(Exit(status, killed_for_memory and status in (None, -signal.SIGKILL)))
+
+    def _channel_closed(self) -> None:
+        """It closed its channel: it is ending, or user code has closed the descriptor and it must end."""
+        if self.lives:
+            keep(self._end_if_it_stays())
+
+    async def _end_if_it_stays(self) -> None:
+        await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
+        await self.end()
+
+    async def _kill_tree(self) -> None:
+        if self.link.pid is None:
+            self._guest.kill()
+        else:
+            await self._host.kill_context(self.link.pid)
+
+    async def _kill_alone(self) -> None:
+        self._guest.kill()
+
+    async def _kill_sandbox(self) -> None:
+        self._host.give_up()
+
+
+def new_link(
+    limits: Limits,
+    on_broken: Callable[[ProtocolError], None],
+    share: LoopShare,
+    name: str | None = None,
+    count: int = 0,
+) -> ContextLink:
+    """Makes the host's side of a context that is not forked yet.
+
+    Args:
+        limits: What it may send.
+        on_broken: Called when the context breaks the wire.
+        share: The sandbox's share of the loop.
+        name: Under which it knows its executions; None: a new one.
+        count: How many of them there have been under this name.
+    """
+    return ContextLink(name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count, share)

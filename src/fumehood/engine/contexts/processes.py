@@ -1,0 +1,226 @@
+"""The process of a context through its lives: started, replaced, made anew from a checkpoint, ended.
+
+Runs in the host process, on the engine's loop. A context that dies is replaced by a fresh process under the same id;
+no execution is ever named as one before it, whatever process runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fumehood import failpoints
+from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.process import ContextHost, ContextProcess, Exit, new_link
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine, RevivedContext
+from fumehood.errors import ContextNotFoundError
+from fumehood.runtimes.base import GuestContext
+from fumehood.values.sandbox import ContextInfo
+
+# A checkpoint that has not forked by then is stopped, or damaged.
+_REVIVE_SECONDS = 10.0
+
+
+class ContextLife:
+    """The processes of one context, one after the other.
+
+    Args:
+        host: The sandbox.
+        info: The context.
+    """
+
+    def __init__(self, host: ContextHost, info: ContextInfo) -> None:
+        self._host = host
+        self._info = info
+        self.process: ContextProcess | None = None
+        self._starting: asyncio.Task[ContextProcess] | None = None
+        self.is_closed = False
+        self._is_removed = False
+        # By the names of its processes' conversations.
+        self._counts: dict[str, int] = {}
+
+    def adopt(self, link: ContextLink, guest: GuestContext) -> None:
+        """Takes over a process that is forked already; `start` waits until it is ready."""
+        self._note_count()
+        self.process = ContextProcess(self._host, self._info, link, guest)
+        self._starting = asyncio.create_task(self._ready(self.process))
+        # Read once: a process that dies before anybody waits for it is no fault of the loop's.
+        self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def coming(self) -> asyncio.Task[ContextProcess]:
+        """Done when the process that was adopted or started last is ready; fails when that has ended before."""
+        assert self._starting is not None, "none was ever started"
+        return self._starting
+
+    def _note_count(self) -> None:
+        """No execution may ever be named as one before it, whatever process runs it."""
+        if self.process is not None:
+            link = self.process.link
+            self._counts[link.name] = max(link.count, self._counts.get(link.name, 0))
+
+    def count_of(self, name: str) -> int:
+        """How many executions there have been under the name of a conversation."""
+        self._note_count()
+        return self._counts.get(name, 0)
+
+    async def settled(self) -> None:
+        """Returns when no process of it is about to start."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+
+    async def living(self) -> ContextProcess:
+        """Returns a process that is ready, started now if there is none."""
+        if self._starting is not None and not self._starting.done():
+            return await asyncio.shield(self._starting)
+
+        if self.process is not None and self.process.lives:
+            return self.process
+
+        self._check_not_removed()
+        # A paused sandbox starts nothing: what comes into it now would run.
+        await self._host.clock.going()
+        return await asyncio.shield(self.start_fresh())
+
+    def start_fresh(self) -> asyncio.Task[ContextProcess]:
+        """Has a fresh process forked."""
+        link = new_link(self._host.limits, self._host.broken, self._host.share)
+        try:
+            guest = self._host.start_context(link, self._info)
+        except BaseException:
+            link.close()
+            raise
+
+        self.adopt(link, guest)
+        assert self._starting is not None, "adopt has just set it"
+        return self._starting
+
+    def prepare_next(self) -> None:
+        """Starts a fresh process in the place of one that has died: the next execution should not have to wait."""
+        if (
+            self._has_settled
+            and not self.process_lives
+            and not self.is_closed
+            and not self._host.clock.is_stopped
+        ):
+            self.start_fresh()
+
+    @property
+    def process_lives(self) -> bool:
+        """Whether there is one, as far as is known."""
+        return self.process is not None and self.process.lives
+
+    async def end(self) -> None:
+        """Returns when it has none; who restarts the context at the same time may have started one meanwhile."""
+        while self.process is not None and (self.process.lives or not self._has_settled):
+            await self.settled()
+            await self.process.end()
+
+    @property
+    def _has_settled(self) -> bool:
+        return self._starting is None or self._starting.done()
+
+    def _check_not_removed(self) -> None:
+        if self._is_removed:
+            raise ContextNotFoundError(context_id=self._info.id)
+
+    async def _ready(self, process: ContextProcess) -> ContextProcess:
+        await process.until_ready()
+        return process
+
+    async def revive(
+        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
+    ) -> bool:
+        """For whoever holds the turn: goes on from a checkpoint, in the place of whatever this context is now.
+
+        Args:
+            line: The checkpoint.
+            name: Under which that knows its executions.
+            put_files_back: Does so, while the process with this number inside waits; what it raises leaves everything
+                as it is.
+
+        Returns:
+            False when there is no such checkpoint any more; then nothing has changed.
+
+        Raises:
+            ContextStartError: The files are back, and the process has ended before it was ready.
+        """
+        self._check_not_removed()
+        self._note_count()
+        await failpoints.reach("rollback.turn", self)
+        link = new_link(
+            self._host.limits, self._host.broken, self._host.share, name, self._counts.get(name, 0)
+        )
+        files_are_back = False
+        try:
+            asked = asyncio.ensure_future(line.revive(link))
+            await self._host.clock.wait(asked, seconds=_REVIVE_SECONDS)
+            guest = asked.result() if asked.done() else None
+
+            if guest is None:
+                asked.cancel()
+                link.close()
+                return False
+
+            await failpoints.reach("rollback.revived", self)
+            await put_files_back(guest.pid)
+            files_are_back = True
+            await failpoints.reach("rollback.files", self)
+            await self.end()
+            self._check_not_removed()
+            await failpoints.reach("rollback.ended", self)
+        except BaseException:
+            link.close()
+            # It ends when its channel does; one that does not is killed.
+            asked.add_done_callback(_kill_what_was_made)
+            asked.cancel()
+
+            # Its variables would be of another time than the files.
+            if files_are_back:
+                await self.end()
+
+            raise
+
+        self.is_closed = False
+        self.adopt(link, guest)
+        link.proceed()
+        await self.living()
+        return True
+
+    async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
+        """For whoever holds the turn: replaces the process by a fresh one; nobody disturbs what is done in between."""
+        await self.end()
+        await in_between()
+        await self.living()
+
+    async def replace(self) -> None:
+        """Kills the process and starts a fresh one; what ran is told that its context died."""
+        await self.kill()
+        self.is_closed = False
+        await self.living()
+
+    async def remove(self) -> None:
+        """Kills the process, and no other will take its place."""
+        self._is_removed = True
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kills the process with all that it started."""
+        self.is_closed = True
+
+        if self.process is not None:
+            await self.process.end()
+
+    def close(self) -> None:
+        """The sandbox has ended: lets go of everything."""
+        self.is_closed = True
+
+        if self.process is not None:
+            self.process.close(Exit())
+
+
+def _kill_what_was_made(asked: asyncio.Future[RevivedContext | None]) -> None:
+    guest = None if asked.cancelled() or asked.exception() else asked.result()
+
+    if guest is not None:
+        guest.kill()

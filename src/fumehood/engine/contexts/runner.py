@@ -1,0 +1,476 @@
+"""What the process of a context works on: one execution or question at a time, and how that is stopped.
+
+Runs in the host process, on the engine's loop. An execution that exceeds a limit is interrupted first and killed
+after a grace; who gives up waiting interrupts, and whoever comes next waits until the process is at rest again.
+
+Stopping an execution from outside, and saying afterwards why it did not come to its own end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from fumehood import failpoints
+from fumehood.engine.clock import SandboxClock, Timer
+from fumehood.engine.contexts.connection import ContextLink, Running, dropped_by_guest
+from fumehood.engine.contexts.process import ContextHost, ContextProcess, Exit
+from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
+from fumehood.engine.host_faults import KILLED_BY_FILTER, naming_faults
+from fumehood.engine.records import ContextRecorder
+from fumehood.engine.tasks import Awaited, keep
+from fumehood.engine.usage import Measure, Reading
+from fumehood.errors import FumehoodError
+from fumehood.values.events import ErrorEvent, Event, ExecutionStarted
+from fumehood.values.execution import Changes, Execution, ExecutionError
+from fumehood.values.limits import Limits, Usage
+from fumehood.values.questions import Answer, Question
+from fumehood.values.requests import ExecuteRequest, ToolAnswer
+from fumehood.values.sandbox import ContextInfo
+from fumehood.values.transcript import Transcript
+
+# How long an execution whose context is gone waits to hear how it ended.
+_EXIT_SECONDS = 1.0
+_CPU_LOOK_SECONDS = 0.02
+# A front end does not wait longer for a completion; code that a name leads to may never answer.
+_ANSWER_SECONDS = 5.0
+_GIVEN_UP = ExecutionError(
+    kind="interrupted", name="Interrupted", value="it was interrupted because its caller gave up waiting"
+)
+
+Message = tuple[dict[str, Any], bytes]
+_T = TypeVar("_T")
+
+
+class ContextWork:
+    """The work of one context; its callers take turns.
+
+    Args:
+        host: The sandbox.
+        info: The context.
+        record: Where it is noted.
+        meter: Measures it.
+    """
+
+    def __init__(self, host: ContextHost, info: ContextInfo, record: ContextRecorder, meter: Measure) -> None:
+        self._host = host
+        self._meter = meter
+        self._info = info
+        self._record = record
+        self._stop: Stop | None = None
+        # Of the last execution that had tools; their names tell whether it is the one that is meant.
+        self._tool_calls: ToolCalls | None = None
+        self._was_interrupted = False
+        self._farewell: asyncio.Task[None] | None = None
+
+    @property
+    def is_given_up(self) -> bool:
+        """True while something goes on that nobody waits for any more."""
+        return self._farewell is not None and not self._farewell.done()
+
+    def interrupt(self) -> bool:
+        """Interrupts what runs; false if nothing does."""
+        if self._stop is None:
+            return False
+
+        self._stop.begin("interrupted")
+        return True
+
+    def answer_tool(self, answer: ToolAnswer) -> None:
+        """Answers a call of a tool that the running execution makes."""
+        if self._tool_calls is not None:
+            self._tool_calls.answer(answer)
+
+    async def ask(self, process: ContextProcess, question: Question) -> Answer:
+        """Asks a process at rest; without an answer in time it is the empty one."""
+        stop = Stop(process, self._host.limits.grace_seconds, self._host.clock)
+        asked = process.link.ask(question, self._after_interrupt())
+        stop.after(_ANSWER_SECONDS, "time_limit")
+        answer = await self._stoppable(asked, stop)
+        return answer if answer is not None and stop.kind is None else empty_answer(question)
+
+    async def leave(
+        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    ) -> None:
+        """For whoever has given up: sees something to its end, and undoes it; nobody hears what fails there."""
+        farewell = keep(_outlive(asyncio.ensure_future(work), if_given_up))
+        # Not only here: files may be put back that others write to.
+        self._host.farewells.add(farewell)
+        await self.hold_back(farewell)
+
+    async def at_rest(self) -> None:
+        """Waits for what somebody before has given up."""
+        while (farewell := self._farewell) is not None:
+            await asyncio.wait([farewell])
+
+            # Meanwhile there may be more of it.
+            if self._farewell is farewell:
+                self._farewell = None
+
+    async def hold_back(self, task: asyncio.Future[Any]) -> None:
+        """Has whoever comes next wait until something is done, however; on a paused sandbox this caller does not."""
+        tasks = [task] if self._farewell is None else [task, self._farewell]
+        self._farewell = keep(_all_done(tasks))
+        await self._host.clock.while_going(self._farewell)
+
+    async def run(
+        self,
+        process: ContextProcess,
+        request: ExecuteRequest,
+        message: Message,
+        emit: Callable[[Event], None],
+    ) -> Execution:
+        """Runs code in a process at rest; emits what happens, and returns everything once more."""
+        host, limits = self._host, self._host.limits
+        running, reading, transcript = self._begin(process.link, request, message, emit)
+        wall_seconds = request.wall_seconds or limits.wall_seconds
+        stop = Stop(process, limits.grace_seconds, host.clock)
+        try:
+            reply = await self._reply(process, running, reading, stop, wall_seconds)
+        except asyncio.CancelledError:
+            # Its caller has gone, and still it ran: the record says so.
+            if not request.silent:
+                self._record.note(
+                    process.link.name, request, transcript.finish(usage=Usage(), error=_GIVEN_UP)
+                )
+
+            raise
+
+        for line in running.telemetry if host.security.wants_telemetry else ():
+            host.security.note_telemetry(line, process.link.pid)
+
+        stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits, host.ended_by)
+
+        if request.transactional:
+            stopped = undone(stopped)
+
+        if stopped is not None and reply is not None:
+            stopped = located(stopped, transcript.error)
+
+        usage = self._meter.end(reading, running, request, reply)
+        _emit_held_back(transcript, emit)
+
+        if stopped is not None:
+            emit(ErrorEvent(error=stopped, at_seconds=usage.wall_seconds))
+
+        return _finished(transcript, running, usage, reply, stopped)
+
+    def _begin(
+        self, link: ContextLink, request: ExecuteRequest, message: Message, emit: Callable[[Event], None]
+    ) -> tuple[Running, Reading, Transcript]:
+        """Sends the code, and makes what its output is to meet."""
+        host = self._host
+        fields, payload = message
+
+        with naming_faults(outcome_unknown=False):
+            self._meter.open()
+
+        # First of all, so that the guest works while the rest is made ready: nothing comes before the loop runs again.
+        running = link.execute({**fields, **self._after_interrupt()}, payload, emit)
+        reading = self._meter.begin()
+        transcript = Transcript(
+            execution_id=running.id,
+            context_id=self._info.id,
+            limits=host.limits,
+            isolation=host.isolation_level,
+            started_at=datetime.now(UTC),
+        )
+        host.audit.settle()
+
+        def record(event: Event) -> None:
+            if isinstance(event, ErrorEvent):
+                # It is the end of the code: what was printed before it comes first.
+                _emit_held_back(transcript, emit)
+
+            passed = transcript.add(event)
+
+            if passed is not None:
+                emit(passed)
+
+        running.on_event = record
+        emit(ExecutionStarted(execution_id=running.id, context_id=self._info.id))
+        link.report_background(record)
+
+        if request.tools:
+            reply_to = partial(link.reply_to_tool, running.id)
+            running.tools = self._tool_calls = ToolCalls(running.id, request.tools, reply_to, host.clock)
+            self._tool_calls.on_asked = partial(host.audit.note_tool_call, running.id)
+
+        return running, reading, transcript
+
+    async def _reply(
+        self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float
+    ) -> dict[str, Any] | None:
+        """Waits for the reply, and sees to the limits of time; None when the context is gone."""
+        limits = self._host.limits
+        watch = asyncio.create_task(self._watch_cpu(reading, stop)) if limits.cpu_seconds else None
+        stop.after(wall_seconds, "time_limit")
+        try:
+            reply = await self._stoppable(running.reply, stop)
+
+            if failpoints.armed:
+                await failpoints.reach("run.replied", process)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+        if reply is None and process.lives:
+            await self._host.clock.wait(process.exited, seconds=_EXIT_SECONDS)
+
+        return reply
+
+    async def _stoppable(self, reply: Awaited[_T], stop: Stop) -> _T:
+        """Waits for a reply; who gives up waiting, or calls `interrupt`, has the process interrupted."""
+        self._stop = stop
+        try:
+            if failpoints.armed:
+                await failpoints.reach("run.sent", self)
+
+            value = await reply.wait()
+        except BaseException:
+            stop.begin("interrupted")
+            await self.hold_back(keep(self._see_off(reply, stop)))
+            raise
+
+        await self._see_off(reply, stop)
+        return value
+
+    async def _see_off(self, reply: Awaited[Any], stop: Stop) -> None:
+        """Returns when the process is at rest again, and no interrupt is on its way."""
+        await reply.wait()
+        self._stop = None
+        self._was_interrupted = stop.kind is not None
+        await stop.over()
+
+    def _after_interrupt(self) -> dict[str, Any]:
+        """What a request must say when an interrupt of the one before may still be on its way."""
+        return {"after_interrupt": True} if self._was_interrupted else {}
+
+    async def _watch_cpu(self, reading: Reading, stop: Stop) -> None:
+        """Looks when the limit can have been reached at the earliest, and again, until it is."""
+        cores = os.cpu_count() or 1
+        limit_seconds = self._host.limits.cpu_seconds or 0.0
+
+        while True:
+            left = limit_seconds - await self._meter.cpu_seconds_since(reading)
+
+            if left <= 0:
+                stop.begin("cpu_limit")
+                return
+
+            await asyncio.sleep(max(left / cores, _CPU_LOOK_SECONDS))
+
+
+def _emit_held_back(transcript: Transcript, emit: Callable[[Event], None]) -> None:
+    for event in transcript.held_back():
+        emit(event)
+
+
+def _finished(
+    transcript: Transcript,
+    running: Running,
+    usage: Usage,
+    reply: dict[str, Any] | None,
+    stopped: ExecutionError | None,
+) -> Execution:
+    execution = transcript.finish(
+        usage=usage,
+        execution_count=None if reply is None else reply["execution_count"],
+        error=stopped,
+        state_lost=reply is None,
+        dropped_by_guest=dropped_by_guest(reply),
+    )
+
+    # Most often there is neither.
+    if running.tools is not None:
+        execution = replace(execution, tool_calls=running.tools.over())
+
+    if running.variables:
+        execution = replace(execution, changes=Changes(variables=running.variables))
+
+    return execution
+
+
+async def _outlive(task: asyncio.Future[_T], if_given_up: Callable[[_T], Awaitable[None]] | None) -> None:
+    """Waits for what nobody waits for any more, and undoes it; what fails there, nobody hears."""
+    with suppress(Exception):
+        value = await task
+
+        if if_given_up is not None:
+            await if_given_up(value)
+
+
+async def _all_done(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    await asyncio.wait(tasks)
+
+
+StopKind = Literal["time_limit", "cpu_limit", "interrupted"]
+
+_REPEAT_SECONDS = 0.25
+# What SIGINT raises in the code.
+_INTERRUPT = "KeyboardInterrupt"
+_STATE_KEPT = "the state is kept"
+_STATE_LOST = "the state is lost"
+# What is said instead of a transactional execution.
+_STATE_UNDONE = "the state is as it was before"
+_KEPT = f"it was interrupted, {_STATE_KEPT}"
+_LOST = f"the context was killed, {_STATE_LOST}"
+
+
+class Stop:
+    """Stops one execution.
+
+    Args:
+        process: What runs it.
+        grace_seconds: How long after the interrupt the kill comes.
+        clock: The sandbox's.
+    """
+
+    def __init__(self, process: ContextProcess, grace_seconds: float, clock: SandboxClock) -> None:
+        self.kind: StopKind | None = None
+        self._process = process
+        self._grace_seconds = grace_seconds
+        self._clock = clock
+        self._limit_timer: Timer | None = None
+        self._signal_timer: Timer | None = None
+        self._kill_timer: Timer | None = None
+        self._signals: list[asyncio.Task[None]] = []
+
+    def after(self, seconds: float, kind: StopKind) -> None:
+        """Begins after a time."""
+        self._limit_timer = self._clock.call_later(seconds, self.begin, kind)
+
+    def begin(self, kind: StopKind) -> None:
+        """Sends the interrupt; the first reason counts."""
+        if self.kind is not None:
+            return
+
+        self.kind = kind
+        self._kill_timer = self._clock.call_later(self._grace_seconds, lambda: keep(self._process.end()))
+        self._interrupt()
+
+    async def over(self) -> None:
+        """The execution is over; returns when no interrupt is on its way any more that could hit the next."""
+        for timer in (self._limit_timer, self._signal_timer, self._kill_timer):
+            if timer is not None:
+                timer.cancel()
+
+        if self._signals:
+            await asyncio.wait(self._signals)
+
+    def _interrupt(self) -> None:
+        """Interrupts, and again: CPython can miss a signal that comes just before a call that blocks."""
+        self._signals.append(keep(self._process.send_signal(signal.SIGINT)))
+        self._signal_timer = self._clock.call_later(_REPEAT_SECONDS, self._interrupt)
+
+
+def why_stopped(
+    stop: Stop,
+    reply: dict[str, Any] | None,
+    exit_: Exit,
+    wall_seconds: float,
+    limits: Limits,
+    ended: FumehoodError | None = None,
+) -> ExecutionError | None:
+    """Says why an execution did not come to its own end, and whether the state was kept; None if it did.
+
+    Args:
+        stop: How it was stopped from outside, if it was.
+        reply: The last message of the guest, or None when the context is gone.
+        exit_: How the process of the context ended.
+        wall_seconds: The time limit of the execution.
+        limits: Those of the sandbox.
+        ended: Why the whole sandbox was ended, if it was.
+    """
+    state = _KEPT if reply is not None else _LOST
+
+    if stop.kind == "time_limit":
+        value = f"ran longer than {wall_seconds:g} s: {state}"
+        return ExecutionError(kind="time_limit", name="TimeLimitExceeded", value=value)
+
+    if stop.kind == "cpu_limit":
+        value = f"used more than {limits.cpu_seconds:g} s of CPU time: {state}"
+        return ExecutionError(kind="cpu_limit", name="CpuLimitExceeded", value=value)
+
+    if reply is None and exit_.out_of_memory:
+        value = f"used more than {limits.memory_bytes:,} bytes of memory: {state}"
+        return ExecutionError(kind="out_of_memory", name="OutOfMemory", value=value)
+
+    if stop.kind == "interrupted":
+        value = state if reply is not None else f"did not stop when asked: {state}"
+        return ExecutionError(kind="interrupted", name="Interrupted", value=value)
+
+    if reply is not None:
+        return None
+
+    if ended is not None:
+        value = f"{ended.message}; {_STATE_LOST}"
+        return ExecutionError(kind="context_died", name="SandboxEnded", value=value, hint=ended.hint)
+
+    value = f"the context died ({_how(exit_)}), {_STATE_LOST}"
+    hint = KILLED_BY_FILTER if exit_.status == -signal.SIGSYS else ""
+    return ExecutionError(kind="context_died", name="ContextDied", value=value, hint=hint)
+
+
+def located(stopped: ExecutionError, reported: ExecutionError | None) -> ExecutionError:
+    """Returns the error of an execution that was stopped, with the place that the code has reported.
+
+    Args:
+        stopped: Why it was stopped.
+        reported: What the code itself has failed with when it was interrupted; None when it has said nothing.
+    """
+    if reported is None or not reported.traceback:
+        return stopped
+
+    last_line = f"{stopped.name}: {stopped.value}"
+
+    if reported.name != _INTERRUPT:
+        # The interrupt was caught, and something else came of it.
+        return replace(stopped, traceback=f"{reported.traceback}\n\n{last_line}")
+
+    lines = reported.traceback.split("\n")
+    heading = next((at for at, line in enumerate(lines[:2]) if line.startswith(f"{_INTERRUPT} ")), None)
+
+    if heading is not None:
+        lines[heading] = lines[heading].replace(_INTERRUPT, stopped.name, 1)
+
+    if lines[-1].startswith(_INTERRUPT):
+        lines[-1] = last_line
+    else:
+        lines += ["", last_line]
+
+    return replace(stopped, traceback="\n".join(lines))
+
+
+def has_exited(error: ExecutionError, *, status: int) -> bool:
+    """Tells whether an execution ended because its code ended the process itself, with this exit code."""
+    return error.kind == "context_died" and f"({_how(Exit(status=status))})" in error.value
+
+
+def undone(error: ExecutionError | None) -> ExecutionError | None:
+    """Returns the error of a transactional execution, which leaves the state as it was before."""
+    if error is None:
+        return None
+
+    value = error.value.replace(_STATE_KEPT, _STATE_UNDONE).replace(_STATE_LOST, _STATE_UNDONE)
+    return replace(error, value=value)
+
+
+def _how(exit_: Exit) -> str:
+    if exit_.status is None:
+        return "it closed its channel"
+
+    if exit_.status >= 0:
+        return f"exit code {exit_.status}"
+
+    try:
+        return f"signal {signal.Signals(-exit_.status).name}"
+    except ValueError:
+        return f"signal {-exit_.status}"

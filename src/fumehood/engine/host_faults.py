@@ -1,0 +1,224 @@
+"""Which wall, or which limit, code ran into, as far as its own error tells: one line of advice beside the error.
+
+Runs in the host process; pure functions over what a guest says, which may be made up: nothing rests on them. Of the
+guest's text at most a plain path comes into a hint, and a path is no sentence.
+
+Failures of the host itself, as errors of the tree: no more files may be opened, a device does not answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from fumehood.errors import FumehoodError, OverloadedError, SandboxError
+from fumehood.text import errno_text
+
+# With these there is too much of something for now.
+_FULL = {
+    errno.EMFILE: "all files that the host may open are open",
+    errno.ENFILE: "all files that the machine may open are open",
+    errno.ENOMEM: "the host has no memory left",
+    errno.EAGAIN: "the host may start no more processes or threads",
+    errno.ENOSPC: "a disk of the host is full",
+}
+
+
+class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
+    """Turn a fault of the operating system into an error of the tree.
+
+    Args:
+        outcome_unknown: Whether what is done within may have been begun when it fails.
+    """
+
+    __slots__ = ("_outcome_unknown",)
+
+    def __init__(self, *, outcome_unknown: bool) -> None:
+        self._outcome_unknown = outcome_unknown
+
+    def __enter__(self) -> None:
+        """Nothing has failed yet."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+
+        # A stream's other side and a wait's end say of themselves what they are.
+        if isinstance(error, FumehoodError | ConnectionError | TimeoutError) or error.errno is None:
+            return
+
+        reason = _FULL.get(error.errno)
+
+        if reason is not None:
+            raise OverloadedError(
+                reason=reason, retry_after_seconds=1, outcome_unknown=self._outcome_unknown
+            ) from error
+
+        raise SandboxError(
+            f"the host could not go on: {errno_text(error.errno)}",
+            hint="the sandboxes are still there unless a call says otherwise; see the host's log",
+            outcome_unknown=self._outcome_unknown,
+        ) from error
+
+
+WRITABLE: Final = ("/home/user", "/mnt/data", "/tmp", "/dev/shm")  # noqa: S108 - the names inside
+
+_OS_ERRORS = frozenset(("OSError", "PermissionError", "BlockingIOError", "error"))
+_NUMBER = re.compile(r"\A\[Errno (\d{1,3})\] ")
+_PATH = re.compile(r": '(/[A-Za-z0-9._+@/-]{1,150})'(?: -> '[^']{0,300}')?\Z")
+# The line of a cell that failed, as tracebacks mark it; the last one is the innermost.
+_FAILING = re.compile(r"^-+> \d+ (.{1,300})", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_]{3,30}")
+_STARTS = re.compile(r"\bfork|posix_spawn|Popen|_fork_exec")
+_MAX_READ_CHARACTERS = 20_000
+
+_FILTER = "the system call filter"
+_NO_RIGHTS = "code in a sandbox has no privileges"
+_PLACES = "the sandbox can write only below /home/user, /mnt/data, /tmp and /dev/shm"
+
+# What the failing line calls, the call that is refused, and why.
+_REFUSED: dict[str, tuple[str, str]] = {
+    **{
+        name: (name, f"file systems are mounted from outside alone ({_FILTER})")
+        for name in ("mount", "umount", "umount2", "pivot_root", "chroot", "swapon", "swapoff")
+    },
+    **{
+        name: (name, f"namespaces are made from outside alone ({_FILTER})")
+        for name in ("unshare", "setns", "clone3")
+    },
+    **{
+        name: (name, f"it would look into other processes ({_FILTER})")
+        for name in ("ptrace", "process_vm_readv", "process_vm_writev", "perf_event_open", "kcmp")
+    },
+    **{
+        name: (name, f"it speaks to the kernel of the host ({_FILTER})")
+        for name in (
+            "bpf", "init_module", "finit_module", "delete_module", "kexec_load", "reboot", "syslog", "keyctl",
+            "add_key", "request_key", "userfaultfd", "io_uring_setup", "iopl", "ioperm", "personality", "quotactl",
+            "acct", "sethostname", "setdomainname", "vhangup",
+        )
+    },
+    **{
+        name: (name, f"the clock is the host's ({_FILTER})")
+        for name in ("clock_settime", "settimeofday", "adjtimex", "clock_adjtime")
+    },
+    **{
+        name: (name, _NO_RIGHTS)
+        for name in (
+            "setuid", "setgid", "seteuid", "setegid", "setreuid", "setregid", "setresuid", "setresgid",
+            "setgroups", "initgroups", "chown", "fchown", "lchown", "nice", "setpriority", "sched_setscheduler",
+        )
+    },
+    "mknod": ("mknod", "there are no device files but the few in /dev"),
+    "SOCK_RAW": ("socket", "there are no raw sockets in it"),
+    "AF_PACKET": ("socket", "there are no raw sockets in it"),
+    "kill": ("kill", "a context can signal only what it has started itself (Landlock)"),
+    "killpg": ("kill", "a context can signal only what it has started itself (Landlock)"),
+}  # fmt: skip
+
+KILLED_BY_FILTER: Final = (
+    "the kernel ended it for a system call of another architecture's table (32-bit or x32 code), which the sandbox "
+    f"refuses ({_FILTER})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHint:
+    """What stood in the way of code.
+
+    Attributes:
+        text: One line, in words.
+        limit: The limit that was reached, as in `Limits`; empty when it was none.
+    """
+
+    text: str
+    limit: str = ""
+
+
+def explain_failure(name: str, value: str, traceback: str) -> FailureHint | None:
+    """Return what seems to have stood in the way of code that failed; None when nothing of the sandbox has.
+
+    Args:
+        name: The class of the exception.
+        value: Its message.
+        traceback: Plain text.
+    """
+    traceback = traceback[-_MAX_READ_CHARACTERS:]
+
+    if name == "RuntimeError" and value == "can't start new thread":
+        return _too_many_processes()
+
+    if name == "ValueError" and value == "not allowed to raise maximum limit":
+        return FailureHint(
+            "the limits of a sandbox cannot be raised from inside: make it with larger `limits`"
+        )
+
+    found = _NUMBER.match(value)
+
+    if found is None or name not in _OS_ERRORS:
+        return None
+
+    path = _PATH.search(value[:_MAX_READ_CHARACTERS])
+    return _by_number(int(found[1]), "" if path is None else path[1], traceback)
+
+
+def _by_number(number: int, path: str, traceback: str) -> FailureHint | None:
+    match number:
+        case errno.EROFS:
+            return _not_writable(path)
+        case errno.EPERM | errno.EACCES:
+            return _refused_call(traceback) or _refused_path(path) or _no_rights(number)
+        case errno.ENOSPC:
+            text = "the writable directories of the sandbox are full: remove files, or make it with larger "
+            return FailureHint(f"{text}`limits.disk_bytes` or `limits.inodes`", "disk_bytes")
+        case errno.EMFILE:
+            text = "the process has as many files open as `limits.open_files` allows: close some"
+            return FailureHint(text, "open_files")
+        case errno.EAGAIN if _STARTS.search(traceback):
+            return _too_many_processes()
+        case errno.ENOSYS:
+            return FailureHint(f"the sandbox does not have this system call ({_FILTER})")
+        case errno.EAFNOSUPPORT:
+            return FailureHint("the sandbox has sockets of the families AF_UNIX, AF_INET and AF_INET6 alone")
+        case _:
+            return None
+
+
+def _not_writable(path: str) -> FailureHint:
+    where = f": {path}" if path and not _is_writable(path) else ""
+    return FailureHint(f"{_PLACES}{where} (the rest of the system is mounted read-only)")
+
+
+def _refused_path(path: str) -> FailureHint | None:
+    if not path or _is_writable(path):
+        # Its own modes, which code can change.
+        return None
+
+    return FailureHint(f"{_PLACES}, and reads what everybody may read: {path} (mounts and Landlock)")
+
+
+def _refused_call(traceback: str) -> FailureHint | None:
+    lines = _FAILING.findall(traceback)
+    words = _WORD.findall(lines[-1]) if lines else []
+    found = next((_REFUSED[word] for word in words if word in _REFUSED), None)
+    return None if found is None else FailureHint(f"the sandbox refuses `{found[0]}`: {found[1]}")
+
+
+def _no_rights(number: int) -> FailureHint | None:
+    return FailureHint(f"the sandbox refuses this: {_NO_RIGHTS}") if number == errno.EPERM else None
+
+
+def _too_many_processes() -> FailureHint:
+    text = (
+        "the sandbox has as many processes and threads as `limits.processes` allows: end some, or start fewer"
+    )
+    return FailureHint(text, "processes")
+
+
+def _is_writable(path: str) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in WRITABLE)

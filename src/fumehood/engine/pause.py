@@ -1,0 +1,219 @@
+"""Pausing one sandbox: its processes stand still and its clock with them, until it is resumed or killed.
+
+Runs in the host process, on the engine's loop. Where the host can freeze a control group it does; elsewhere
+init, which keeps answering, stops everything beside itself. A pause is whole or it is not: whoever asks for it
+gets a sandbox in which nothing runs, or an error and a sandbox that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from fumehood import failpoints
+from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.errors import SandboxError
+from fumehood.runtimes.base import Guest
+from fumehood.text import visible_line
+from fumehood.values.sandbox import PauseReport
+
+_FREEZE_SECONDS = 5.0
+_FIRST_LOOK_SECONDS = 0.001
+_LONGEST_LOOK_SECONDS = 0.05
+_OFFER_SECONDS = 1.0
+_KEPT = "what is left lies in no file, and found no swap to go to"
+
+
+class Pausable(Protocol):
+    """What a pause needs of its sandbox."""
+
+    id: str
+    guest: Guest
+    clock: SandboxClock
+    audit: AuditTrail
+
+    @property
+    def alive(self) -> bool:
+        """False from the moment when its end has begun."""
+
+    async def settle(self) -> None:
+        """Returns when nothing is about to start, with what can be read of it only while it runs."""
+
+    def closed_error(self) -> Exception:
+        """The error of a sandbox that has ended."""
+
+
+class Pausing:
+    """Pauses and resumes one sandbox.
+
+    Args:
+        sandbox: The sandbox.
+        ask_init: Asks its init, paused or not.
+    """
+
+    def __init__(self, sandbox: Pausable, ask_init: Callable[[str], Awaitable[tuple[Any, bytes]]]) -> None:
+        self.is_paused = False
+        self.report: PauseReport | None = None
+        self._sandbox = sandbox
+        self._ask_init = ask_init
+        self._turn = asyncio.Lock()
+
+    @property
+    def is_running(self) -> bool:
+        """True when it is neither paused nor on the way there or back."""
+        return not self.is_paused and not self._turn.locked()
+
+    async def settled(self) -> None:
+        """Returns when it is not on the way to a pause, or back."""
+        async with self._turn:
+            return
+
+    async def pause(self) -> bool:
+        """Stops everything; false if it is stopped already. A caller who gives up gets what was begun."""
+        return await self._in_turn(self._pause)
+
+    async def resume(self) -> bool:
+        """Lets everything go on; false if it does. A caller who gives up gets what was begun."""
+        return await self._in_turn(self._resume)
+
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        # At once, if it can be: what is asked after this must find it begun.
+        await self._turn.acquire()
+        begun = asyncio.create_task(work())
+        begun.add_done_callback(self._end_turn)
+        return await asyncio.shield(begun)
+
+    def _end_turn(self, begun: asyncio.Task[bool]) -> None:
+        self._turn.release()
+
+        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        if not begun.cancelled():
+            begun.exception()
+
+    async def _pause(self) -> bool:
+        if self.is_paused:
+            return False
+
+        await self._sandbox.settle()
+        self._sandbox.clock.stop()
+        try:
+            await failpoints.reach("pause.settled", self._sandbox)
+            await self._freeze()
+            await failpoints.reach("pause.frozen", self._sandbox)
+        except BaseException:
+            await self._thaw()
+            raise
+
+        self.is_paused = True
+        self._sandbox.audit.note("paused")
+        await self._give_memory_back()
+        return True
+
+    async def _resume(self) -> bool:
+        if not self.is_paused:
+            return False
+
+        await failpoints.reach("resume.begin", self._sandbox)
+        await self._thaw()
+        self.is_paused = False
+        self.report = None
+        self._sandbox.audit.note("resumed")
+        await failpoints.reach("resume.thawed", self._sandbox)
+        return True
+
+    async def _freeze(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _FREEZE_SECONDS
+        pause_seconds = _FIRST_LOOK_SECONDS
+
+        # What is being killed must not be frozen again on its way.
+        while self._sandbox.alive:
+            if await self._is_still():
+                return
+
+            if loop.time() > deadline:
+                raise SandboxError(
+                    f"sandbox {visible_line(self._sandbox.id)!r} cannot be paused: some of it does not stop",
+                    hint="it runs on; try again, or kill it",
+                )
+
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_LOOK_SECONDS)
+
+        raise self._sandbox.closed_error()
+
+    async def _give_memory_back(self) -> None:
+        """Lets the kernel have what it can take back; a pause does not fail for that, nor wait long."""
+        guest = self._sandbox.guest
+        before = _counted(guest)
+        self.report = PauseReport(memory_before_bytes=before, why=f"it takes more than {_OFFER_SECONDS:g} s")
+        offer = asyncio.ensure_future(asyncio.to_thread(guest.give_memory_back))
+        await asyncio.wait([offer], timeout=_OFFER_SECONDS)
+
+        if not offer.done():
+            # The end of it is of no interest, but it may not be an error that nobody has looked at.
+            offer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return
+
+        error = offer.exception()
+        means = "" if error is not None else offer.result()
+        after = _counted(guest)
+        self.report = PauseReport(
+            memory_before_bytes=before,
+            memory_after_bytes=after,
+            reclaimed_bytes=max(0, (before or 0) - (after or 0)) if means else 0,
+            means=means,
+            why=_KEPT if error is None else _why_not(error),
+        )
+
+    async def _is_still(self) -> bool:
+        if self._sandbox.guest.can_freeze:
+            return self._sandbox.guest.freeze()
+
+        try:
+            value, _ = await self._ask_init("stop_all")
+        except (InitError, InitGoneError):
+            return False
+
+        return bool(value["stopped"])
+
+    async def _thaw(self) -> None:
+        if self._sandbox.guest.can_freeze:
+            self._sandbox.guest.thaw()
+        elif self._sandbox.alive:
+            await self._continue()
+
+        self._sandbox.clock.start()
+
+    async def _continue(self) -> None:
+        try:
+            await self._ask_init("continue_all")
+        except (InitError, InitGoneError):
+            return
+
+
+async def pause_or_end(pause: Callable[[], Awaitable[object]], end: Callable[[], None]) -> None:
+    """Pauses a sandbox that must not run on: one that cannot be paused, for whatever reason, is ended."""
+    try:
+        await pause()
+    except Exception:  # noqa: BLE001 - nobody would hear of it, and the sandbox would run on
+        end()
+
+
+def _why_not(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "this kernel has no way to ask for it"
+
+    # Without the place on the host that it is about.
+    return visible_line(error.strerror or "") if isinstance(error, OSError) else type(error).__name__
+
+
+def _counted(guest: Guest) -> int | None:
+    try:
+        return guest.memory_bytes()
+    except OSError:
+        # It has ended meanwhile.
+        return None

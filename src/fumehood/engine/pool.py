@@ -1,0 +1,100 @@
+"""The pool: a few sandboxes of each template that are ready before anybody asks.
+
+Runs in the host process, on the engine's loop. Refilling must not steal from those who run: it waits until
+the sandbox that was just taken has had time for a short call, and makes one sandbox at a time. A sandbox
+leaves the pool once and never comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from fumehood.engine.sandbox import LiveSandbox
+
+# Longer than a stateless call takes, shorter than anybody thinks between two.
+_PAUSE_SECONDS = 0.02
+
+
+class Pool:
+    """Ready sandboxes of one template.
+
+    Args:
+        size: How many to keep ready.
+        make: Makes one, with default limits.
+    """
+
+    def __init__(self, size: int, make: Callable[[], Awaitable[LiveSandbox]]) -> None:
+        self._size = size
+        self._make = make
+        self._ready: deque[LiveSandbox] = deque()
+        self._filling: asyncio.Task[None] | None = None
+        self._clock: asyncio.TimerHandle | None = None
+        self._full = asyncio.Event()
+        self._closed = False
+
+    def take(self) -> LiveSandbox | None:
+        """Returns a ready sandbox, or None if there is none; either way the pool is filled again, a little later."""
+        self._fill_later()
+
+        while self._ready:
+            sandbox = self._ready.popleft()
+
+            if sandbox.alive:
+                return sandbox
+
+        return None
+
+    def fill(self) -> None:
+        """Begins to make what is missing."""
+        if self._closed or (self._filling is not None and not self._filling.done()):
+            return
+
+        self._full.clear()
+        self._filling = asyncio.create_task(self._fill())
+
+    def _fill_later(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+
+        self._clock = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.fill)
+
+    async def wait_full(self) -> None:
+        """Returns when the pool is full or closed, or when filling it has failed."""
+        self.fill()
+        await self._full.wait()
+
+    def close(self) -> None:
+        """Ends what is ready and makes no more."""
+        self._closed = True
+        self._full.set()
+
+        if self._clock is not None:
+            self._clock.cancel()
+
+        if self._filling is not None:
+            self._filling.cancel()
+
+        for sandbox in self._ready:
+            sandbox.end("host_closed")
+
+        self._ready.clear()
+
+    async def _fill(self) -> None:
+        try:
+            while len(self._ready) < self._size and not self._closed:
+                sandbox = await self._make()
+
+                if self._closed:
+                    # It came in the moment in which it was given up.
+                    sandbox.end("host_closed")
+                    return
+
+                self._ready.append(sandbox)
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001 - the next caller makes its own, and is told why that fails
+            return
+        finally:
+            self._full.set()

@@ -1,0 +1,310 @@
+"""Connections to servers inside one sandbox: made by its init, read and written here.
+
+Runs in the host process, on the engine's loop. The host makes a pair of sockets and gives one end to init, which
+connects to the guest's loopback and moves the bytes between the two. So the host holds no descriptor that a
+guest could have tampered with: its end is its own, never blocks, and takes nothing but bytes. Whatever the guest
+does on the other end, no more is kept here than one piece.
+
+A port of a sandbox, reached at a port of this machine's own loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fumehood.engine.channel import open_pair
+from fumehood.engine.init_client import InitError
+from fumehood.errors import FumehoodError, OverloadedError, PortClosedError, SandboxError, ServiceError
+from fumehood.port.backend import ByteStream
+from fumehood.values.checks import check_integer
+from fumehood_wire.init_messages import CONNECTED, MAX_STREAMS
+
+_READ_BYTES = 1 << 16
+_CONNECT_SECONDS = 5.0
+
+Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
+
+
+class LivePorts:
+    """All connections to the ports of a sandbox.
+
+    Args:
+        sandbox_id: Whose.
+        ask: Asks init.
+        touch: Called whenever bytes go through.
+        check_alive: Raises when the sandbox has ended; called at the end of a stream to tell the two apart.
+    """
+
+    def __init__(
+        self, sandbox_id: str, ask: Ask, touch: Callable[[], None], check_alive: Callable[[], None]
+    ) -> None:
+        self._sandbox_id = sandbox_id
+        self._ask = ask
+        self._touch = touch
+        self._check_alive = check_alive
+        self._streams: set[_PortStream] = set()
+        self._forwards: dict[int, PortForward] = {}
+
+    async def forward(self, port: int) -> str:
+        """Makes a port of the guest's loopback reachable on the host's, and returns where: host and port."""
+        check_integer("port", port, low=1, high=65_535)
+
+        # An end closes those that are on the list, and later ones would stay.
+        self._check_alive()
+
+        if port not in self._forwards:
+            self._forwards[port] = PortForward(lambda: self.open(port))
+
+        address = await self._forwards[port].listen()
+        # It may have ended meanwhile, and the server with it.
+        self._check_alive()
+        return address
+
+    def rename(self, sandbox_id: str) -> None:
+        """The sandbox is called something else from now on."""
+        self._sandbox_id = sandbox_id
+
+    async def open(self, port: int) -> ByteStream:
+        """Connects to a port of the guest's loopback; see the port of sandboxes."""
+        check_integer("port", port, low=1, high=65_535)
+
+        if len(self._streams) >= MAX_STREAMS:
+            raise self._full()
+
+        near, far = open_pair()
+        stream = _PortStream(near, self._touch, self._check_alive, self._streams.discard)
+        self._streams.add(stream)
+        try:
+            await self._connect(stream, far, port)
+        except BaseException:
+            await stream.close()
+            raise
+
+        return stream
+
+    def close(self, epitaph: Callable[[], FumehoodError]) -> None:
+        """The sandbox has ended: whoever reads or writes is told so."""
+        for stream in list(self._streams):
+            stream.note_ended(epitaph)
+
+        for forward in self._forwards.values():
+            forward.close()
+
+    async def _connect(self, stream: _PortStream, far: socket.socket, port: int) -> None:
+        try:
+            await self._ask("connect", fds=(far.fileno(),), port=port)
+        except InitError as error:
+            if error.errno_value == errno.EMFILE:
+                raise self._full() from None
+
+            raise PortClosedError(sandbox_id=self._sandbox_id, port=port) from None
+        finally:
+            far.close()
+
+        try:
+            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                said = await stream.receive(len(CONNECTED))
+        except TimeoutError:
+            said = b""
+
+        if said != CONNECTED:
+            self._check_alive()
+            raise PortClosedError(sandbox_id=self._sandbox_id, port=port)
+
+    def _full(self) -> OverloadedError:
+        reason = f"sandbox {self._sandbox_id!r} has {len(self._streams)} connections open"
+        return OverloadedError(reason=reason, retry_after_seconds=1)
+
+
+class _PortStream(ByteStream):
+    """One connection.
+
+    Args:
+        sock: The host's end, not blocking, owned from now on.
+        touch: Called whenever bytes go through.
+        check_alive: Raises when the sandbox has ended.
+        on_close: Called with the stream once it is closed.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        touch: Callable[[], None],
+        check_alive: Callable[[], None],
+        on_close: Callable[[_PortStream], None],
+    ) -> None:
+        self._sock = sock
+        self._touch = touch
+        self._check_alive = check_alive
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._epitaph: Callable[[], FumehoodError] | None = None
+        self._has_ended_output = False
+        self._closed = False
+        # The descriptor is given back by whoever uses it last: its number must not be another's meanwhile.
+        self._users = 0
+
+    async def read(self) -> bytes:
+        """Return what has arrived; see `ByteStream`."""
+        data = await self.receive(_READ_BYTES)
+
+        if data:
+            self._touch()
+        elif not self._closed:
+            self._check_ended()
+
+        return data
+
+    async def receive(self, max_bytes: int) -> bytes:
+        """Return at most so many bytes of what has arrived."""
+        if self._closed:
+            return b""
+
+        self._users += 1
+        try:
+            return await self._loop.sock_recv(self._sock, max_bytes)
+        except ConnectionError:
+            return b""
+        finally:
+            self._leave()
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; see `ByteStream`."""
+        if self._closed or self._has_ended_output:
+            self._check_ended()
+            raise BrokenPipeError(errno.EPIPE, "this stream takes no more")
+
+        self._users += 1
+        try:
+            await self._loop.sock_sendall(self._sock, data)
+        except ConnectionError:
+            self._check_ended()
+            raise BrokenPipeError(errno.EPIPE, "the other side takes no more") from None
+        finally:
+            self._leave()
+
+        self._touch()
+
+    async def end(self) -> None:
+        """Send no more; see `ByteStream`."""
+        if self._closed or self._has_ended_output:
+            return
+
+        self._has_ended_output = True
+        self._shutdown(socket.SHUT_WR)
+
+    async def close(self) -> None:
+        """Let go of the connection; see `ByteStream`."""
+        if self._closed:
+            return
+
+        self._closed = True
+        self._on_close(self)
+        # Wakes whoever waits to read or to write.
+        self._shutdown(socket.SHUT_RDWR)
+        self._release()
+
+    def note_ended(self, epitaph: Callable[[], FumehoodError]) -> None:
+        """The sandbox has ended; what it has sent before can still be read."""
+        self._epitaph = epitaph
+        self._shutdown(socket.SHUT_WR)
+
+    def _check_ended(self) -> None:
+        if self._epitaph is not None:
+            raise self._epitaph()
+
+        self._check_alive()
+
+    def _shutdown(self, how: int) -> None:
+        try:
+            self._sock.shutdown(how)
+        except OSError:
+            return  # the other side was faster
+
+    def _leave(self) -> None:
+        self._users -= 1
+        self._release()
+
+    def _release(self) -> None:
+        if self._closed and not self._users:
+            self._sock.close()
+
+
+_LOOPBACK = "127.0.0.1"
+_FORWARD_READ_BYTES = 1 << 16
+
+
+class PortForward:
+    """One forwarded port.
+
+    Args:
+        open_stream: Connects to the port of the sandbox.
+    """
+
+    def __init__(self, open_stream: Callable[[], Awaitable[ByteStream]]) -> None:
+        self._open_stream = open_stream
+        self._server: asyncio.Server | None = None
+        self._address = ""
+        self._carriers: set[asyncio.Task[None]] = set()
+
+    async def listen(self) -> str:
+        """Begins to listen, at the first call, and returns the address: host and port."""
+        if self._server is None:
+            sock = socket.create_server((_LOOPBACK, 0))
+            host, port = sock.getsockname()
+            self._address = f"{host}:{port}"
+            # Without a wait: whoever gives up leaves a server that `close` knows.
+            self._server = await asyncio.start_server(self._accept, sock=sock, start_serving=False)
+            await self._server.start_serving()
+
+        return self._address
+
+    def close(self) -> None:
+        """Listens no more, and ends what it carries."""
+        if self._server is not None:
+            self._server.close()
+
+        for carrier in self._carriers:
+            carrier.cancel()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        carrier = asyncio.create_task(self._carry(reader, writer))
+        self._carriers.add(carrier)
+        carrier.add_done_callback(self._carriers.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with await self._open_stream() as stream:
+                inward = asyncio.create_task(_inward(reader, stream))
+                try:
+                    await _outward(stream, writer)
+                finally:
+                    inward.cancel()
+                    await asyncio.gather(inward, return_exceptions=True)
+        except (SandboxError, ServiceError, ConnectionError):
+            # Nothing listens there, or either side has gone: the client sees its connection end.
+            return
+        finally:
+            writer.close()
+
+
+async def _outward(stream: ByteStream, writer: asyncio.StreamWriter) -> None:
+    while data := await stream.read():
+        writer.write(data)
+        await writer.drain()
+
+
+async def _inward(reader: asyncio.StreamReader, stream: ByteStream) -> None:
+    try:
+        while data := await reader.read(_FORWARD_READ_BYTES):
+            await stream.write(data)
+
+        await stream.end()
+    except (SandboxError, ConnectionError):
+        # What comes out says how it ends.
+        return

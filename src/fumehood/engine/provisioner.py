@@ -1,0 +1,464 @@
+"""The nursery: where sandboxes are made, and wait for somebody who needs one.
+
+Runs in the host process, on the engine's loop. It keeps templates started and their pools filled, and hands
+each sandbox out once. What becomes of it then is not its business.
+
+The floor: no sandbox is handed out whose isolation is weaker than its caller asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fumehood import failpoints
+from fumehood.egress.gateway import Route
+from fumehood.egress.preparing import prepare_route
+from fumehood.engine.admission import Admission
+from fumehood.engine.pool import Pool
+from fumehood.engine.sandbox import Birth, LiveSandbox
+from fumehood.errors import (
+    CapacityError,
+    IsolationUnavailableError,
+    SandboxError,
+    SandboxStartError,
+    TemplateError,
+)
+from fumehood.runtimes.base import Runtime, Spawner
+from fumehood.runtimes.own_interpreters import start_template
+from fumehood.templates.preloads import LeftOut
+from fumehood.templates.store import TemplateStore, hint_of_names
+from fumehood.values.limits import Limits
+from fumehood.values.network import Network
+from fumehood.values.requests import SandboxSpec
+from fumehood.values.sandbox import DEFAULT_FLOOR, Isolation, IsolationLevel, reaches
+from fumehood.values.template import Template
+
+_CLOSED = "the engine was closed"
+# How long a sandbox that did not start waits for the news that the template's processes have died.
+_LAST_WORDS_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class _Started:
+    """A template that is ready to make sandboxes."""
+
+    template: Template
+    spawner: Spawner
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What sandboxes are made with.
+
+    Attributes:
+        runtime: How isolation is made.
+        pool_size: How many sandboxes of each template are kept ready.
+        store: Where templates are that nobody has defined here.
+        weaker: Other ways to make it, the strongest first; only for callers that name such a level.
+        floor: The level that a sandbox must reach whose caller names none.
+        own_interpreters: Whether each sandbox has an interpreter of its own, whatever its template says.
+    """
+
+    runtime: Runtime
+    pool_size: int
+    store: TemplateStore
+    weaker: tuple[Runtime, ...] = ()
+    floor: IsolationLevel = DEFAULT_FLOOR
+    own_interpreters: bool = False
+
+
+class Nursery:
+    """Makes sandboxes.
+
+    Args:
+        means: What they are made with.
+        admission: Says whether there is room for one that nobody has asked for yet.
+        make_id: Names a new one.
+        on_end: Called when nothing of one lives any more.
+    """
+
+    def __init__(
+        self,
+        means: Means,
+        admission: Admission,
+        make_id: Callable[[], str],
+        on_end: Callable[[LiveSandbox], None],
+    ) -> None:
+        self._means = means
+        self._admission = admission
+        self._make_id = make_id
+        self._on_end = on_end
+        self._templates: dict[str, Template] = {"default": Template()}
+        self._starting: dict[str, asyncio.Task[_Started]] = {}
+        self._pooled: dict[str, LiveSandbox] = {}
+        self._closed = False
+
+    def define(self, template: Template) -> None:
+        """Makes a template known under its name; one whose processes live is not replaced."""
+        task = self._starting.get(template.name)
+
+        if task is not None and not _is_over(task) and self._templates[template.name] != template:
+            raise TemplateError(
+                template=template.name,
+                reason="it is already in use, with another definition",
+                hint="choose another name",
+            )
+
+        self._templates[template.name] = template
+
+    async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
+        """Hands out a sandbox."""
+        try:
+            return await self._obtain(spec)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise SandboxStartError(step="start", reason=_CLOSED) from None
+
+            raise
+
+    async def wait_warm(self, template: str) -> None:
+        """Returns when the template's pool is full."""
+        started = await self._started(template)
+        await started.pool.wait_full()
+
+    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+        """Returns the modules of a template's preload list that are not preloaded; starts it unless it has started."""
+        started = await self._started(template)
+        return started.spawner.left_out
+
+    async def close(self) -> None:
+        """Makes no more, and ends those that nobody has."""
+        self._closed = True
+
+        for task in self._starting.values():
+            if not task.done():
+                task.cancel()
+
+        for started in await self._all_started():
+            started.pool.close()
+
+    async def aclose(self) -> None:
+        """Ends the processes of all templates."""
+        for started in await self._all_started():
+            await started.spawner.aclose()
+
+        self._means.store.close()
+
+    async def _all_started(self) -> list[_Started]:
+        results = await asyncio.gather(*self._starting.values(), return_exceptions=True)
+        return [result for result in results if isinstance(result, _Started)]
+
+    async def _obtain(self, spec: SandboxSpec) -> LiveSandbox:
+        """Takes a sandbox of the pool, or makes one; if the template's processes die under it, once more."""
+        if isinstance(spec.template, Template):
+            self.define(spec.template)
+
+        route = await prepare_route(spec.network)
+        started = await self._started(spec.template_name)
+        pooled = started.pool.take() if _fits_the_pool(spec.limits, started) else None
+
+        if pooled is not None and await self._adopted(pooled, _envs(started, spec, route), spec.limits):
+            return await _with_network(pooled, route)
+
+        try:
+            return await _with_network(
+                await self._make(started, spec.limits, _envs(started, spec, route)), route
+            )
+        except CapacityError:
+            raise
+        except SandboxStartError:
+            await asyncio.wait([started.spawner.ended], timeout=_LAST_WORDS_SECONDS)
+
+            if not started.spawner.ended.done():
+                raise
+
+        if isinstance(spec.template, Template):
+            self.define(spec.template)
+
+        started = await self._started(spec.template_name)
+        return await _with_network(await self._make(started, spec.limits, _envs(started, spec, route)), route)
+
+    async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
+        """Makes a sandbox of the pool its user's; false if it has died there."""
+        try:
+            await failpoints.reach("pool.adopt", sandbox)
+            await sandbox.adopt(limits, envs)
+        except SandboxError:
+            sandbox.end("died")
+        except BaseException:
+            sandbox.end("killed")
+            raise
+        finally:
+            self._pooled.pop(sandbox.id, None)
+
+        return sandbox.alive
+
+    async def _started(self, name: str) -> _Started:
+        template = self._templates.get(name)
+
+        if template is None:
+            # Once: what this process uses stays as it was found.
+            found = await asyncio.to_thread(_find, self._means.store, name, list(self._templates))
+            template = self._templates.setdefault(name, found)
+
+        if self._closed:
+            # Perhaps only since we looked; nobody else would let go of what was found.
+            self._means.store.close()
+            raise SandboxStartError(step="start", reason=_CLOSED)
+
+        task = self._starting.get(name)
+
+        if task is None or _is_over(task):
+            task = asyncio.create_task(self._start(template))
+            self._starting[name] = task
+
+        return await asyncio.shield(task)
+
+    async def _start(self, template: Template) -> _Started:
+        await failpoints.reach("template.start")
+
+        if self._means.own_interpreters:
+            template = replace(template, own_interpreter=True)
+
+        spawner = await start_template(self._means.runtime, template)
+
+        async def make() -> LiveSandbox:
+            self._admission.check_machine()
+            sandbox = await self._make(started, Limits(), spawner.guest_envs)
+            try:
+                await failpoints.reach("pool.rehearse", sandbox)
+                await sandbox.rehearse()
+            except BaseException:
+                sandbox.end("killed")
+                raise
+
+            self._pooled[sandbox.id] = sandbox
+            return sandbox
+
+        started = _Started(template, spawner, Pool(self._means.pool_size, make))
+        started.pool.fill()
+        spawner.ended.add_done_callback(lambda _: started.pool.close())
+        return started
+
+    async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
+        birth = Birth(self._make_id(), limits, envs, own_interpreter=started.template.own_interpreter)
+        try:
+            guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context)
+        except OSError as error:
+            birth.abandon()
+            raise _exhausted(error) from None
+        except BaseException:
+            birth.abandon()
+            raise
+
+        sandbox = LiveSandbox(birth, guest, self._ended)
+        try:
+            await failpoints.reach("create.prepare", sandbox)
+            await sandbox.prepare()
+            await failpoints.reach("create.ready", sandbox)
+        except BaseException:
+            sandbox.end("died")
+            raise
+
+        if not sandbox.alive:
+            raise SandboxStartError(step="start", reason="it died at once")
+
+        return sandbox
+
+    def _ended(self, sandbox: LiveSandbox) -> None:
+        self._pooled.pop(sandbox.id, None)
+        self._on_end(sandbox)
+
+
+def _find(store: TemplateStore, name: str, known: list[str]) -> Template:
+    template = store.find(name)
+
+    if template is None:
+        hint = hint_of_names(name, [*known, *store.names()])
+        raise TemplateError(template=name, reason="no template has this name", hint=hint)
+
+    return template
+
+
+def _is_over(task: asyncio.Task[_Started]) -> bool:
+    """True when a template's start has failed, or its zygote has ended since: the next call starts it anew."""
+    if not task.done():
+        return False
+
+    return task.cancelled() or task.exception() is not None or task.result().spawner.ended.done()
+
+
+async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
+    """Gives a sandbox that nobody has yet its way out."""
+    if route.network == Network():
+        return sandbox
+
+    try:
+        await sandbox.use_route(route)
+    except BaseException:
+        sandbox.end("killed")
+        raise
+
+    return sandbox
+
+
+def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
+    return {**started.spawner.guest_envs, **route.envs, **spec.envs}
+
+
+def _exhausted(error: OSError) -> SandboxStartError:
+    """What the host itself has run out of, while it made a sandbox."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        used, (soft, _) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
+        return CapacityError(resource="open files of this process (ulimit -n)", used=used, maximum=soft)
+
+    return SandboxStartError(step="make its pipes, sockets and control group", reason=str(error))
+
+
+def _fits_the_pool(limits: Limits, started: _Started) -> bool:
+    """Whether a sandbox that was made with the default limits can get these."""
+    default = Limits()
+    return all(getattr(limits, name) == getattr(default, name) for name in started.spawner.fixed_limits)
+
+
+_T = TypeVar("_T")
+_DOCTOR = "run `fumehood doctor` to see what this machine allows"
+
+
+class Floors:
+    """Obtains sandboxes that are isolated well enough.
+
+    Args:
+        means: The ways to isolate, and what a sandbox must reach whose caller names no level.
+        make_nursery: Makes the nursery of one way.
+    """
+
+    def __init__(self, means: Means, make_nursery: Callable[[Means], Nursery]) -> None:
+        runtimes = (means.runtime, *means.weaker)
+        self._ways = [(runtime, make_nursery(replace(means, runtime=runtime))) for runtime in runtimes]
+        self._floor = means.floor
+        # What this machine cannot do does not change while we look: whoever takes less need not try it each time.
+        self._given_up: set[Nursery] = set()
+
+    def define(self, template: Template) -> None:
+        """Makes a template known; see the nursery."""
+        for _, nursery in self._ways:
+            nursery.define(template)
+
+    async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
+        """Hands out a sandbox that reaches its floor.
+
+        Raises:
+            IsolationUnavailableError: None can be had here; the error says which level was reached, what is missing,
+                and what could be asked for.
+        """
+        floor = spec.isolation or self._floor
+        *stronger, weakest = self._ways_to(floor)
+
+        for way in stronger:
+            if way[1] in self._given_up:
+                continue
+
+            try:
+                return await _checked(await way[1].obtain(spec), floor)
+            except IsolationUnavailableError:
+                self._given_up.add(way[1])
+
+        try:
+            return await _checked(await weakest[1].obtain(spec), floor)
+        except IsolationUnavailableError as error:
+            raise self._with_weaker_way(error, floor) from None
+
+    async def wait_warm(self, template: str) -> None:
+        """Returns when the pool of a template is full, by the way that its sandboxes are made."""
+        await self._with_nursery(lambda nursery: nursery.wait_warm(template))
+
+    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+        """Returns the modules of a template's preload list that are not preloaded, by that same way."""
+        return await self._with_nursery(lambda nursery: nursery.left_out(template))
+
+    async def _with_nursery(self, ask: Callable[[Nursery], Awaitable[_T]]) -> _T:
+        """Asks the nursery of the strongest way that is possible here."""
+        *stronger, weakest = self._ways_to(self._floor)
+
+        for _, nursery in stronger:
+            if nursery in self._given_up:
+                continue
+
+            try:
+                return await ask(nursery)
+            except IsolationUnavailableError:
+                self._given_up.add(nursery)
+
+        return await ask(weakest[1])
+
+    async def close(self) -> None:
+        """Makes no more; see the nursery."""
+        for _, nursery in self._ways:
+            await nursery.close()
+
+    async def aclose(self) -> None:
+        """Ends the processes of all templates; see the nursery."""
+        for _, nursery in self._ways:
+            await nursery.aclose()
+
+    def _ways_to(self, floor: str) -> list[tuple[Runtime, Nursery]]:
+        """The ways by which it can be reached, one at least."""
+        ways = [way for way in self._ways if reaches(way[0].level, floor)]
+
+        if ways:
+            return ways
+
+        best = self._ways[0][0].level
+        raise IsolationUnavailableError(
+            layer=floor,
+            reason=f"no runtime of this version isolates so well; the strongest level is {best!r}",
+            how_to_get_it=f"ask for isolation={best!r}; for a second wall run fumehood inside a virtual machine",
+        )
+
+    def _with_weaker_way(self, error: IsolationUnavailableError, floor: str) -> IsolationUnavailableError:
+        """Names the next weaker level that this machine could have: nobody gets it without having asked for it."""
+        weaker = [
+            runtime.level
+            for runtime, _ in self._ways
+            if not reaches(runtime.level, floor) and runtime.is_possible()
+        ]
+
+        if not weaker or error.layer == floor:
+            return error
+
+        return IsolationUnavailableError(
+            layer=error.layer,
+            reason=error.reason,
+            how_to_get_it=f"{error.hint}\nor ask for a weaker wall by name: isolation={weaker[0]!r}; "
+            "the guide on isolation says what it does not protect against",
+        )
+
+
+async def _checked(sandbox: LiveSandbox, floor: str) -> LiveSandbox:
+    """Ends a sandbox that is weaker than its user wants."""
+    isolation = sandbox.guest.isolation
+
+    if reaches(isolation.level, floor):
+        return sandbox
+
+    sandbox.end("killed")
+    await asyncio.shield(sandbox.guest.ended)
+    raise _below(isolation, floor)
+
+
+def _below(isolation: Isolation, floor: str) -> IsolationUnavailableError:
+    off = [layer for layer in isolation.layers if layer.state == "off"]
+    reasons = "; ".join(f"{layer.name}: {layer.why}" for layer in off)
+    return IsolationUnavailableError(
+        layer=", ".join(layer.name for layer in off) or floor,
+        reason=f"isolation={floor!r} was asked for, and {isolation.level!r} was reached: {reasons}",
+        how_to_get_it=f"{_DOCTOR}, or ask for isolation={isolation.level!r}",
+    )

@@ -1,0 +1,274 @@
+"""The records of a sandbox's contexts, within a bound of memory that all of them share.
+
+Runs in the host process, on the engine's loop. To note a cell is to keep a reference and add up its size. When the
+bound is passed, the oldest outputs go first, then the oldest cells; both are counted, so that nothing is missing in
+silence.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from sys import getsizeof
+
+from fumehood.bounds import KIB, MIB
+from fumehood.values.execution import Changes, Execution, Logs, Record, RecordedCell
+from fumehood.values.requests import ExecuteRequest
+from fumehood.values.results import CHART_MIME, DATA_MIME, Result, held_bytes
+from fumehood.values.sandbox import ContextInfo
+
+MAX_RECORD_BYTES = 16 * MIB
+# What the objects take around the text and the bytes: an execution, a log entry, a result.
+_CELL_BYTES = 2 * KIB
+_ENTRY_BYTES = 150
+_RESULT_BYTES = 1 * KIB
+# Formats that a `Result` reads on demand, and keeps as read: a copy of ours stays unread.
+_READ_LATER = frozenset({"application/json", DATA_MIME, CHART_MIME})
+_MAX_ERROR_CHARACTERS = 200
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A cell and what it takes; without one it has been forgotten."""
+
+    log: _Log
+    cell: RecordedCell | None
+    size_bytes: int
+    is_bare: bool = False
+
+
+@dataclass(slots=True)
+class _Log:
+    """The cells of one context."""
+
+    cells: deque[_Kept] = field(default_factory=deque)
+    dropped_cells: int = 0
+    dropped_outputs: int = 0
+
+    @property
+    def length(self) -> int:
+        """How many cells it has ever had."""
+        return self.dropped_cells + len(self.cells)
+
+
+class Recorder:
+    """Keeps the records of a sandbox.
+
+    Args:
+        max_bytes: What they may take together.
+    """
+
+    def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._bare_bytes = 0
+        self._logs: dict[str, _Log] = {}
+        # Of all contexts, the oldest first: those with their outputs, and those without.
+        self._whole: deque[_Kept] = deque()
+        self._bare: deque[_Kept] = deque()
+
+    def note(self, context_id: str, cell: RecordedCell) -> None:
+        """Takes a cell that has just ended."""
+        if any(not _READ_LATER.isdisjoint(result.parts) for result in cell.execution.results):
+            cell = replace(cell, execution=_unread(cell.execution))
+
+        log = self._logs.setdefault(context_id, _Log())
+        log.dropped_outputs += cell.outputs_dropped
+        kept = _Kept(log, cell, _size(cell))
+        log.cells.append(kept)
+        self._whole.append(kept)
+        self._size_bytes += kept.size_bytes
+
+        while self._size_bytes > self._max_bytes:
+            # Old cells without outputs may not crowd out what the latest have printed.
+            if self._whole and self._bare_bytes <= self._max_bytes // 2:
+                self._drop_outputs(self._whole.popleft())
+            else:
+                self._drop_cell(self._bare.popleft())
+
+    def begin_with(self, context_id: str, record: Record) -> None:
+        """Takes what ran before a context came to be, in the one that it goes on from; the bound is the same."""
+        self._logs.setdefault(context_id, _Log()).dropped_cells += record.dropped_cells
+
+        for cell in record.cells:
+            self.note(context_id, cell)
+
+    def length(self, context_id: str) -> int:
+        """Returns how many cells a context has ever run."""
+        log = self._logs.get(context_id)
+        return 0 if log is None else log.length
+
+    def undo(self, context_id: str, length: int) -> None:
+        """Takes note that a context has gone back to when it had run so many cells."""
+        log = self._logs.get(context_id, _Log())
+
+        for kept in islice(log.cells, max(0, length - log.dropped_cells), None):
+            if kept.cell is not None:
+                kept.cell = replace(kept.cell, is_undone=True)
+
+    def read(self, sandbox_id: str, context: ContextInfo) -> Record:
+        """Returns the record of a context."""
+        log = self._logs.get(context.id, _Log())
+        return Record(
+            sandbox_id=sandbox_id,
+            context_id=context.id,
+            language=context.language,
+            cells=tuple(kept.cell for kept in log.cells if kept.cell is not None),
+            dropped_cells=log.dropped_cells,
+            dropped_outputs=log.dropped_outputs,
+        )
+
+    def forget(self, context_id: str) -> None:
+        """Forgets a context that is no more."""
+        log = self._logs.pop(context_id, None)
+
+        if log is None:
+            return
+
+        for kept in log.cells:
+            self._resize(kept, 0)
+            kept.cell = None
+
+        # They take no room that somebody else could need, so they would never be passed by.
+        self._whole = deque(kept for kept in self._whole if kept.log is not log)
+        self._bare = deque(kept for kept in self._bare if kept.log is not log)
+
+    def _drop_outputs(self, kept: _Kept) -> None:
+        if kept.cell is None:
+            return
+
+        if not _is_bare(kept.cell.execution):
+            kept.cell = replace(kept.cell, execution=_bare(kept.cell.execution), outputs_dropped=True)
+            kept.log.dropped_outputs += 1
+            self._resize(kept, _size(kept.cell))
+
+        kept.is_bare = True
+        self._bare_bytes += kept.size_bytes
+        self._bare.append(kept)
+
+    def _drop_cell(self, kept: _Kept) -> None:
+        if kept.cell is None:
+            return
+
+        # The oldest of all is the oldest of its context.
+        kept.log.cells.popleft()
+        kept.log.dropped_cells += 1
+        kept.log.dropped_outputs -= kept.cell.outputs_dropped
+        self._resize(kept, 0)
+        kept.cell = None
+
+    def _resize(self, kept: _Kept, size_bytes: int) -> None:
+        change = size_bytes - kept.size_bytes
+        self._size_bytes += change
+        self._bare_bytes += change if kept.is_bare else 0
+        kept.size_bytes = size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where the record of a context stands.
+
+    Attributes:
+        length: How many cells it has had.
+        conversation: The name under which the process of the last one knows its executions; those that are made from
+            checkpoints of it go on under it.
+    """
+
+    length: int
+    conversation: str | None
+
+
+class ContextRecorder:
+    """Notes what runs in one context.
+
+    Args:
+        recorder: What keeps it.
+        context_id: The context.
+    """
+
+    def __init__(self, recorder: Recorder, context_id: str) -> None:
+        self._recorder = recorder
+        self._context_id = context_id
+        # That of the last cell: who has another name has no state of the cells before.
+        self._conversation: str | None = None
+        # The state of the cells before is in the next process, whatever its name.
+        self._is_loaded = False
+
+    def begin_with(self, record: Record, conversation: str | None = None, *, is_loaded: bool = False) -> None:
+        """Takes what ran before this context came to be.
+
+        Args:
+            record: That.
+            conversation: Who goes on under this name has the state that it has left.
+            is_loaded: Whether the first process has it, whatever its name.
+        """
+        self._recorder.begin_with(self._context_id, record)
+        self._conversation, self._is_loaded = conversation, is_loaded
+
+    def mark(self) -> Mark:
+        """Returns where the record stands, for `go_back`."""
+        return Mark(length=self._recorder.length(self._context_id), conversation=self._conversation)
+
+    def go_back(self, mark: Mark) -> None:
+        """Takes note that the context is again what it was at a mark."""
+        self._recorder.undo(self._context_id, mark.length)
+        self._conversation = mark.conversation
+
+    def note(self, conversation: str, request: ExecuteRequest, execution: Execution) -> None:
+        """Takes what has just run, in a process of this name."""
+        transaction = execution.transaction
+        is_undone = transaction is not None and transaction.outcome == "rolled_back"
+        is_fresh = conversation != self._conversation and not self._is_loaded
+
+        # A transaction that was undone has gone back already: the next cell goes on from there, not from here.
+        if not is_undone:
+            self._conversation, self._is_loaded = conversation, False
+
+        cell = RecordedCell(
+            code=request.code,
+            execution=execution,
+            stdin=request.stdin,
+            is_fresh=is_fresh,
+            is_undone=is_undone,
+        )
+        self._recorder.note(self._context_id, cell)
+
+
+def _size(cell: RecordedCell) -> int:
+    execution, error = cell.execution, cell.execution.error
+    size_bytes = _CELL_BYTES + getsizeof(cell.code)
+    size_bytes += 0 if cell.stdin is None else getsizeof(cell.stdin)
+    size_bytes += sum(_ENTRY_BYTES + getsizeof(entry.text) for entry in execution.logs.entries)
+    size_bytes += sum(map(_result_size, execution.results))
+    size_bytes += 0 if error is None else getsizeof(error.value) + getsizeof(error.traceback)
+    size_bytes += _ENTRY_BYTES * len(execution.tool_calls)
+    return size_bytes + (0 if execution.changes is None else _changes_size(execution.changes))
+
+
+def _changes_size(changes: Changes) -> int:
+    variables = sum(_ENTRY_BYTES + getsizeof(one.name) + getsizeof(one.summary) for one in changes.variables)
+    return variables + sum(_ENTRY_BYTES + getsizeof(file.path) for file in changes.files)
+
+
+def _result_size(result: Result) -> int:
+    return _RESULT_BYTES + held_bytes(result)
+
+
+def _unread(execution: Execution) -> Execution:
+    return replace(execution, results=tuple(replace(result) for result in execution.results))
+
+
+def _is_bare(execution: Execution) -> bool:
+    has_traceback = execution.error is not None and bool(execution.error.traceback)
+    has_facts = bool(execution.tool_calls) or execution.changes is not None
+    return not (execution.results or execution.logs.entries or has_traceback or has_facts)
+
+
+def _bare(execution: Execution) -> Execution:
+    error = execution.error
+
+    if error is not None:
+        error = replace(error, value=error.value[:_MAX_ERROR_CHARACTERS], traceback="")
+
+    return replace(execution, results=(), logs=Logs(), error=error, tool_calls=(), changes=None)

@@ -1,0 +1,489 @@
+"""One living sandbox: its guest, the conversation with its init, its contexts, commands, files and watches.
+
+Runs in the host process, on the engine's loop. It is the only place that knows when the sandbox has ended and
+why; every verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire is killed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, TypeVar
+
+from fumehood import failpoints
+from fumehood.egress.gateway import Route
+from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
+from fumehood.engine.audit.security_events import SecurityDesk
+from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.commands import LiveProcesses
+from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT, LiveContexts
+from fumehood.engine.contexts.process import ContextStartError, new_link
+from fumehood.engine.egress import LiveEgress
+from fumehood.engine.files import LiveFiles, one_piece
+from fumehood.engine.idleness import Idleness
+from fumehood.engine.init_client import InitClient, InitError, InitGoneError
+from fumehood.engine.loop_share import LoopShare
+from fumehood.engine.metrics import LiveMetrics
+from fumehood.engine.pause import Pausing
+from fumehood.engine.ports import LivePorts
+from fumehood.engine.records import Recorder
+from fumehood.engine.tasks import Farewells, keep
+from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
+from fumehood.engine.time_travel.drain import hollow_out
+from fumehood.engine.time_travel.judge import Judge
+from fumehood.engine.time_travel.transactions import Transactions
+from fumehood.engine.usage import Meter
+from fumehood.engine.watches import LiveWatches
+from fumehood.errors import (
+    CheckpointError,
+    EndReason,
+    FumehoodError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxStartError,
+)
+from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
+from fumehood.values.events import Event, ExecutionFinished
+from fumehood.values.execution import Execution, Record
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.limits import Limits
+from fumehood.values.network import Network
+from fumehood.values.questions import Answer, CommMessage, Question
+from fumehood.values.requests import (
+    CheckpointCall,
+    CommitAnswer,
+    ContextCall,
+    ExecuteRequest,
+    InputAnswer,
+    ToolAnswer,
+    WatchFiles,
+)
+from fumehood.values.sandbox import CheckpointInfo, ContextInfo, FileChange, Metrics
+from fumehood_wire.frames import ProtocolError
+
+_T = TypeVar("_T")
+
+_NO_CONTEXT = "the sandbox goes on: mend what is named, or remove this context and make another"
+_REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
+
+
+class Birth:
+    """What of a sandbox exists on the host before its guest is made: its name, and the ends of its first context.
+
+    Args:
+        sandbox_id: Its name.
+        limits: What it may use.
+        envs: Environment of everything in it.
+        own_interpreter: Whether it shares its interpreter with nobody but its forks.
+    """
+
+    def __init__(
+        self, sandbox_id: str, limits: Limits, envs: dict[str, str], *, own_interpreter: bool = False
+    ) -> None:
+        self.sandbox_id = sandbox_id
+        self.own_interpreter = own_interpreter
+        self.limits = limits
+        self.envs = envs
+        self.on_broken: Callable[[ProtocolError], None] = lambda _: None
+        self.link: ContextLink | None = None
+        self.share = LoopShare()
+
+    def first_context(self) -> ContextBirth:
+        """Makes what the runtime starts the context with."""
+        self.link = new_link(self.limits, lambda error: self.on_broken(error), self.share)
+        return ContextBirth(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
+
+    def abandon(self) -> None:
+        """No guest was made."""
+        if self.link is not None:
+            self.link.close()
+
+
+class LiveSandbox:
+    """One living sandbox.
+
+    Args:
+        birth: What was there before the guest.
+        guest: What the runtime made.
+        on_end: Called once when nothing of it lives any more.
+    """
+
+    def __init__(self, birth: Birth, guest: Guest, on_end: Callable[[LiveSandbox], None]) -> None:
+        envs = birth.envs
+        limits = birth.limits
+        assert birth.link is not None, "a guest was made without its first context"
+        birth.on_broken = self.broken
+        self.id = birth.sandbox_id
+        self.limits = limits
+        self.guest = guest
+        self.isolation_level = guest.isolation.level
+        self.own_interpreter = birth.own_interpreter
+        self.end_reason: EndReason | None = None
+        self.envs = envs
+        self.given_envs: Mapping[str, str] = {}
+        self._on_end = on_end
+        self._breach: ProtocolError | None = None
+        self._oom_kills = 0
+        self._memory_killed: set[int] = set()
+        self.clock = SandboxClock()
+        self.farewells = Farewells(self.clock)
+        self._idleness = Idleness(self.clock)
+        self.share = birth.share
+        self.init = InitClient(guest.socket, self._event, self._init_closed, self.share)
+        self.pausing = Pausing(self, self.init.ask)
+        self._hollowing: asyncio.Task[None] | None = None
+        self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
+        self._watches = LiveWatches(self.ask, self._check_alive)
+        self.files = LiveFiles(self.ask, guest.allow_uploaded)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
+        self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
+        self.checkpoints = LiveCheckpoints(self)
+        self.transactions = Transactions(self.checkpoints)
+        self._judge = Judge(self, self.checkpoints)
+        self.recorder = Recorder()
+        self.audit = AuditTrail()
+        self.security = SecurityDesk(self, self.audit, self.pausing.pause, self.init.ask)
+        self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
+        guest.on_refused = self.security.note_refused_call
+        guest.on_excess = partial(self.end, "excess")
+        self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
+        self.contexts = LiveContexts(self, self.files.start_folder)
+        self.contexts.default.adopt(birth.link, guest.first_context)
+        guest.ended.add_done_callback(lambda _: self._ended())
+
+    @property
+    def alive(self) -> bool:
+        """False from the moment when its end has begun."""
+        return self.end_reason is None
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long nobody has used it; none while code runs in a context, or another call is under way."""
+        return 0.0 if self.contexts.busy else self._idleness.seconds
+
+    def touch(self) -> None:
+        """Somebody uses it."""
+        self._idleness.touch()
+
+    async def settle(self) -> None:
+        """Waits until no context is about to start, and takes note of what nobody can ask while it is paused."""
+        for context in self.contexts:
+            await context.settled()
+
+        await self._metrics.remember()
+
+    async def prepare(self) -> None:
+        """Waits until the default context is ready, so that the first call need not wait for it."""
+        try:
+            await self.contexts.default.start()
+        except (ContextStartError, InitError, InitGoneError) as error:
+            self.end("died")
+            raise SandboxStartError(step="start the default context", reason=str(error)) from None
+
+    async def rehearse(self) -> None:
+        """Runs our own empty cell: the pages that every cell writes to are copied before a user waits."""
+        await self.contexts.default.execute(_REHEARSAL, lambda _: None)
+
+    async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
+        """Hands a prepared sandbox to its user, with limits and environment of their own."""
+        self.limits = limits
+        self.guest.apply(limits)
+        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
+        self._metrics.begin()
+        self.touch()
+
+        if envs != self.envs:
+            self.envs = envs
+            await self._guarded(self.contexts.default.replace())
+
+    def rename(self, sandbox_id: str) -> None:
+        """Gives it another name: it has taken the place of the one that it was forked from."""
+        self.id = sandbox_id
+        self.ports.rename(sandbox_id)
+        self.egress.rename(sandbox_id)
+
+    async def use_route(self, route: Route) -> None:
+        """Gives it another way out."""
+        self.guest.check_network(route.network)
+
+        if route.bundle is not None:
+            await self.files.write(BUNDLE_PATH, one_piece(route.bundle))
+
+        self.egress.use(route)
+
+    async def set_network(self, network: Network) -> None:
+        """Changes what it may reach; see the port."""
+        self._check_alive()
+        self.touch()
+        route = await prepare_route(network, self.egress.route)
+        await self.use_route(route)
+        # What is started from now on knows of it; what runs keeps its environment.
+        self.envs = {**self.envs, **route.envs}
+        self.processes.add_envs(route.envs)
+
+    def end(self, reason: EndReason) -> None:
+        """Begins its end; `guest.ended` tells when nothing is left."""
+        if self.end_reason is None:
+            self.end_reason = reason
+
+        if self._hollowing is not None:
+            return
+
+        if self.guest.carries_forks:
+            self._hollowing = keep(hollow_out(self.guest, self.init))
+            return
+
+        self.guest.kill()
+        self.init.close()
+
+    # -- verbs
+
+    async def execute(
+        self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
+    ) -> Execution:
+        """Runs code, or the handlers of a comm message; see the port."""
+        self._check_alive()
+        context = self.contexts.for_request(request)
+        self.touch()
+        try:
+            execution = await context.execute(request, emit, comm)
+        except (ContextStartError, InitError, InitGoneError) as error:
+            self._check_alive(outcome_unknown=True)
+            raise SandboxStartError(
+                step="start a context", reason=str(error) or type(error).__name__, hint=_NO_CONTEXT
+            ) from None
+        except (CheckpointError, SandboxClosedError):
+            # Whoever has noticed it in the middle did not know what was begun before.
+            self._check_alive(outcome_unknown=True)
+            raise
+        finally:
+            self.touch()
+
+        if execution.state_lost or self.end_reason == "policy":
+            # Init reports the end of a context before its own, which explains it better; and what a rule has ended is
+            # not handed out, even if it came to its own end before the kill did.
+            await asyncio.sleep(0)
+            self._check_alive(outcome_unknown=True)
+
+        if failpoints.armed:
+            await failpoints.reach("run.finished", self)
+
+        emit(ExecutionFinished(execution=execution))
+        return execution
+
+    async def ask_context(self, question: Question) -> Answer:
+        """Asks a context about code; see the port."""
+        self._check_alive()
+        self.touch()
+        answer = await self._guarded(self.contexts.named(question.context_id).answer(question))
+        # What breaks the wire, or ends with its context, has given no answer.
+        self._check_now()
+        self.touch()
+        return answer
+
+    async def answer_input(self, answer: InputAnswer) -> None:
+        """Answers a question; see the port."""
+        self._check_alive()
+
+        for context in self.contexts:
+            context.answer_input(answer.execution_id, answer.request_id, answer.text)
+
+    async def answer_commit(self, answer: CommitAnswer) -> None:
+        """Answers a transactional execution; see the port."""
+        self._check_alive()
+        self.transactions.decide(answer.execution_id, answer.commit)
+
+    async def answer_tool(self, answer: ToolAnswer) -> None:
+        """Answers a call of a tool; see the port."""
+        self._check_alive()
+
+        for context in self.contexts:
+            context.answer_tool(answer)
+
+    async def interrupt(self, context_id: str | None) -> bool:
+        """Interrupts what runs; see the port."""
+        self._check_alive()
+        return self.contexts.interrupt(context_id)
+
+    async def context_call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Creates, lists, restarts or removes contexts; see the port."""
+        self._check_alive()
+        self.touch()
+
+        return await self._guarded(self.contexts.call(call))
+
+    async def record(self, context_id: str | None) -> Record:
+        """Gives the record of a context; see the port."""
+        self._check_alive()
+        return self.recorder.read(self.id, self.contexts.named(context_id).info)
+
+    async def checkpoint_call(self, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Makes, lists, goes back to or drops checkpoints; see the port."""
+        self._check_alive()
+        self.touch()
+        done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
+        self.touch()
+        return done
+
+    async def judge(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Runs a program for many inputs; see the port."""
+        self._check_alive()
+        self.guest.check_checkpoints()
+
+        with self._idleness.during_call():
+            return await self._guarded(self._judge.run(request))
+
+    async def watch(self, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
+        """Begins to watch a directory; see the port."""
+        return await self._watches.begin(request)
+
+    async def settle_watch(self, name: str) -> int:
+        """Has all that has happened told by a watch; see the port."""
+        return await self._watches.settle(name)
+
+    async def metrics(self) -> Metrics:
+        """Tells what it uses now; see the port."""
+        return await self._metrics.read()
+
+    async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+        """Asks init, on behalf of the user."""
+        self._check_alive()
+        try:
+            with self._idleness.during_call():
+                return await self.init.ask(verb, payload, **arguments)
+        except InitGoneError:
+            self._check_alive(outcome_unknown=True)
+            raise
+
+    # -- what contexts need
+
+    @property
+    def ended_by(self) -> FumehoodError | None:
+        """Why it was ended from outside, or None when it was not; see `ContextHost`."""
+        return self.closed_error() if self.end_reason not in (None, "died") else None
+
+    def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
+        """Has a context forked; see `ContextHost`."""
+        return self.guest.start_context(ContextBirth(fds=link.guest_fds(), info=info, envs=self.envs))
+
+    async def signal_context(self, pid: int, number: int) -> None:
+        """Signals a context; see `ContextHost`."""
+        try:
+            await self.init.ask("signal_context", pid=pid, signal=int(number))
+        except (InitError, InitGoneError):
+            return
+
+    async def kill_context(self, pid: int) -> None:
+        """Kills a context; see `ContextHost`."""
+        try:
+            await self.init.ask("kill_context", pid=pid, spare=self.checkpoints.pids())
+        except (InitError, InitGoneError):
+            return
+
+    def was_out_of_memory(self, pid: int | None) -> bool:
+        """Whether the kernel, or the watcher inside, killed because memory ran out; see `ContextHost`."""
+        self.init.catch_up()
+        kills = self.guest.oom_kills()
+        happened = kills > self._oom_kills or pid in self._memory_killed
+        self._oom_kills = kills
+
+        if pid is not None:
+            self._memory_killed.discard(pid)
+
+        return happened
+
+    def broken(self, error: ProtocolError) -> None:
+        """The guest broke the wire: it ends here."""
+        self._breach = self._breach or error
+        self.end("died")
+
+    def give_up(self) -> None:
+        """A context cannot be ended; see `ContextHost`."""
+        self.end("died")
+
+    # -- inside
+
+    async def _guarded(self, work: Awaitable[_T]) -> _T:
+        try:
+            return await work
+        except (InitGoneError, CheckpointError, SandboxClosedError):
+            self._check_alive(outcome_unknown=True)
+            raise
+        except ContextStartError as error:
+            self._check_alive(outcome_unknown=True)
+            raise SandboxStartError(step="start a context", reason=str(error), hint=_NO_CONTEXT) from None
+
+    def _event(self, header: dict[str, Any], _payload: bytes) -> None:
+        match header["event"]:
+            case "process_exit":
+                code = header.get("exit_code")
+                self.processes.note_exit(header["pid"], 128 + header["signal"] if code is None else code)
+            case "memory_kill":
+                self._memory_killed.add(header["pid"])
+            case "egress":
+                self.egress.note_open(header["passage"])
+            case "watch":
+                self._watches.note(header)
+
+    async def _asked_cpu_seconds(self) -> float:
+        value, _ = await self.init.ask("metrics")
+        return float(value["cpu_seconds"])
+
+    def _init_closed(self, error: ProtocolError | None) -> None:
+        if error is not None:
+            self._breach = self._breach or error
+
+        self.end("died")
+
+    def _ended(self) -> None:
+        if self.end_reason is None:
+            self.end_reason = "died"
+
+        # Backwards, and all of it: what fails to close keeps nobody else from hearing of the end.
+        with ExitStack() as closing:
+            closing.callback(self._on_end, self)
+            closing.callback(self.security.end, self.end_reason, str(self._breach or ""))
+            closing.callback(self._watches.close)
+            closing.callback(self.init.close)
+            closing.callback(self.egress.close)
+            closing.callback(self.checkpoints.close)
+            closing.callback(self.ports.close, self.epitaph(outcome_unknown=True))
+            closing.callback(self.processes.close, self.epitaph(outcome_unknown=True))
+
+            for context in self.contexts:
+                closing.callback(context.close)
+
+            failpoints.pass_by("delete.closing", self)
+
+    def _check_now(self) -> None:
+        """Raises when it has ended, although init may have had no chance to say so yet."""
+        self.init.catch_up()
+        self._check_alive(outcome_unknown=True)
+
+    def _check_alive(self, *, outcome_unknown: bool = False) -> None:
+        if self.end_reason is None:
+            return
+
+        raise self.closed_error(outcome_unknown=outcome_unknown)
+
+    def closed_error(self, *, outcome_unknown: bool = False) -> FumehoodError:
+        """The error that every verb raises once this sandbox has ended."""
+        return self.epitaph(outcome_unknown=outcome_unknown)()
+
+    def epitaph(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
+        """Makes that error anew for each caller, without holding on to the sandbox."""
+        if self._breach is not None:
+            return partial(
+                ProtocolViolationError, sandbox_id=self.id, rule=self._breach.code, detail=self._breach.detail
+            )
+
+        return partial(
+            SandboxClosedError,
+            sandbox_id=self.id,
+            reason=self.end_reason or "died",
+            outcome_unknown=outcome_unknown,
+        )

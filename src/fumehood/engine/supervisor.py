@@ -1,0 +1,485 @@
+"""The supervisor: every sandbox of this host, from the moment when it is handed out to its end.
+
+Runs in the host process, on the engine's loop. It hands sandboxes out under ids that cannot be guessed as long
+as there is room, ends or pauses them when their time is over, and remembers for a while how each one ended.
+
+The time of one sandbox: when it is over, and what happens then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from importlib import metadata
+
+from fumehood import failpoints
+from fumehood.engine.admission import Admission, AdmissionRules
+from fumehood.engine.audit.records import AuditRecords
+from fumehood.engine.clock import Timer
+from fumehood.engine.cpu_fairness import CpuFairness
+from fumehood.engine.identity import make_name, make_part, parse_name
+from fumehood.engine.pause import pause_or_end
+from fumehood.engine.provisioner import Floors, Means, Nursery
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.engine.tasks import keep
+from fumehood.engine.time_travel.forks import Forking
+from fumehood.errors import (
+    ForkError,
+    FumehoodError,
+    InvalidArgumentError,
+    IsolationUnavailableError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+    SandboxPausedError,
+    SandboxStartError,
+)
+from fumehood.runtimes.base import Guest
+from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
+from fumehood.values.sandbox import Capacity, SandboxInfo, SandboxState
+from fumehood.values.template import Template
+
+_REMEMBERED = 10_000
+
+
+class Supervisor:
+    """Keeps the sandboxes of one host.
+
+    Args:
+        means: What sandboxes are made with.
+        rules: When there is no room for another; those of the pools do not count.
+        host_id: The host's name, with which their ids begin.
+        records: What is written down of each; None: it is kept in memory.
+    """
+
+    def __init__(
+        self, means: Means, rules: AdmissionRules, host_id: str, records: AuditRecords | None = None
+    ) -> None:
+        self._host_id = host_id
+        self.records = records or AuditRecords()
+        self._incarnation = make_part()
+        self._admission = Admission(means.runtime, rules)
+        self._nursery = Floors(means, lambda way: Nursery(way, self._admission, self._new_id, self._note_end))
+        # What is asked of the templates themselves.
+        self.templates = self._nursery
+        self._lifetimes: dict[str, Lifetime] = {}
+        self._cpu_fairness = CpuFairness(self._lifetimes)
+        self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
+        self._coming = 0
+        self._level = ""
+
+    def define(self, template: Template) -> None:
+        """Makes a template known under its name; one whose processes live is not replaced."""
+        self._nursery.define(template)
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Hands out a sandbox."""
+        self._admission.check(len(self._lifetimes) + self._coming)
+        self._coming += 1
+        try:
+            await failpoints.reach("create.admitted")
+            sandbox = await self._nursery.obtain(spec)
+            await _until_handed_out(spec, sandbox)
+        finally:
+            self._coming -= 1
+
+        return self._hand_out(sandbox, spec)
+
+    def _hand_out(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> SandboxInfo:
+        self.records.begin(sandbox, spec, parent_id)
+        self._level = sandbox.guest.isolation.level
+        sandbox.given_envs = spec.envs
+        lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause, parent_id)
+        self._lifetimes[sandbox.id] = lifetime
+        return lifetime.info
+
+    def find(self, sandbox_id: str) -> LiveSandbox:
+        """Returns a living sandbox, paused or not.
+
+        Raises:
+            SandboxNotFoundError: It never lived here.
+            SandboxClosedError: It has ended, or lived here before this host was started anew.
+        """
+        return self._lifetime(sandbox_id).sandbox
+
+    async def awake(self, sandbox_id: str) -> LiveSandbox:
+        """Returns a sandbox that runs; a paused one is resumed first if it is to be, and what was given up has ended.
+
+        Raises:
+            SandboxPausedError: It is paused, and stays so.
+        """
+        lifetime = self._lifetime(sandbox_id)
+        sandbox, pausing = lifetime.sandbox, lifetime.sandbox.pausing
+        self._cpu_fairness.note_request(lifetime)
+
+        while not (pausing.is_running and sandbox.farewells.are_over):
+            await sandbox.farewells.wait()
+            await pausing.settled()
+
+            # Who resumes what runs keeps all others waiting, and they would do the same to him.
+            if not pausing.is_paused:
+                continue
+
+            if not lifetime.spec.auto_resume:
+                raise SandboxPausedError(sandbox_id=sandbox_id)
+
+            await self.resume(sandbox_id)
+
+        return sandbox
+
+    def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describes a living sandbox."""
+        return self._lifetime(sandbox_id).info
+
+    def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describes all living sandboxes, or those of one owner, the oldest first."""
+        return tuple(
+            lifetime.info
+            for lifetime in self._lifetimes.values()
+            if lifetime.sandbox.alive and owner in (None, lifetime.spec.owner)
+        )
+
+    def capacity(self) -> Capacity:
+        """Tells what there is room for."""
+        room = self._admission.room
+        return Capacity(
+            sandboxes=len(self._lifetimes) + self._coming,
+            max_sandboxes=self._admission.rules.max_sandboxes,
+            memory_available_bytes=room.memory_available_bytes,
+            memory_total_bytes=room.memory_total_bytes,
+            cpu_cores=room.cpu_cores,
+            load=room.load,
+            host_id=self._host_id,
+            incarnation=self._incarnation,
+            version=_version(),
+            isolation_level=self._level,
+        )
+
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freezes a sandbox; false if it is paused already."""
+        return await self.find(sandbox_id).pausing.pause()
+
+    async def resume(self, sandbox_id: str) -> bool:
+        """Lets a paused sandbox go on; false if it runs."""
+        sandbox = self.find(sandbox_id)
+        sandbox.touch()
+        return await sandbox.pausing.resume()
+
+    async def kill(self, sandbox_id: str, *, wait: bool) -> bool:
+        """Ends a sandbox; returns when nothing of it is left, or without `wait` as soon as its end is certain."""
+        lifetime = self._lifetimes.get(sandbox_id)
+
+        if lifetime is None:
+            return False
+
+        sandbox = lifetime.sandbox
+        lived = sandbox.alive
+        await failpoints.reach("delete.begin", sandbox)
+        sandbox.end("killed")
+        await failpoints.reach("delete.signalled", sandbox)
+
+        if wait:
+            await asyncio.shield(sandbox.guest.ended)
+            await failpoints.reach("delete.gone", sandbox)
+
+        return lived
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Hands out sandboxes that go on from where one is.
+
+        Raises:
+            ForkError: They cannot be made; the sandbox is as it was.
+        """
+        lifetime = self._lifetime(sandbox_id)
+        self._admission.check(len(self._lifetimes) + self._coming + request.count - 1)
+        self._coming += request.count
+        lifetime.sandbox.touch()
+        forking = Forking(lifetime.sandbox, request.reseed, self._note_end)
+        try:
+            ids = [self._new_id() for _ in range(request.count)]
+            forks = await forking.carry_out(ids, request.checkpoint_id)
+        finally:
+            self._coming -= request.count
+
+        spec = _spec_of_fork(lifetime, request)
+
+        with _all_or_none(forks):
+            items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
+
+        lifetime.sandbox.audit.note("forked", {"children": [info.id for info in items]})
+        return Forked(items=items, left_behind=forking.left_behind)
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Lets a fork take the place and the id of the sandbox that it was forked from, which ends.
+
+        Raises:
+            InvalidArgumentError: It is no fork of it.
+        """
+        place, heir = self._lifetime(sandbox_id), self._lifetime(child_id)
+
+        if heir.parent_id != sandbox_id:
+            raise InvalidArgumentError(
+                field="child", value=child_id, allowed=f"a sandbox that was forked from {sandbox_id!r}"
+            )
+
+        place.sandbox.end("killed")
+        await asyncio.shield(place.sandbox.guest.ended)
+        # It may have ended meanwhile.
+        heir = self._lifetime(child_id)
+        del self._lifetimes[child_id]
+        self._remember_end(child_id, partial(SandboxClosedError, sandbox_id=child_id, reason="adopted"))
+        self._ended.pop(sandbox_id, None)
+        heir.sandbox.rename(sandbox_id)
+        heir.parent_id = place.parent_id
+        self._lifetimes[sandbox_id] = heir
+        self.records.rename(child_id, sandbox_id)
+
+        for lifetime in self._lifetimes.values():
+            if lifetime.parent_id == child_id:
+                lifetime.parent_id = sandbox_id
+
+        return heir.info
+
+    def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Lets a sandbox live for so long from now on."""
+        self._lifetime(sandbox_id).set_timeout(timeout_seconds)
+
+    async def wait_warm(self, template: str = "default") -> None:
+        """Returns when the template's pool is full."""
+        await self._nursery.wait_warm(template)
+
+    async def aclose(self) -> None:
+        """Ends everything."""
+        self._cpu_fairness.close()
+        await self._nursery.close()
+
+        for lifetime in list(self._lifetimes.values()):
+            lifetime.sandbox.end("host_closed")
+
+        await self._nursery.aclose()
+
+    def _new_id(self) -> str:
+        return make_name(self._host_id, self._incarnation)
+
+    def _lifetime(self, sandbox_id: str) -> Lifetime:
+        lifetime = self._lifetimes.get(sandbox_id)
+
+        if lifetime is not None and lifetime.sandbox.alive:
+            return lifetime
+
+        if lifetime is not None:
+            raise lifetime.sandbox.closed_error()
+
+        ended = self._ended.get(sandbox_id)
+
+        if ended is not None:
+            raise ended()
+
+        name = parse_name(sandbox_id)
+
+        if name is not None and name.host_id == self._host_id and name.incarnation != self._incarnation:
+            raise SandboxClosedError(sandbox_id=sandbox_id, reason="lost")
+
+        raise SandboxNotFoundError(sandbox_id=sandbox_id)
+
+    def _note_end(self, sandbox: LiveSandbox) -> None:
+        lifetime = self._lifetimes.pop(sandbox.id, None)
+
+        if lifetime is None:
+            return
+
+        lifetime.close()
+        self._cpu_fairness.forget(lifetime)
+        self.records.keep(sandbox)
+        self._remember_end(sandbox.id, sandbox.epitaph())
+
+    def _remember_end(self, sandbox_id: str, epitaph: Callable[[], FumehoodError]) -> None:
+        self._ended[sandbox_id] = epitaph
+
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+
+@cache
+def _version() -> str:
+    return metadata.version("fumehood")
+
+
+def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
+    spec = lifetime.spec
+    return replace(
+        spec,
+        # As it is now; it may have been changed since.
+        network=lifetime.sandbox.egress.route.network,
+        timeout_seconds=spec.timeout_seconds
+        if request.timeout_seconds == "inherit"
+        else request.timeout_seconds,
+        metadata=spec.metadata if request.metadata is None else request.metadata,
+    )
+
+
+@contextmanager
+def _all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
+    """Hands out all of them, or ends all of them."""
+    try:
+        # Of one whose end is over nobody would hear any more.
+        if not all(fork.alive for fork in forks):
+            raise ForkError(step="hand them out", reason="one of them has ended")
+
+        yield
+    except BaseException as error:
+        for fork in forks:
+            fork.end("killed")
+
+        if isinstance(error, SandboxStartError):
+            raise ForkError(step=error.step, reason=error.reason) from None
+
+        raise
+
+
+async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
+    """The last look at a sandbox that nobody has yet: what goes wrong here ends it."""
+    try:
+        await failpoints.reach("create.hand_out", sandbox)
+        await _check_strict(spec, sandbox)
+    except BaseException:
+        sandbox.end("killed")
+        raise
+
+
+async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
+    """Ends a sandbox that lacks a layer of isolation if its user does not want such a one."""
+    missing = sandbox.guest.isolation.missing
+
+    if not spec.strict or not missing:
+        return
+
+    sandbox.end("killed")
+    await asyncio.shield(sandbox.guest.ended)
+    raise IsolationUnavailableError(
+        layer=", ".join(layer.name for layer in missing),
+        reason="; ".join(layer.why for layer in missing),
+        how_to_get_it="run `fumehood doctor`, or leave `strict` away and read `get_info().isolation`",
+    )
+
+
+class Lifetime:
+    """A sandbox that was handed out, with its time.
+
+    Args:
+        sandbox: The sandbox.
+        spec: What it should be.
+        pause: Pauses it.
+        parent_id: The sandbox that it was forked from.
+    """
+
+    def __init__(
+        self,
+        sandbox: LiveSandbox,
+        spec: SandboxSpec,
+        pause: Callable[[], Awaitable[object]],
+        parent_id: str | None = None,
+    ) -> None:
+        self.parent_id = parent_id
+        self.sandbox = sandbox
+        self.spec = spec
+        self._pause = pause
+        self._started_at = datetime.now(UTC)
+        self._timer: Timer | None = None
+        self._idle_timer: Timer | None = None
+        self._armed_at = self._started_at
+        self._stood_still_seconds = 0.0
+        self.set_timeout(spec.timeout_seconds)
+        self._watch_idleness()
+
+    @property
+    def info(self) -> SandboxInfo:
+        """What its owner may know of it."""
+        spec, sandbox = self.spec, self.sandbox
+        state: SandboxState = "paused" if sandbox.pausing.is_paused else "running"
+        return SandboxInfo(
+            id=sandbox.id,
+            template=spec.template_name,
+            state=state if sandbox.alive else "ending",
+            started_at=self._started_at,
+            ends_at=self._ends_at(),
+            limits=spec.limits,
+            isolation=sandbox.egress.describe(sandbox.guest.isolation),
+            idle_timeout_seconds=spec.idle_timeout_seconds,
+            metadata=spec.metadata,
+            owner=spec.owner,
+            on_timeout=spec.on_timeout,
+            auto_resume=spec.auto_resume,
+            network=sandbox.egress.network,
+            pause=sandbox.pausing.report,
+            parent_id=self.parent_id,
+            generation=sandbox.guest.generation,
+            own_interpreter=sandbox.own_interpreter,
+        )
+
+    @property
+    def tenant(self) -> str:
+        """The owner on whose behalf it runs; its own id where there is none."""
+        return self.spec.owner or self.sandbox.id
+
+    @property
+    def weighted_guest(self) -> Guest:
+        """The guest whose CPU weight can be halved."""
+        return self.sandbox.guest
+
+    def set_timeout(self, timeout_seconds: float | None) -> None:
+        """Lets it live for so long from now on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+        clock = self.sandbox.clock
+        self.spec = replace(self.spec, timeout_seconds=timeout_seconds)
+        self._armed_at = datetime.now(UTC)
+        self._stood_still_seconds = clock.stood_still_seconds
+
+        if timeout_seconds is not None:
+            self._timer = clock.call_later(timeout_seconds, self._time_over)
+
+    def close(self) -> None:
+        """It has ended by itself, or was ended."""
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def _ends_at(self) -> datetime | None:
+        """When its time is over, as things are: of a paused one, never."""
+        if self._timer is None or self.spec.timeout_seconds is None or self.sandbox.clock.is_stopped:
+            return None
+
+        paused_seconds = self.sandbox.clock.stood_still_seconds - self._stood_still_seconds
+        return self._armed_at + timedelta(seconds=self.spec.timeout_seconds + paused_seconds)
+
+    def _time_over(self) -> None:
+        if self.spec.on_timeout == "kill":
+            self.sandbox.end("expired")
+            return
+
+        # When it is resumed, it has its time once more.
+        self.set_timeout(self.spec.timeout_seconds)
+        keep(pause_or_end(self._pause, partial(self.sandbox.end, "expired")))
+
+    def _watch_idleness(self) -> None:
+        """Sets the timer to when it will have been idle for long enough, if nobody uses it until then."""
+        allowed = self.spec.idle_timeout_seconds
+
+        if allowed is None:
+            return
+
+        sandbox = self.sandbox
+        left = allowed - sandbox.idle_seconds
+
+        if left <= 0:
+            sandbox.end("idle")
+            return
+
+        self._idle_timer = sandbox.clock.call_later(left, self._watch_idleness)

@@ -1,0 +1,208 @@
+"""The line to one checkpoint: a process of the guest that waits, and makes a context of what it holds when asked.
+
+Runs in the host process, on the engine's loop. A checkpoint is as hostile as the context that it was forked
+from: what it says goes through the wire's tables, and what breaks them ends the sandbox. Whatever it claims, a
+checkpoint that has ended is known by its line, and nothing is undone before the context that is to go on exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fumehood.engine.channel import Channel, open_pair
+from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.loop_share import LoopShare
+from fumehood.engine.tasks import keep
+from fumehood.runtimes.base import GuestContext
+from fumehood_wire import messages
+from fumehood_wire.frames import ProtocolError
+
+# How soon a checkpoint tells that a context made from it was killed, if it can.
+_TOLD_SECONDS = 0.2
+
+
+class RevivedContext(GuestContext):
+    """A context made from a checkpoint, as that tells of it.
+
+    Args:
+        kill: Kills its process.
+    """
+
+    def __init__(
+        self, pid: int, link: ContextLink, kill: Callable[[RevivedContext], Any], origin: GuestContext
+    ) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self.pid = pid
+        self._origin = origin
+        self._link = link
+        self._kill = kill
+
+    @property
+    def origin(self) -> GuestContext:
+        """See the port."""
+        return self._origin
+
+    def kill(self) -> None:
+        """Ends the process; see the port."""
+        if not self.exited.done():
+            keep(self._kill(self))
+
+    def note_exit(self, status: int | None) -> None:
+        """The checkpoint has reaped it, or nobody can tell any more how it ended."""
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+    def is_on_its_own(self) -> None:
+        """The checkpoint is gone: the end of the channel is the end of the context."""
+        self._link.gone.add_done_callback(lambda _: self._presume_end())
+
+    def _presume_end(self) -> None:
+        self.kill()
+        self.note_exit(None)
+
+
+class CheckpointLine:
+    """The line to one checkpoint.
+
+    Args:
+        on_broken: Called when it breaks the wire.
+        kill: Kills the process with a number inside.
+        send_signal: Sends a signal to the process with a number inside.
+        origin: Of the context that it is a checkpoint of.
+        share: The sandbox's share of the loop; by default one of its own.
+    """
+
+    def __init__(
+        self,
+        on_broken: Callable[[ProtocolError], None],
+        kill: Callable[[int], Awaitable[None]],
+        send_signal: Callable[[int, int], Awaitable[None]],
+        origin: GuestContext,
+        share: LoopShare | None = None,
+    ) -> None:
+        self.origin = origin
+        loop = asyncio.get_running_loop()
+        host_end, self._guest_end = open_pair()
+        self._on_broken = on_broken
+        self._kill = kill
+        self._send_signal = send_signal
+        self._channel = Channel(host_end, self._receive, self._closed, share=share)
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, tuple[ContextLink, asyncio.Future[RevivedContext | None]]] = {}
+        self._contexts: dict[int, RevivedContext] = {}
+        self.pid: int | None = None
+        self.left_behind: tuple[str, ...] = ()
+        # Done when there is a checkpoint, or when there will never be one; `pid` tells which.
+        self.kept: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def lives(self) -> bool:
+        """False once the checkpoint has ended."""
+        return not self._channel.closed
+
+    def guest_fd(self) -> int:
+        """The end that goes to the guest; `close_guest_end` when it is sent."""
+        return self._guest_end.fileno()
+
+    def close_guest_end(self) -> None:
+        """Closes the host's copy of the guest's end."""
+        self._guest_end.close()
+
+    async def revive(self, link: ContextLink) -> RevivedContext | None:
+        """Has a context made that speaks over the link, and waits for `ContextLink.proceed`; None: it cannot be."""
+        if not self.lives:
+            return None
+
+        number = next(self._numbers)
+        made: asyncio.Future[RevivedContext | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = (link, made)
+        self._channel.send({"type": "revive", "number": number}, fds=link.guest_fds())
+        return await made
+
+    def send_mover(self, fd: int, *, reseed: bool, is_last: bool) -> None:
+        """Has a process forked that moves into a forked sandbox; what becomes of it is said over the socket `fd`.
+
+        Args:
+            fd: The guest's end of it.
+            reseed: Whether its randomness is to be another than that of the checkpoint.
+            is_last: The checkpoint itself is the process that moves, and is no more.
+        """
+        self._channel.send({"type": "move", "reseed": reseed, "last": is_last}, fds=[fd])
+
+    def close(self) -> None:
+        """Ends the checkpoint; contexts that were made from it live on."""
+        self._guest_end.close()
+        self._channel.close()
+
+    def _receive(self, header: dict[str, Any], payload: bytes) -> None:
+        messages.check(messages.CHECKPOINT_TO_HOST, header, payload)
+
+        if header["type"] == "kept":
+            self._note_kept(header)
+        elif header["type"] == "ended":
+            code = header.get("exit_code")
+            self._context(header["number"]).note_exit(-header["signal"] if code is None else code)
+            del self._contexts[header["number"]]
+        else:
+            self._note_revived(header)
+
+    def _note_kept(self, header: dict[str, Any]) -> None:
+        if self.pid is not None:
+            raise ProtocolError("order", "a checkpoint that is kept twice")
+
+        self.pid = header["pid"]
+        self.left_behind = tuple(header["left_behind"])
+
+        if not self.kept.done():
+            self.kept.set_result(None)
+
+    def _note_revived(self, header: dict[str, Any]) -> None:
+        number = header["number"]
+        link, made = self._asked.pop(number, (None, None))
+
+        if link is None or made is None:
+            raise ProtocolError("order", f"{header['type']}: number {number} was not asked for")
+
+        context = None
+
+        if header["type"] == "revived":
+            context = self._contexts[number] = RevivedContext(header["pid"], link, self._end, self.origin)
+
+        if not made.done():
+            made.set_result(context)
+        elif context is not None:
+            context.kill()  # whoever asked for it has gone
+
+    async def _end(self, context: RevivedContext) -> None:
+        """Kills a context that was made; a checkpoint that does not tell of its end may have been stopped by code."""
+        await self._kill(context.pid)
+        await asyncio.wait([context.exited], timeout=_TOLD_SECONDS)
+
+        if not context.exited.done() and self.pid is not None and self.lives:
+            await self._send_signal(self.pid, signal.SIGCONT)
+
+    def _context(self, number: int) -> RevivedContext:
+        context = self._contexts.get(number)
+
+        if context is None:
+            raise ProtocolError("order", f"ended: number {number} does not live")
+
+        return context
+
+    def _closed(self, error: ProtocolError | None) -> None:
+        if not self.kept.done():
+            self.kept.set_result(None)
+
+        for _, made in self._asked.values():
+            if not made.done():
+                made.set_result(None)
+
+        for context in self._contexts.values():
+            context.is_on_its_own()
+
+        if error is not None:
+            self._on_broken(error)

@@ -1,0 +1,369 @@
+"""The checkpoints of one sandbox: points of a context to go back to, state and files together.
+
+Runs in the host process, on the engine's loop. A checkpoint is a waiting fork of the context and a snapshot of the
+writable files, both taken while the context waits, so that the two never disagree. Going back makes sure of both
+before anything is given up: a checkpoint that is damaged leaves the sandbox as it is. Their number is bounded,
+the oldest goes first; their memory and their files count as the sandbox's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from fumehood import failpoints
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.contexts.process import ContextProcess, ContextStartError
+from fumehood.engine.init_client import InitGoneError
+from fumehood.engine.loop_share import LoopShare
+from fumehood.engine.records import Mark
+from fumehood.engine.tasks import Farewells, keep, to_its_end
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.time_travel.snapshots import LiveSnapshots
+from fumehood.errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError, FumehoodError
+from fumehood.runtimes.base import Guest
+from fumehood.values.requests import CheckpointCall, DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
+from fumehood.values.sandbox import CheckpointInfo
+from fumehood_wire.frames import ProtocolError
+
+_MAX_CHECKPOINTS = 16
+# A fork runs what user code has registered for it, which may take for ever.
+_FORK_SECONDS = 10.0
+
+
+class Checkpointed(Protocol):
+    """What checkpoints need of their sandbox."""
+
+    id: str
+    clock: SandboxClock
+    guest: Guest
+    farewells: Farewells
+    share: LoopShare
+
+    async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+        """Asks init."""
+
+    async def kill_context(self, pid: int) -> None:
+        """Kills a context with all that it started, but for checkpoints."""
+
+    async def signal_context(self, pid: int, number: int) -> None:
+        """Sends a signal to the group of a process of this number."""
+
+    def broken(self, error: ProtocolError) -> None:
+        """The guest broke the wire: the sandbox ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """One checkpoint.
+
+    Attributes:
+        line: To the process that holds the state.
+        snapshot: The number of the files' snapshot.
+        conversation: Under which name its executions are known.
+        info: What callers see of it.
+        mark: Where the record of the context stood.
+    """
+
+    line: CheckpointLine
+    snapshot: int
+    conversation: str
+    info: CheckpointInfo
+    mark: Mark
+
+
+class LiveCheckpoints:
+    """The checkpoints of one sandbox, by id."""
+
+    def __init__(self, sandbox: Checkpointed) -> None:
+        self._sandbox = sandbox
+        self.snapshots = LiveSnapshots(sandbox.ask)
+        self._kept: dict[str, Kept] = {}
+        # Those of transactions, which have no name.
+        self._passing: set[CheckpointLine] = set()
+        # Those that somebody goes back to at this moment, once for each: they are forgotten afterwards.
+        self._in_use: list[Kept] = []
+        self._next_number = 1
+
+    @property
+    def infos(self) -> tuple[CheckpointInfo, ...]:
+        """Describes them, the oldest first."""
+        return tuple(kept.info for kept in self._kept.values())
+
+    @property
+    def clock(self) -> SandboxClock:
+        """The sandbox's."""
+        return self._sandbox.clock
+
+    def pids(self) -> list[int]:
+        """The numbers inside of their processes."""
+        lines = {*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing}
+        return [line.pid for line in lines if line.pid is not None and line.lives]
+
+    async def call(
+        self, call: CheckpointCall, contexts: Callable[[str | None], LiveContext]
+    ) -> tuple[CheckpointInfo, ...]:
+        """Makes, lists, goes back to or drops; see the port."""
+        match call:
+            case ListCheckpoints():
+                return self.infos
+            case TakeCheckpoint():
+                return (await self.take(contexts(call.context_id), call.name, strict=call.strict),)
+            case RollBack():
+                return (await self.roll_back(call.checkpoint_id, contexts),)
+            case DropCheckpoint():
+                await self.drop(call.checkpoint_id)
+                return ()
+
+    async def take(self, context: LiveContext, name: str | None, *, strict: bool) -> CheckpointInfo:
+        """Makes a checkpoint of a context and the files, after what was asked of the context before.
+
+        Whoever gives up waiting leaves none.
+        """
+        self._sandbox.guest.check_checkpoints()
+        _check_language(context)
+
+        async with context.turn() as process:
+            taking = self.take_within_turn(context, process, name, strict=strict)
+            kept = await context.finish(taking, self.forget)
+
+        self._passing.discard(kept.line)
+        self._kept[kept.info.id] = kept
+        await failpoints.reach("checkpoint.listed", self._sandbox)
+
+        while len(self._kept) > _MAX_CHECKPOINTS:
+            await self.drop(next(iter(self._kept)))
+
+        return kept.info
+
+    async def take_within_turn(
+        self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
+    ) -> Kept:
+        """Does what `take` does, for whoever holds the context's turn, and lists it nowhere."""
+        self._sandbox.guest.check_checkpoints()
+        _check_language(context)
+        sandbox = self._sandbox
+        line = CheckpointLine(
+            sandbox.broken, sandbox.kill_context, sandbox.signal_context, process.origin, sandbox.share
+        )
+        self._passing.add(line)
+        try:
+            await failpoints.reach("checkpoint.turn", self._sandbox)
+            await self._fork(process, line)
+            await failpoints.reach("checkpoint.forked", self._sandbox)
+            value = await self.snapshots.take(self._waiting(process))
+            await failpoints.reach("checkpoint.files", self._sandbox)
+        except BaseException:
+            await self._end(line)
+            raise
+        finally:
+            process.link.proceed()
+
+        left_behind = (*line.left_behind, *value["left_behind"])
+        number = self._next_number
+        self._next_number += 1
+        info = CheckpointInfo(
+            id=f"checkpoint-{number}",
+            name=name,
+            context_id=context.info.id,
+            created_at=datetime.now(UTC),
+            left_behind=left_behind,
+            files=value["files"],
+            files_bytes=value["size_bytes"],
+        )
+        kept = Kept(
+            line=line,
+            snapshot=value["snapshot"],
+            conversation=process.link.name,
+            info=info,
+            mark=context.record.mark(),
+        )
+
+        if strict and left_behind:
+            await self.forget(kept)
+            raise CheckpointError(
+                reason=f"not everything can be kept: {'; '.join(left_behind)}",
+                hint="end what is named, or make it without `strict`: then it is left behind",
+            )
+
+        return kept
+
+    async def roll_back(
+        self, checkpoint_id: str, contexts: Callable[[str | None], LiveContext]
+    ) -> CheckpointInfo:
+        """Goes back to a checkpoint, which stays; whoever gives up waiting goes back at once or never."""
+        with self.lent(checkpoint_id) as kept:
+            context = contexts(kept.info.context_id)
+
+            async with context.turn_alone():
+                going = asyncio.ensure_future(self._go_back(kept, context))
+                # Of two calls the second finds the files as the first has left them, also when that is given up.
+                self._sandbox.farewells.add(going)
+                await context.finish(going)
+
+        return kept.info
+
+    @contextmanager
+    def lent(self, checkpoint_id: str) -> Iterator[Kept]:
+        """Gives a checkpoint to whatever goes on from it; it stays, whatever happens to its entry meanwhile.
+
+        Raises:
+            CheckpointLostError: It has ended.
+        """
+        kept = self._find(checkpoint_id)
+
+        if not kept.line.lives:
+            raise self._lost(kept)
+
+        with self._holding(kept):
+            yield kept
+
+    @contextmanager
+    def _holding(self, kept: Kept) -> Iterator[None]:
+        self._in_use.append(kept)
+        try:
+            yield
+        finally:
+            self._in_use.remove(kept)
+
+            if kept.info.id not in self._kept and kept not in self._in_use:
+                keep(self._forget_quietly(kept))
+
+    async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
+        """Goes back, for whoever holds the context's turn.
+
+        Raises:
+            CheckpointLostError: It has ended; nothing was changed.
+            ContextStartError: The files are back, and the context that was made from it ended at once.
+        """
+
+        async def put_files_back(pid: int) -> None:
+            await self.snapshots.put_back(kept.snapshot, [pid, *self.pids()])
+
+        try:
+            is_made = await context.revive_within_turn(kept.line, kept.conversation, put_files_back)
+        except ContextStartError:
+            # Code in the sandbox can kill it, or memory runs out: the checkpoint is there still.
+            is_made = await context.revive_within_turn(kept.line, kept.conversation, put_files_back)
+
+        if not is_made:
+            raise self._lost(kept)
+
+        context.record.go_back(kept.mark)
+
+    async def _go_back(self, kept: Kept, context: LiveContext) -> None:
+        # By itself: its caller may have gone.
+        with self._holding(kept):
+            try:
+                await self.roll_back_within_turn(kept, context)
+            except ContextStartError:
+                raise CheckpointError(
+                    reason="the files are as they were then, but the context that was made from it ended at once",
+                    hint="go back to it again; without that, the next code runs in a fresh context",
+                ) from None
+
+    async def put_files_back(self, kept: Kept) -> None:
+        """Puts the files back, and nothing else."""
+        await self.snapshots.put_back(kept.snapshot, self.pids())
+
+    async def keep_files(self, process: ContextProcess) -> int:
+        """Keeps the files alone, while a context is at rest; returns the number of the snapshot."""
+        self._sandbox.guest.check_checkpoints()
+        return int((await self.snapshots.take(self._waiting(process)))["snapshot"])
+
+    async def drop(self, checkpoint_id: str) -> None:
+        """Forgets a checkpoint."""
+        kept = self._find(checkpoint_id)
+        del self._kept[kept.info.id]
+
+        if kept not in self._in_use:
+            # It is on no list any more: nobody else would see to what is left of it.
+            await to_its_end(self.forget(kept))
+
+    async def forget(self, kept: Kept) -> None:
+        """Ends its process and gives up its files."""
+        await self._end(kept.line)
+        await self.snapshots.drop(kept.snapshot)
+
+    def close(self) -> None:
+        """The sandbox has ended."""
+        for line in [*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing]:
+            line.close()
+
+        self._kept.clear()
+        self._passing.clear()
+
+    # -- inside
+
+    async def _fork(self, process: ContextProcess, line: CheckpointLine) -> None:
+        forked = process.link.fork(line.guest_fd())
+        # The channel has made a copy.
+        line.close_guest_end()
+        await self._sandbox.clock.wait(forked, seconds=_FORK_SECONDS)
+
+        if not forked.done():
+            await process.end()
+            raise CheckpointError(
+                reason=f"the context did not fork within {_FORK_SECONDS:g} s, and was ended",
+                hint="something registered with `os.register_at_fork` takes too long",
+            )
+
+        number = forked.result()
+
+        if number is None:
+            raise CheckpointError(reason="the context ended")
+
+        if number:
+            raise CheckpointError.from_errno(number)
+
+        await self._sandbox.clock.wait(line.kept, seconds=_FORK_SECONDS)
+
+        if line.pid is None:
+            raise CheckpointError(reason="its process ended at once, perhaps because memory ran out")
+
+    def _waiting(self, process: ContextProcess) -> list[int]:
+        """The numbers inside of processes that wait for the host."""
+        return [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
+
+    def _find(self, checkpoint_id: str) -> Kept:
+        kept = self._kept.get(checkpoint_id)
+
+        if kept is not None:
+            return kept
+
+        for kept in reversed(self._kept.values()):
+            if kept.info.name == checkpoint_id:
+                return kept
+
+        raise CheckpointNotFoundError(checkpoint_id=checkpoint_id)
+
+    def _lost(self, kept: Kept) -> CheckpointLostError:
+        # Whoever goes back to it forgets it in the end.
+        self._kept.pop(kept.info.id, None)
+        return CheckpointLostError(checkpoint_id=kept.info.id)
+
+    async def _forget_quietly(self, kept: Kept) -> None:
+        with suppress(FumehoodError, InitGoneError):
+            await self.forget(kept)
+
+    async def _end(self, line: CheckpointLine) -> None:
+        self._passing.discard(line)
+        line.close()
+
+        # It may be stopped, and would never hear that it is to end.
+        if line.pid is not None:
+            await self._sandbox.signal_context(line.pid, signal.SIGKILL)
+
+
+def _check_language(context: LiveContext) -> None:
+    if context.info.language != "python":
+        raise CheckpointError(
+            reason=f"the context {context.info.id!r} speaks {context.info.language}",
+            hint="contexts of Python can be kept",
+        )

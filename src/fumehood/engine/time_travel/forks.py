@@ -1,0 +1,288 @@
+"""Forking: new sandboxes that go on from where one is, or was at a checkpoint.
+
+Runs in the host process, on the engine's loop. A fork is a guest of its own beneath the namespaces of its parent: an
+init without files, to which the parent's init sends what a snapshot holds, and into which a fork of a checkpoint's
+process moves and becomes the default context. All of one call are made, or none; whatever fails, the parent is as it
+was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from fumehood import failpoints
+from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.contexts.process import ContextProcess, ContextStartError, new_link
+from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.engine.sandbox import Birth, LiveSandbox
+from fumehood.engine.time_travel.checkpoints import Kept
+from fumehood.errors import ForkError
+from fumehood.runtimes.base import Guest, GuestContext
+from fumehood.runtimes.descriptors import close_all, copies
+
+_FILES_SECONDS = 60.0
+# One waits where it is to go while the next one sets out.
+_MOVING_AT_ONCE = 2
+
+
+class ComingContext(GuestContext):
+    """The first context of a fork, before it is there and afterwards.
+
+    Args:
+        origin: What it is forked from.
+    """
+
+    def __init__(self, origin: GuestContext) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self._origin = origin
+        self._arrived: GuestContext | None = None
+
+    @property
+    def origin(self) -> GuestContext:
+        """See the port."""
+        return self._origin
+
+    def arrive(self, context: GuestContext) -> None:
+        """It is there."""
+        self._arrived = context
+        context.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
+
+    async def settled(self) -> None:
+        """See the port."""
+        if self._arrived is not None:
+            await self._arrived.settled()
+
+    def kill(self) -> None:
+        """Ends the process, if it is there; see the port."""
+        if self._arrived is None:
+            self._note_exit(None)
+        else:
+            self._arrived.kill()
+
+    def _note_exit(self, status: int | None) -> None:
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+
+class Forking:
+    """Forks one sandbox once.
+
+    Args:
+        parent: The sandbox.
+        reseed: Whether the forks draw random numbers of their own.
+        on_end: Called when nothing of a fork lives any more.
+    """
+
+    def __init__(self, parent: LiveSandbox, reseed: bool, on_end: Callable[[LiveSandbox], None]) -> None:
+        self._parent = parent
+        self._reseed = reseed
+        self._on_end = on_end
+        self._made: list[LiveSandbox] = []
+        # Whether the checkpoint is of this fork alone: then it moves itself in the end, which saves a fork.
+        self._ends_it = False
+        self._left_to_move = 0
+        self._moving = asyncio.Semaphore(_MOVING_AT_ONCE)
+        # What did not come along, in words.
+        self.left_behind: tuple[str, ...] = ()
+
+    async def carry_out(self, ids: list[str], checkpoint_id: str | None) -> list[LiveSandbox]:
+        """Makes a fork for each id.
+
+        Args:
+            ids: Their names.
+            checkpoint_id: Where they go on; None: where the parent is now.
+
+        Raises:
+            ForkUnavailableError: A sandbox of this level has none.
+            ForkError: One of them cannot be made; none is left.
+            CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
+        """
+        self._parent.guest.check_forks()
+        self._ends_it = checkpoint_id is None
+        self._left_to_move = len(ids)
+        await self._announce()
+        await failpoints.reach("fork.expected", self._parent)
+        making = [asyncio.ensure_future(self._parent.guest.fork(id_, self._parent.limits)) for id_ in ids]
+        try:
+            async with self._state(checkpoint_id) as kept:
+                await failpoints.reach("fork.kept", kept)
+                self.left_behind = (*kept.info.left_behind, *_not_kept(self._parent))
+                await asyncio.gather(
+                    *(self._go_on(id_, guest, kept) for id_, guest in zip(ids, making, strict=True))
+                )
+        except BaseException:
+            await self._undo(making)
+            raise
+
+        return self._made
+
+    async def _announce(self) -> None:
+        """Tells the parent's init first: what it stops or counts must not be theirs, from their very beginning."""
+        try:
+            await self._parent.init.ask("expect_forks")
+        except (InitError, InitGoneError) as error:
+            raise ForkError(step="tell the sandbox", reason=str(error) or "it has ended") from None
+
+    @asynccontextmanager
+    async def _state(self, checkpoint_id: str | None) -> AsyncIterator[Kept]:
+        checkpoints = self._parent.checkpoints
+
+        if checkpoint_id is not None:
+            with checkpoints.lent(checkpoint_id) as kept:
+                yield kept
+
+            return
+
+        context = self._parent.contexts.named(None)
+
+        async with context.turn() as process:
+            kept = await checkpoints.take_within_turn(context, process, strict=False)
+
+        try:
+            yield kept
+        finally:
+            await checkpoints.forget(kept)
+
+    async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: Kept) -> None:
+        context = self._parent.contexts.existing(kept.info.context_id)
+        birth = Birth(
+            id_,
+            self._parent.limits,
+            self._parent.envs,
+            own_interpreter=self._parent.own_interpreter,
+        )
+        birth.link = new_link(
+            self._parent.limits,
+            lambda error: birth.on_broken(error),
+            birth.share,
+            kept.conversation,
+            context.count_of(kept.conversation),
+        )
+        try:
+            own = copies(birth.link.guest_fds())
+        except OSError:
+            birth.abandon()
+            raise
+
+        coming = ComingContext(kept.line.origin)
+        # The process that moves sets out before there is anywhere to go, and waits there until it may go on.
+        moving = asyncio.ensure_future(self._move(making, kept, own, coming))
+        furnishing = asyncio.ensure_future(self._furnish(birth, making, kept, coming))
+        try:
+            _, (fork, coming_on) = await asyncio.gather(moving, furnishing)
+        finally:
+            moving.cancel()
+            furnishing.cancel()
+            # Until then the descriptors are in use.
+            await asyncio.wait([moving, furnishing])
+
+            close_all(own)
+
+            if id_ not in (fork.id for fork in self._made):
+                birth.abandon()
+
+        await failpoints.reach("fork.files", fork)
+        birth.link.proceed()
+        try:
+            await asyncio.gather(asyncio.shield(coming_on), coming.settled())
+        except ContextStartError as error:
+            raise ForkError(step="go on", reason=str(error)) from None
+
+        await failpoints.reach("fork.ready", fork)
+        fork.egress.use(self._parent.egress.route)
+        _remember(self._parent, fork, context, kept)
+
+    async def _furnish(
+        self, birth: Birth, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
+    ) -> tuple[LiveSandbox, asyncio.Task[ContextProcess]]:
+        guest = await making
+        await failpoints.reach("fork.made", guest)
+        guest.first_context = coming
+        fork = LiveSandbox(birth, guest, self._on_end)
+        self._made.append(fork)
+        # Should it end meanwhile a fresh one, without its state, would be none to go on with.
+        coming_on = fork.contexts.default.coming
+        await self._send_files(fork, kept)
+        return fork, coming_on
+
+    async def _move(
+        self, making: asyncio.Future[Guest], kept: Kept, own: Sequence[int], coming: ComingContext
+    ) -> None:
+        channel, stdout, stderr = own
+
+        def send(fd: int) -> None:
+            self._left_to_move -= 1
+            is_last = self._ends_it and self._left_to_move == 0
+            kept.line.send_mover(fd, reseed=self._reseed, is_last=is_last)
+
+        # As long as it is here it counts as one of the parent's.
+        async with self._moving:
+            arrived = await self._parent.guest.move_out(
+                making, kept.line.origin, send, (channel, stdout, stderr)
+            )
+
+        coming.arrive(arrived)
+        await failpoints.reach("fork.moved", arrived)
+
+    async def _send_files(self, fork: LiveSandbox, kept: Kept) -> None:
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        near, far = ends
+        try:
+            async with asyncio.timeout(_FILES_SECONDS):
+                sending = self._parent.init.ask("send_snapshot", fds=[near.fileno()], snapshot=kept.snapshot)
+                taking = fork.init.ask("receive_files", fds=[far.fileno()])
+                asked = asyncio.gather(sending, taking)
+                # Whoever gives up meanwhile asks nobody how it went.
+                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+                # Sent with the first step of each.
+                await asyncio.sleep(0)
+
+                for end in ends:
+                    end.close()
+
+                await asked
+        except (InitError, InitGoneError, TimeoutError) as error:
+            reason = str(error) or "it took too long, or one of the two ended"
+            raise ForkError(step="copy the files", reason=reason) from None
+        finally:
+            for end in ends:
+                end.close()
+
+    async def _undo(self, making: Sequence[asyncio.Future[Guest]]) -> None:
+        for task in making:
+            task.cancel()
+
+        used = [fork.guest for fork in self._made]
+
+        for guest in await asyncio.gather(*making, return_exceptions=True):
+            if isinstance(guest, Guest) and guest not in used:
+                guest.abandon()
+
+        for fork in self._made:
+            fork.end("killed")
+
+
+def _not_kept(parent: LiveSandbox) -> list[str]:
+    contexts = [
+        f"context {one.info.id!r}"
+        for one in parent.contexts
+        if one.is_begun and one is not parent.contexts.default
+    ]
+    return contexts + [f"command {info.argv[0]!r}, process {info.pid}" for info in parent.processes.running]
+
+
+def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept: Kept) -> None:
+    """The fork's record begins with the parent's, up to where they part."""
+    record = parent.recorder.read(parent.id, context.info)
+    dropped_cells = min(record.dropped_cells, kept.mark.length)
+    before = replace(
+        record,
+        cells=record.cells[: kept.mark.length - dropped_cells],
+        dropped_cells=dropped_cells,
+        dropped_outputs=0,
+    )
+    fork.contexts.default.record.begin_with(before, kept.mark.conversation)

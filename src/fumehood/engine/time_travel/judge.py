@@ -1,0 +1,285 @@
+"""The judge: runs one program once for each input, each time in a process of its own that has imported everything.
+
+Runs in the host process, on the engine's loop. A context of its own imports what the program imports and compiles
+it, once; a checkpoint of that is made, and each case is a fork of the checkpoint: own memory, own standard input,
+own limits, killed with all that it has started. When all is done, the files of the sandbox are as before. A program
+that takes away what its cases need has spoilt them: that is their verdict, and no error of the judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.contexts.process import ContextHost, ContextProcess, ContextStartError
+from fumehood.engine.contexts.runner import has_exited
+from fumehood.engine.time_travel.checkpoints import Kept, LiveCheckpoints
+from fumehood.engine.usage import ProcessMeter
+from fumehood.errors import CheckpointError
+from fumehood.values.events import Event
+from fumehood.values.execution import Execution
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.requests import ExecuteRequest
+from fumehood.values.sandbox import ContextInfo
+
+_HOME = "/home/user"
+_PREPARE_SECONDS = 60.0
+# Runs once: imports what the program imports at its top, and compiles it. What fails here fails again, in each case.
+_PREPARE = """
+def _judge(source):
+    import ast, atexit, builtins, linecache, resource, sys, threading, traceback, types
+    from _sitebuiltins import Quitter
+
+    def run(program, memory_bytes):
+        if memory_bytes:
+            with open("/proc/self/status") as file:
+                held = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData:"))
+
+            resource.setrlimit(resource.RLIMIT_DATA, (held + memory_bytes,) * 2)
+
+        # What is pickled, and what looks names up, asks for the module.
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        main.__file__, main.__builtins__ = "program.py", builtins
+        builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")
+        sys.excepthook = traceback.print_exception
+        try:
+            try:
+                exec(program or compile(source, "program.py", "exec", dont_inherit=True), main.__dict__)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                # As the interpreter does it, without the frame of this function.
+                sys.excepthook(type(error), error, error.__traceback__.tb_next)
+                end(main.__dict__)
+                raise
+        except SystemExit as ended:
+            if not isinstance(ended.code, (int, type(None))):
+                print(ended.code, file=sys.stderr)
+
+            end(main.__dict__)
+
+            if ended.code not in (None, 0):
+                raise
+        else:
+            end(main.__dict__)
+
+    def end(names):
+        # As the interpreter does it: threads that are no daemons are waited for, then comes what was registered, and
+        # then what is still to be written, also by what ends with the last name for it.
+        for call in reversed(getattr(threading, "_threading_atexits", ())):
+            call()
+
+        while True:
+            others = [one for one in threading.enumerate() if one is not threading.current_thread() and not one.daemon]
+
+            if not others:
+                break
+
+            others[0].join()
+
+        atexit._run_exitfuncs()
+
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+
+        # Daemons would miss the names; the interpreter stops them before.
+        while names and threading.active_count() == 1:
+            names.popitem()
+
+    # What ends here is no session of IPython.
+    atexit.unregister(get_ipython().atexit_operations)
+    # Where tracebacks look for its lines.
+    lines = [line + "\\n" for line in source.split("\\n")]
+    linecache.cache["program.py"] = len(source), None, lines, "program.py"
+    try:
+        program = compile(source, "program.py", "exec", dont_inherit=True)
+        tree = ast.parse(source, "program.py")
+    except Exception:
+        return lambda memory_bytes: run(None, memory_bytes)
+
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            try:
+                exec(compile(ast.Module([node], []), "program.py", "exec"), {{"__name__": "__main__"}})
+            except BaseException:
+                pass
+
+    return lambda memory_bytes: run(program, memory_bytes)
+
+_judge = _judge({source!r})
+"""
+_NOT_RUN = CaseRun(
+    stdout="",
+    error="CaseNotRun: no process could be made for it: the program has killed or stopped the one that its cases are "
+    "forked from, or memory or processes ran out",
+    kind="runtime_error",
+)
+
+
+class _Cases:
+    """The cases of one request: those that wait, and what the others did.
+
+    Args:
+        stdins: What they read.
+        workers: How many take one after the other, and will take what one of them puts back.
+    """
+
+    def __init__(self, stdins: Sequence[str], workers: int) -> None:
+        self.waiting = deque(enumerate(stdins))
+        self.workers = workers
+        self.runs: dict[int, CaseRun] = {}
+
+
+class Judge:
+    """Judges programs in one sandbox.
+
+    Args:
+        host: The sandbox.
+        checkpoints: Its checkpoints.
+    """
+
+    def __init__(self, host: ContextHost, checkpoints: LiveCheckpoints) -> None:
+        self._host = host
+        self._checkpoints = checkpoints
+
+    async def run(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Runs all cases; returns what each did, in their order.
+
+        Raises:
+            CheckpointError: The program could not be prepared.
+        """
+        kept = await self._prepare(request)
+        count = min(request.concurrency or self._processors(), len(request.stdins))
+        cases = _Cases(request.stdins, count)
+        workers = [asyncio.ensure_future(self._work(kept, request, cases)) for _ in range(count)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            await _to_its_end(asyncio.ensure_future(self._tidy_up(workers, kept)))
+
+        return tuple(cases.runs[number] for number in range(len(request.stdins)))
+
+    def _processors(self) -> int:
+        return max(1, round(self._host.limits.cpu_cores or os.cpu_count() or 1))
+
+    async def _prepare(self, request: JudgeRequest) -> Kept:
+        context = LiveContext(self._host, ContextInfo(id="judge", language="python", cwd=_HOME))
+        code = _PREPARE.format(source=request.code.removeprefix("\ufeff"))
+        try:
+            asked = ExecuteRequest(code=code, silent=True, wall_seconds=_PREPARE_SECONDS)
+            execution = await context.execute(asked, _unheard)
+
+            if execution.error is not None:
+                raise CheckpointError(reason=f"the program cannot be prepared: {execution.error.value}")
+
+            async with context.turn() as process:
+                taking = self._take(context, process)
+                return await context.finish(taking, self._checkpoints.forget)
+        finally:
+            await context.kill()
+
+    async def _take(self, context: LiveContext, process: ContextProcess) -> Kept:
+        """Makes the checkpoint and ends its context, in one: whoever gives up in between would lose the former."""
+        kept = await self._checkpoints.take_within_turn(context, process)
+        await context.kill()
+        return kept
+
+    async def _work(self, kept: Kept, request: JudgeRequest, cases: _Cases) -> None:
+        while cases.waiting:
+            number, stdin = cases.waiting.popleft()
+            is_alone = cases.workers == 1
+            run = await self._run_case(kept, request, stdin)
+
+            if run is not None:
+                cases.runs[number] = run
+            elif is_alone:
+                cases.runs[number] = _NOT_RUN
+                # Each of those that are left would wait as long for one that is stopped.
+                kept.line.close()
+            else:
+                # Perhaps there is room for fewer at once.
+                cases.waiting.appendleft((number, stdin))
+
+                if cases.workers > 1:
+                    break
+
+        cases.workers -= 1
+
+    async def _run_case(self, kept: Kept, request: JudgeRequest, stdin: str) -> CaseRun | None:
+        """Runs a case; None when no process can be made for it."""
+        info = ContextInfo(id="judge", language="python", cwd=_HOME)
+        # Several cases run at once: what the whole sandbox uses tells nothing of one of them.
+        context = LiveContext(self._host, info, ProcessMeter(self._host.meter))
+        asked = ExecuteRequest(
+            code=f"_judge({request.memory_bytes or 0})",
+            silent=True,
+            wall_seconds=request.wall_seconds,
+            stdin=stdin,
+        )
+        try:
+            async with context.turn_alone():
+                if not await context.revive_within_turn(kept.line, kept.conversation, _files_stay):
+                    return None
+
+                return _case_run(await context.execute_within_turn(asked, _unheard))
+        except ContextStartError:
+            return None
+        finally:
+            await context.kill()
+
+    async def _tidy_up(self, workers: list[asyncio.Task[None]], kept: Kept) -> None:
+        for worker in workers:
+            worker.cancel()
+
+        await asyncio.gather(*workers, return_exceptions=True)
+        try:
+            await self._checkpoints.put_files_back(kept)
+        finally:
+            await self._checkpoints.forget(kept)
+
+
+async def _to_its_end(task: asyncio.Future[None]) -> None:
+    """Waits for something, also when that is to be given up."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def _files_stay(_pid: int) -> None:
+    """Cases share the files, until all are done."""
+
+
+def _unheard(_event: Event) -> None:
+    """Nobody follows."""
+
+
+def _case_run(execution: Execution) -> CaseRun:
+    error = execution.error
+
+    if error is not None and has_exited(error, status=0):
+        error = None  # in the short way: `os._exit(0)`
+
+    return CaseRun(
+        stdout="".join(execution.logs.stdout),
+        stderr="".join(execution.logs.stderr),
+        error="" if error is None else f"{error.name}: {error.value}",
+        kind="ok" if error is None else _kind(error.kind, error.name),
+        usage=execution.usage,
+        truncated=execution.truncated,
+    )
+
+
+def _kind(kind: str, name: str) -> Literal["time_limit", "memory_limit", "runtime_error"]:
+    if kind in ("time_limit", "cpu_limit"):
+        return "time_limit"
+
+    return "memory_limit" if kind == "out_of_memory" or name == "MemoryError" else "runtime_error"

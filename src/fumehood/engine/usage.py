@@ -1,0 +1,169 @@
+"""Measures what an execution uses: by the kernel's count for the whole sandbox, or by the guest's word.
+
+Runs in the host process, on the engine's loop. The host's own clock measures the wall time. Figures that only
+the guest can give are taken from its reply and are as honest as the code in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fumehood.engine.clock import SandboxClock
+from fumehood.engine.contexts.connection import Running
+from fumehood.runtimes.base import CpuTime, Guest
+from fumehood.values.limits import Usage
+from fumehood.values.requests import ExecuteRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The counters at the start of an execution."""
+
+    stood_still_seconds: float
+    cpu: CpuTime | None
+
+
+class Measure(Protocol):
+    """Measures executions, one at a time."""
+
+    def open(self) -> None:
+        """Makes ready what may be refused; nothing is sent before."""
+
+    def begin(self) -> Reading:
+        """Reads the counters at the start."""
+
+    async def cpu_seconds_since(self, reading: Reading) -> float:
+        """CPU time since the reading, or more."""
+
+    def end(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what was used since the reading."""
+
+
+class Meter:
+    """Reads the counters of one sandbox.
+
+    Args:
+        guest: The sandbox.
+        ask_cpu_seconds: Asks init for the CPU time so far, where the host has no count of its own.
+        clock: The sandbox's: a pause is nobody's wall time.
+    """
+
+    def __init__(
+        self, guest: Guest, ask_cpu_seconds: Callable[[], Awaitable[float]], clock: SandboxClock
+    ) -> None:
+        self._guest = guest
+        self._clock = clock
+        self._ask_cpu_seconds = ask_cpu_seconds
+        self._asked_at_start: float | None = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Opens the counters before anything is sent: it is refused where no more files may be opened.
+
+        Raises:
+            OSError: The counters cannot be opened.
+        """
+        if not self._is_open:
+            self._guest.peak_memory_bytes(restart=True)
+            self._guest.cpu_time()
+            self._is_open = True
+
+    def begin(self) -> Reading:
+        """Reads the counters, and restarts the count of peak memory."""
+        self._guest.peak_memory_bytes(restart=True)
+        self._asked_at_start = None
+        return Reading(self._clock.stood_still_seconds, self._guest.cpu_time())
+
+    def begin_alone(self) -> Reading:
+        """Begins a measure of one process among several that run at once."""
+        return Reading(self._clock.stood_still_seconds, None)
+
+    async def cpu_seconds_since(self, reading: Reading) -> float:
+        """CPU time of the sandbox since the reading."""
+        now = self._guest.cpu_time()
+
+        if now is not None and reading.cpu is not None:
+            spent = now.user_seconds - reading.cpu.user_seconds
+            return spent + now.system_seconds - reading.cpu.system_seconds
+
+        asked = await self._ask_cpu_seconds()
+
+        if self._asked_at_start is None:
+            self._asked_at_start = asked
+
+        return asked - self._asked_at_start
+
+    def end(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what was used since the reading."""
+        cpu = self._guest.cpu_time()
+        before = reading.cpu
+        spent = None
+
+        if cpu is not None and before is not None:
+            spent = CpuTime(
+                user_seconds=max(0.0, cpu.user_seconds - before.user_seconds),
+                system_seconds=max(0.0, cpu.system_seconds - before.system_seconds),
+            )
+
+        return self._usage(reading, running, request, reply, spent, self._guest.peak_memory_bytes())
+
+    def end_alone(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what one process says that it has used."""
+        return self._usage(reading, running, request, reply, None, None)
+
+    def _usage(
+        self,
+        reading: Reading,
+        running: Running,
+        request: ExecuteRequest,
+        reply: dict[str, Any] | None,
+        cpu: CpuTime | None,
+        peak_memory_bytes: int | None,
+    ) -> Usage:
+        told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
+        paused_seconds = self._clock.stood_still_seconds - reading.stood_still_seconds
+        return Usage(
+            wall_seconds=max(0.0, time.monotonic() - running.started - paused_seconds),
+            user_cpu_seconds=told["user_cpu_seconds"] if cpu is None else cpu.user_seconds,
+            system_cpu_seconds=told["system_cpu_seconds"] if cpu is None else cpu.system_seconds,
+            peak_memory_bytes=told["peak_memory_bytes"] if peak_memory_bytes is None else peak_memory_bytes,
+            bytes_in=len(request.code.encode("utf-8", "surrogatepass")),
+            bytes_out=running.bytes_out,
+        )
+
+
+class ProcessMeter:
+    """Measures one process among several that run at once by what it says itself, as the whole sandbox cannot tell.
+
+    Args:
+        meter: The sandbox's.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def open(self) -> None:
+        """Opens nothing."""
+
+    def begin(self) -> Reading:
+        """Reads the clock alone."""
+        return self._meter.begin_alone()
+
+    async def cpu_seconds_since(self, reading: Reading) -> float:
+        """What the sandbox has used: an upper bound."""
+        return await self._meter.cpu_seconds_since(reading)
+
+    def end(
+        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+    ) -> Usage:
+        """Computes what the process says."""
+        return self._meter.end_alone(reading, running, request, reply)

@@ -1,0 +1,142 @@
+"""The watched directories of one sandbox: what init tells of them, kept for whoever watches.
+
+Runs in the host process, on the engine's loop. A watcher who does not look loses what is beyond a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from sys import getsizeof
+from typing import Any
+
+from fumehood.bounds import MIB
+from fumehood.engine.files import file_info, size_of_info
+from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
+from fumehood.values.requests import WatchFiles
+from fumehood.values.sandbox import FileChange
+
+_MAX_QUEUED_CHANGES = 10_000
+# Code decides how long the names are.
+_MAX_QUEUED_BYTES = 8 * MIB
+
+Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
+
+
+class _Queue(asyncio.Queue[FileChange | None]):
+    """What has changed and nobody has seen; there is always room for the end."""
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_QUEUED_CHANGES + 1)
+        self._held_bytes = 0
+        # How many were ever added.
+        self.added = 0
+
+    def add(self, change: FileChange) -> None:
+        """Adds a change, if there is room for it."""
+        held_bytes = self._held_bytes + _size(change)
+
+        if self.qsize() < _MAX_QUEUED_CHANGES and held_bytes <= _MAX_QUEUED_BYTES:
+            self._held_bytes = held_bytes
+            self.added += 1
+            self.put_nowait(change)
+
+    async def take(self) -> FileChange | None:
+        """Waits for the next one; None is the end."""
+        change = await self.get()
+        self._held_bytes -= 0 if change is None else _size(change)
+        return change
+
+
+class LiveWatches:
+    """The watches of one sandbox.
+
+    Args:
+        ask: Asks init.
+        check_alive: Raises when the sandbox has ended.
+    """
+
+    def __init__(self, ask: Ask, check_alive: Callable[[], None]) -> None:
+        self._ask = ask
+        self._check_alive = check_alive
+        self._queues: dict[int, _Queue] = {}
+        self._names: dict[str, int] = {}
+
+    async def begin(self, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
+        """Begins to watch a directory; closing the iterator ends it."""
+        path = request.path
+
+        if request.name in self._names:
+            raise InvalidArgumentError(
+                field="name", value=request.name, allowed="a name that no watch of this sandbox has"
+            )
+
+        try:
+            value, _ = await self._ask(
+                "watch", path=path, recursive=request.recursive, entries=request.entries
+            )
+        except InitError as error:
+            raise FileError.from_errno(path=path, operation="watch", errno_value=error.errno_value) from None
+
+        # It may have ended since init has answered: of what comes later, nobody would tell.
+        self._check_alive()
+        queue = self._queues[value["watch_id"]] = _Queue()
+
+        if request.name:
+            self._names[request.name] = value["watch_id"]
+
+        return self._changes(value["watch_id"], queue, request.name)
+
+    async def settle(self, name: str) -> int:
+        """Has init tell what has happened up to now, and returns how many changes the watch has had since it began."""
+        watch_id = self._names.get(name, 0)
+        queue = self._queues.get(watch_id)
+
+        if queue is None:
+            raise InvalidArgumentError(
+                field="name", value=name, allowed="the name of a watch of this sandbox"
+            )
+
+        await self._ask("settle_watch", watch_id=watch_id)
+        return queue.added
+
+    def note(self, header: dict[str, Any]) -> None:
+        """Takes what init tells."""
+        queue = self._queues.get(header["watch_id"])
+
+        if queue is None:
+            return
+
+        for change in header["changes"]:
+            entry = file_info(change["entry"]) if "entry" in change else None
+            queue.add(FileChange(kind=change["kind"], name=change["name"], path=change["path"], entry=entry))
+
+    def close(self) -> None:
+        """The sandbox has ended."""
+        for queue in self._queues.values():
+            queue.put_nowait(None)
+
+    async def _changes(self, watch_id: int, queue: _Queue, name: str) -> AsyncGenerator[FileChange, None]:
+        try:
+            while True:
+                change = await queue.take()
+
+                if change is None:
+                    self._check_alive()
+                    return
+
+                yield change
+        finally:
+            self._queues.pop(watch_id, None)
+            self._names.pop(name, None)
+
+            # A sandbox that has ended watches nothing.
+            with suppress(FumehoodError, InitError, InitGoneError):
+                await self._ask("unwatch", watch_id=watch_id)
+
+
+def _size(change: FileChange) -> int:
+    size = getsizeof(change.name) + getsizeof(change.path)
+    return size if change.entry is None else size + size_of_info(change.entry)

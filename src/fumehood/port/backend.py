@@ -1,0 +1,511 @@
+"""The port between what the user holds and where sandboxes live.
+
+`AsyncSandbox` speaks only this, a server exposes it, an HTTP client or a cluster implements it by passing
+on. So every argument and every answer is a plain value that can cross a process border, sandboxes are named
+by id, and no verb hands out a live object other than an iterator. Rules that every implementation keeps,
+and that the contract suite checks:
+
+- An unknown id raises SandboxNotFoundError, one that has ended SandboxClosedError with its reason; both
+  from every verb but `kill`.
+- A paused one is resumed first where its spec says so, or raises SandboxPausedError, unless a verb says else.
+- Verbs may be awaited from any asyncio loop, several at a time.
+- Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
+- Iterators are closed with `aclose()`; closing one early ends what it stands for, where its verb says so.
+  Each item may be awaited in another task: no iterator keeps a cancel scope open between items.
+
+A stream of bytes to something inside a sandbox, as the port of sandboxes has it.
+
+The verbs of the port that save a sandbox and load one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from os import PathLike
+from types import TracebackType
+
+from fumehood.errors import FumehoodError, SandboxClosedError
+from fumehood.port import stateless
+from fumehood.port.stateless import StatelessReply, StatelessRequest
+from fumehood.values.audit import AuditLog
+from fumehood.values.events import Event, ExecutionFinished
+from fumehood.values.execution import Execution, Record
+from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.network import EgressRecord, Network
+from fumehood.values.questions import Answer, CommMessage, Question
+from fumehood.values.requests import (
+    CheckpointCall,
+    CommitAnswer,
+    ContextCall,
+    ExecuteRequest,
+    FileCall,
+    Forked,
+    ForkRequest,
+    InputAnswer,
+    Loaded,
+    LoadRequest,
+    ProcessCall,
+    ProcessEvent,
+    ProcessSpec,
+    ReadFile,
+    SandboxSpec,
+    ToolAnswer,
+    WatchFiles,
+)
+from fumehood.values.sandbox import (
+    Capacity,
+    CheckpointInfo,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    Metrics,
+    PortAddress,
+    ProcessInfo,
+    SandboxInfo,
+)
+from fumehood.values.security import SecurityEvent
+
+
+class ByteStream(ABC):
+    """A connection in both directions, each of which has an end of its own.
+
+    One task may read while another writes; two must not do the same at once. With `async with`, it is closed at
+    the end.
+    """
+
+    @abstractmethod
+    async def read(self) -> bytes:
+        """Return what has arrived, at most 64 KiB; b"" at the end, and from then on.
+
+        Raises:
+            SandboxClosedError: The sandbox ended before the other side did.
+            HostUnavailableError: The way to the sandbox's server broke off.
+        """
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Send bytes, and wait while the other side does not take them.
+
+        Raises:
+            BrokenPipeError: The other side takes no more, or `end` or `close` came before.
+            SandboxClosedError: The sandbox has ended.
+        """
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Send no more: the other side reads its end. What it still sends can be read; ending twice is no error."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the connection in both directions; closing twice is no error."""
+
+    async def __aenter__(self) -> ByteStream:
+        """Hand over the stream."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the stream."""
+        await self.close()
+
+
+class StateVerbs(ABC):
+    """Saving and loading, for `Backend`."""
+
+    @abstractmethod
+    def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+        """Give what of a sandbox lasts, as one file, in pieces.
+
+        That is its files, its environment, its records, and those variables that serialise. It waits until no context
+        runs anything, as executions do; variables and files are of that one moment, whatever goes on afterwards.
+        Closing the iterator early leaves nothing behind.
+
+        Raises:
+            SaveError: A context does not answer, or the files cannot be kept; nothing of the sandbox was changed.
+        """
+
+    @abstractmethod
+    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        """Make a sandbox of a saved state, which lies in a file of this machine.
+
+        Its records begin with the cells that were saved. Whatever fails, no sandbox is left.
+
+        Raises:
+            SavedStateDamagedError: The file is not what was written.
+            SavedStateVersionError: It is of a form that is not read here.
+            LoadError: It cannot be carried out.
+            SandboxStartError: See `Backend.create`.
+        """
+
+
+class Backend(StateVerbs, ABC):
+    """Where sandboxes live."""
+
+    @abstractmethod
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Start a sandbox and return it when it is ready to run code.
+
+        Raises:
+            SandboxStartError: It did not start; IsolationUnavailableError, TemplateError and CapacityError
+                say why.
+        """
+
+    @abstractmethod
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a living sandbox, paused or not."""
+
+    @abstractmethod
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        """Describe all living sandboxes, or those of one owner, the oldest first."""
+
+    @abstractmethod
+    async def capacity(self) -> Capacity:
+        """Tell what there is room for."""
+
+    @abstractmethod
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        """End a sandbox, paused or not, with all that is in it. False if it did not live.
+
+        Args:
+            sandbox_id: Which.
+            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+        """
+
+    @abstractmethod
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        """Let a sandbox live for so long from now on; None: until it is killed.
+
+        Of a paused one it is the time that it gets when it is resumed.
+        """
+
+    @abstractmethod
+    async def pause(self, sandbox_id: str) -> bool:
+        """Freeze a sandbox: nothing in it runs, and all clocks of it stand still. False if it was paused.
+
+        Its processes stay as they are, and so does what they hold in memory. Calls that are under way stay
+        under way.
+        """
+
+    @abstractmethod
+    async def resume(self, sandbox_id: str) -> bool:
+        """Let a paused sandbox go on where it was, with the time that it had left. False if it ran."""
+
+    @abstractmethod
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        """Change what a sandbox may reach; connections that it would not allow end.
+
+        What runs keeps its environment. Secrets without a value keep the one that they have.
+
+        Raises:
+            InvalidArgumentError: It cannot be carried out where the sandbox lives.
+        """
+
+    @abstractmethod
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        """Tell what a sandbox, paused or not, reached and tried to reach: the last 1000 of each, the oldest first."""
+
+    @abstractmethod
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Tell what happened in and around a sandbox: the newest entries of its record.
+
+        It may be paused, or have ended lately.
+        """
+
+    @abstractmethod
+    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        """Give the security events of a sandbox, paused or not: the last 1000, then each as it comes, up to its end."""
+
+    @abstractmethod
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        """Tell what a sandbox uses now, paused or not."""
+
+    @abstractmethod
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        """Run code in a context, after what was asked of that context before.
+
+        The first event is ExecutionStarted, the last ExecutionFinished. Closing the iterator before the end
+        interrupts the execution as `interrupt` does (or takes it out of the queue) and returns when the
+        context is idle again.
+
+        Raises:
+            ContextNotFoundError: The request names a context that does not live.
+        """
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        """Run code to its end, for a caller who follows nothing of it; otherwise as `execute`.
+
+        A backend that can spare itself the events does so here.
+        """
+        async with aclosing(self.execute(sandbox_id, request)) as events:
+            async for event in events:
+                if isinstance(event, ExecutionFinished):
+                    return event.execution
+
+        # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+        raise SandboxClosedError(sandbox_id=sandbox_id, reason="died", outcome_unknown=True)
+
+    @abstractmethod
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        """Answer an InputRequestEvent; an answer that nobody waits for any more is dropped."""
+
+    @abstractmethod
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        """Answer a ToolCallEvent; an answer that nobody waits for any more is dropped.
+
+        A paused sandbox gets it too, and reads it when it goes on.
+        """
+
+    @abstractmethod
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        """Interrupt what runs in a context (None: the default one); False if nothing ran.
+
+        SIGINT first; code that does not stop within the grace is killed, and its context replaced.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+
+    @abstractmethod
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        """Create, list, restart or remove contexts; each call says what it answers.
+
+        Raises:
+            ContextNotFoundError: The call names a context that does not live.
+        """
+
+    @abstractmethod
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Give the record of a context (None: the default one): what ran in it, and what came of it.
+
+        Silent executions and comm messages are not in it. The records of a sandbox take 16 MiB at most: the oldest
+        outputs are dropped first, then the oldest cells, and both are counted.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+
+    @abstractmethod
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        """Answer a CommitRequestEvent; an answer that nobody waits for any more is dropped."""
+
+    @abstractmethod
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        """Make, list, go back to or drop checkpoints; each call says what it answers.
+
+        Making one and going back to one wait, as executions do, until what was asked of the context before is done.
+        Going back puts the state of the context and all writable files back to what they were together; other
+        contexts and commands run on. Of more than 16 the oldest is dropped.
+
+        Raises:
+            ContextNotFoundError: The call names a context that does not live.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
+            CheckpointError: It cannot be made or gone back to; the sandbox is as it was.
+        """
+
+    @abstractmethod
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        """Make sandboxes that go on from the state of this one: its default context and all writable files.
+
+        They are sandboxes like any other, with the limits, network, environment, owner and record of this one, and
+        live on when it ends. Other contexts and running commands do not come along. It waits, as executions do, until
+        what was asked of the context before is done; this sandbox then goes on. All are made, or none.
+
+        Raises:
+            CheckpointNotFoundError: The request names a checkpoint that there is not.
+            CheckpointLostError: That checkpoint has ended.
+            ForkDepthError: It is a fork of a fork of ... already.
+            ForkError: They cannot be made.
+            CapacityError: There is no room for so many.
+        """
+
+    @abstractmethod
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        """Let a fork take the place of the sandbox that it was forked from, and its id; time and labels are the fork's.
+
+        What was there before is killed. The fork's own id has ended then, with the reason `adopted`.
+
+        Raises:
+            InvalidArgumentError: It is no fork of this sandbox.
+            ForkError: It cannot be done; both are as they were.
+        """
+
+    @abstractmethod
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        """Run a program once for each input, each time in a process of its own; the answers are in their order.
+
+        What the program imports at its top is imported once, before. All cases share the files, which are as before
+        when all is done. It does not wait for contexts, and leaves them alone.
+
+        Raises:
+            CheckpointError: The program could not be prepared, or code in the sandbox has ended what was prepared.
+        """
+
+    @abstractmethod
+    def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
+        """Read a file in pieces of at most 1 MiB.
+
+        Raises:
+            FileError: The leaf says what is wrong, at the first piece.
+        """
+
+    @abstractmethod
+    async def write(
+        self,
+        sandbox_id: str,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> FileInfo:
+        """Write a file, parents made, from pieces of any size.
+
+        What was there before is replaced only when all is written, and its metadata with it.
+
+        Args:
+            sandbox_id: The sandbox.
+            path: Where.
+            chunks: The content.
+            metadata: What the file has as `FileInfo.metadata`, checked by `check_metadata`.
+
+        Raises:
+            FileError: The leaf says what is wrong; the old content is still there.
+        """
+
+    @abstractmethod
+    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
+        """Describe, list, make, remove or rename; each call says what it answers.
+
+        Raises:
+            FileError: The leaf says what is wrong.
+        """
+
+    @abstractmethod
+    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
+        """Watch a directory: the iterator gives each change after this call has returned.
+
+        Closing the iterator ends the watch.
+
+        Raises:
+            FileError: PathNotFoundError or PathNotDirectoryError.
+        """
+
+    @abstractmethod
+    async def settle_watch(self, sandbox_id: str, name: str) -> int:
+        """Return how many changes a watch has had since it began, with all that happened before this call.
+
+        A reader that has received as many has missed nothing.
+
+        Raises:
+            InvalidArgumentError: No watch has this name.
+        """
+
+    @abstractmethod
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        """Start a command; it runs until it ends, is killed, its time is over or the sandbox ends.
+
+        Raises:
+            CommandStartError: The program or the directory is not there.
+        """
+
+    @abstractmethod
+    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+        """Follow a command: what is kept of its output so far, then what comes, at last ProcessExited.
+
+        Output is read whether or not somebody follows, and of each stream the first `limits.stdout_bytes`
+        (`stderr_bytes`) are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies
+        unread. Several may follow one command. An ended command can be followed for 30 s more. Closing the
+        iterator leaves the command alone.
+
+        Raises:
+            ProcessNotFoundError: No command with this pid runs or has ended lately.
+        """
+
+    @abstractmethod
+    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
+        """List commands, feed, signal or resize one; each call says what it answers.
+
+        Raises:
+            ProcessNotFoundError: No command with this pid runs.
+        """
+
+    @abstractmethod
+    async def ask(self, sandbox_id: str, question: Question) -> Answer:
+        """Ask a context about code: CompleteCode, InspectCode and CheckComplete have an answer each.
+
+        It waits, as executions do, until what was asked of the context before is done. An answer that takes
+        longer than 5 s is given up and is then the empty one: nothing found, or "unknown". A language that has
+        no such answer gives the empty one too.
+
+        Raises:
+            ContextNotFoundError: The question names a context that does not live.
+        """
+
+    @abstractmethod
+    def send_comm(
+        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Give a comm message to a context (None: the default one), whose code handles it as `execute` runs code.
+
+        What the handlers print, show and send comes as events, between ExecutionStarted and ExecutionFinished.
+        A comm that the context does not know, or a comm of a language that has none, is no error and does
+        nothing. Closing the iterator early interrupts the handlers.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+
+    @abstractmethod
+    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Connect to a TCP port on the sandbox's loopback: 127.0.0.1, or else ::1.
+
+        Raises:
+            PortClosedError: Nothing listens there.
+            OverloadedError: The sandbox has 128 connections open, and takes no more.
+        """
+
+    @abstractmethod
+    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
+        """Tell where a TCP port of the sandbox is reached from outside, whether or not something listens there yet.
+
+        A sandbox in this process is reached on this machine's loopback until it ends, one of a server by an
+        address of that server, which opens this port only and ends with its time.
+        """
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own, which is killed afterwards.
+
+        A backend that can do it in one go does so here.
+        """
+        return await stateless.run_once(self, request)
+
+    def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        """Do what `run_once` does, and give what happens as it happens; the last item is the reply.
+
+        Closing the iterator before the end kills the sandbox.
+        """
+        return stateless.stream_once(self, request)
+
+    def run_many(
+        self, requests: Iterable[StatelessRequest], concurrency: int | None = None
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        """Do what `run_once` does with each request, and give each answer with its number as it comes.
+
+        A request that fails gives its error, and the others go on. Closing the iterator before the end kills
+        the sandboxes of those that run, and begins no other.
+
+        Args:
+            requests: What to run; taken one by one as there is room.
+            concurrency: How many run at once; None: twice as many as there are processors.
+        """
+        return stateless.run_many(self, requests, concurrency)
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End all sandboxes and everything that keeps them; the backend is of no use afterwards."""

@@ -1,0 +1,122 @@
+"""From the caller's loop to the one loop that a backend lives on, and back.
+
+Runs in the process that uses a backend. The port may be awaited from any loop; what a backend holds (sockets,
+tasks, futures) belongs to one. Where both are the same nothing is in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar
+
+from fumehood.port.backend import ByteStream
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class LoopBound:
+    """What lives on one loop and may be used from all.
+
+    Args:
+        loop: The one it lives on; it runs, or will.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def _is_here(self) -> bool:
+        return asyncio.get_running_loop() is self._loop
+
+    async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Awaits something on the loop."""
+        if self._is_here():
+            return await function(*args, **kwargs)
+
+        async def work() -> _T:
+            return await function(*args, **kwargs)
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
+    async def _items(
+        self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
+    ) -> AsyncGenerator[_T, None]:
+        """Follows an iterator of the loop, begun when the first item is asked for."""
+        items: AsyncGenerator[_T, None] | None = None
+        turn = asyncio.Lock()
+
+        async def pull() -> _T:
+            nonlocal items
+
+            async with turn:
+                if items is None:
+                    items = await begin()
+
+                return await items.__anext__()
+
+        async def close() -> None:
+            # A caller who gives up is here before what it has waited for has come to its end.
+            async with turn:
+                if items is not None:
+                    await items.aclose()
+
+        try:
+            while True:
+                try:
+                    item = await self._do(_no_stop, pull)
+                except _EndedError:
+                    return
+
+                yield item
+        finally:
+            await self._do(close)
+
+    async def _pulled(
+        self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop
+    ) -> AsyncGenerator[bytes, None]:
+        """On the loop: takes pieces from an iterator that belongs to the caller's."""
+        iterator = chunks.__aiter__()
+
+        while True:
+            pull = asyncio.run_coroutine_threadsafe(_no_stop(iterator.__anext__), loop)
+            try:
+                yield await asyncio.wrap_future(pull)
+            except _EndedError:
+                return
+
+
+class DistantStream(ByteStream):
+    """A stream that lives on its backend's loop, for a caller on another."""
+
+    def __init__(self, stream: ByteStream, do: Callable[..., Awaitable[Any]]) -> None:
+        self._stream = stream
+        self._do = do
+
+    async def read(self) -> bytes:
+        """Return what has arrived; see `ByteStream`."""
+        data: bytes = await self._do(self._stream.read)
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; see `ByteStream`."""
+        await self._do(self._stream.write, data)
+
+    async def end(self) -> None:
+        """Send no more; see `ByteStream`."""
+        await self._do(self._stream.end)
+
+    async def close(self) -> None:
+        """Let go of the connection; see `ByteStream`."""
+        await self._do(self._stream.close)
+
+
+class _EndedError(Exception):
+    """An iterator has ended. StopAsyncIteration itself cannot be raised through a future."""
+
+
+async def _no_stop(pull: Callable[[], Awaitable[_T]]) -> _T:
+    try:
+        return await pull()
+    except StopAsyncIteration:
+        raise _EndedError from None

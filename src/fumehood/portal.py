@@ -1,0 +1,358 @@
+"""The engine thread of this process, and the way from any other thread into it.
+
+Runs in the host process. One asyncio loop in one daemon thread, started by the first call and stopped at
+exit, does the work of every synchronous verb; a backend may live on the same loop and is then one hop away.
+Code of the user never runs in that thread: callbacks run in the thread that made the call, while it waits.
+What a caller without a loop has given to be awaited runs on a second loop in a thread of its own, for it may block.
+A forked child never touches its parent's loops: it starts its own.
+
+Calling back into the user's code, which may be a plain function or a coroutine function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import inspect
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+
+from fumehood.errors import InvalidArgumentError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+
+# How long the end of the process waits for what was registered with `on_close`.
+_CLOSE_SECONDS = 10.0
+# How long it then waits for calls whose sandboxes have just been ended.
+_LAST_CALLS_SECONDS = 1.0
+# Python's own thread pools, which the engine uses for what blocks, take no work from then on.
+_MAIN_THREAD_GONE = (
+    "the main thread of this program has ended, and with it what a sandbox needs of Python: let it wait for this "
+    "thread, with join()"
+)
+
+
+class Portal:
+    """An asyncio loop in a thread of its own."""
+
+    def __init__(self, name: str = "fumehood-engine") -> None:
+        self.loop = asyncio.new_event_loop()
+        self._closers: list[Callable[[], Awaitable[object]]] = []
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current_thread(self) -> bool:
+        """True in the engine's own thread, where waiting for the engine would never end."""
+        return threading.current_thread() is self._thread
+
+    def on_close(self, closer: Callable[[], Awaitable[object]]) -> None:
+        """Let `closer` run on the loop before it stops; the last one registered runs first."""
+        self._closers.append(closer)
+
+    def close(self) -> None:
+        """Run the closers, end what still runs on the loop, and stop the thread."""
+        if self.loop.is_closed():
+            return
+
+        asyncio.run_coroutine_threadsafe(self._finish(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    async def _finish(self) -> None:
+        while self._closers:
+            closer = self._closers.pop()
+
+            try:
+                await asyncio.wait_for(_awaited(closer), _CLOSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the others must still close
+                self.loop.call_exception_handler({"message": "fumehood: closing failed", "exception": error})
+
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+
+        if tasks:
+            # Calls that were under way learn from what was closed how they ended, and tell their callers.
+            await asyncio.wait(tasks, timeout=_LAST_CALLS_SECONDS)
+
+        for task in tasks:
+            task.cancel()
+
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        await self.loop.shutdown_default_executor()
+
+
+async def _awaited(function: Callable[[], Awaitable[_T]]) -> _T:
+    return await function()
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+# For coroutines of the user's.
+_apart: Portal | None = None
+# Portals of parent processes: kept, because finalizing a loop whose thread is not here would touch what
+# the parent still uses.
+_inherited: list[Portal] = []
+
+
+def shared_portal() -> Portal:
+    """Return the portal of this process, started now if there is none."""
+    global _portal
+
+    with _lock:
+        if _portal is None:
+            _portal = Portal()
+
+        return _portal
+
+
+async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object] | None = None) -> Any:
+    """Await what `make()` gives on the loop for callers that have none; cancelling this cancels that, and waits.
+
+    Args:
+        make: Gives it, on that loop.
+        on_waiting: Called here if it is not done at once.
+    """
+    global _apart
+
+    with _lock:
+        if _apart is None:
+            _apart = Portal("fumehood-callbacks")
+
+        there = _apart.loop
+
+    here = asyncio.get_running_loop()
+    ended: asyncio.Future[asyncio.Task[Any]] = here.create_future()
+    tasks: list[asyncio.Task[Any]] = []
+
+    def begin() -> None:
+        task = there.create_task(_awaited(make))
+        task.add_done_callback(lambda done: here.call_soon_threadsafe(_settle, ended, done))
+        tasks.append(task)
+
+        if on_waiting is not None:
+            # Behind its first step.
+            there.call_soon(tell_if_waiting, on_waiting)
+
+    def tell_if_waiting(tell: Callable[[], object]) -> None:
+        if not tasks[0].done():
+            here.call_soon_threadsafe(tell)
+
+    there.call_soon_threadsafe(begin)
+    try:
+        return (await asyncio.shield(ended)).result()
+    except asyncio.CancelledError:
+        there.call_soon_threadsafe(lambda: tasks[0].cancel())
+        await asyncio.wait([ended])
+        raise
+
+
+def _close_at_exit() -> None:
+    for portal in (_portal, _apart):
+        if portal is not None:
+            portal.close()
+
+
+def _forget_in_child() -> None:
+    global _apart, _lock, _portal
+    _lock = threading.Lock()
+    _inherited.extend(portal for portal in (_portal, _apart) if portal is not None)
+    _portal = _apart = None
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class Turn:
+    """One caller's turn: its thread waits here while the engine works, and runs the callbacks meanwhile."""
+
+    def __init__(self) -> None:
+        # Callbacks to run, then the mark that the work of a call is done.
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def call(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Await `function(...)` on the engine's loop and return what it gives.
+
+        An interrupt of the waiting thread (Ctrl-C) cancels the work, waits for it to end in order, and is
+        raised again.
+        """
+        portal = shared_portal()
+
+        if portal.is_current_thread:
+            raise RuntimeError("the engine's thread cannot wait for itself; use the Async classes here")
+
+        outcomes: list[_Outcome[_T]] = []
+
+        async def work() -> None:
+            try:
+                value = await function(*args, **kwargs)
+                outcomes.append(lambda: value)
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                outcomes.append(partial(_raise, error))
+            finally:
+                # Said here and not when the task is done: that would be another turn of the loop.
+                finish()
+
+        context = contextvars.copy_context()
+        tasks: list[asyncio.Task[None]] = []
+        is_finished = False
+
+        def over() -> None:
+            """The mark of this call; one that an interrupted call has left is met by the next, and does nothing."""
+
+        def finish() -> None:
+            nonlocal is_finished
+            is_finished = True
+            self._inbox.put(over)
+
+        def begin() -> None:
+            tasks.append(_begun(portal.loop, work(), context))
+
+        def cancel() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:
+                # The interrupt came before the work was given to the loop.
+                finish()
+
+        try:
+            portal.loop.call_soon_threadsafe(begin)
+
+            while (job := self._inbox.get()) is not over:
+                job()
+        except BaseException:
+            portal.loop.call_soon_threadsafe(cancel)
+
+            # Callbacks that come now are left alone: their caller has gone. The mark itself may have been taken
+            # just before the interrupt, so it is not what is waited for.
+            while not is_finished:
+                self._inbox.get()
+
+            raise
+
+        try:
+            return outcomes[0]()
+        except RuntimeError as error:
+            if not threading.main_thread().is_alive():
+                error.add_note(_MAIN_THREAD_GONE)
+
+            raise
+
+    def relay(
+        self, callback: Callable[[_A], _T] | None, name: str = "callback"
+    ) -> Callable[[_A], Awaitable[_T]] | None:
+        """Return an async twin of `callback`, for the engine to await; it runs in the caller's thread.
+
+        Raises:
+            InvalidArgumentError: It cannot be called; it is told by its name.
+        """
+        if callback is None:
+            return None
+
+        # Before anything runs: in the middle of the work it would be told too late.
+        check_callbacks(**{name: callback})
+
+        async def run_in_callers_thread(argument: _A) -> _T:
+            loop = asyncio.get_running_loop()
+            reply: asyncio.Future[_Outcome[_T]] = loop.create_future()
+
+            def job() -> None:
+                loop.call_soon_threadsafe(_settle, reply, _outcome_of(callback, argument))
+
+            self._inbox.put(job)
+            return (await reply)()
+
+        return run_in_callers_thread
+
+    def iterate(self, items: AsyncGenerator[_T, None]) -> Iterator[_T]:
+        """Yield from an async iterator of the engine; leaving the loop early closes it."""
+        try:
+            while True:
+                try:
+                    item = self.call(items.__anext__)
+                except StopAsyncIteration:
+                    return
+
+                yield item
+        finally:
+            # A loop that was left while the process ends: the engine has gone, and what it iterated over with it.
+            if not shared_portal().loop.is_closed():
+                self.call(items.aclose)
+
+
+def call(function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Await `function(...)` on the engine's loop, from a thread, without callbacks."""
+    return Turn().call(function, *args, **kwargs)
+
+
+def _begun(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: contextvars.Context
+) -> asyncio.Task[None]:
+    """Return a task that has taken its first step: on the next turn of the loop it would come later, and cost more."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
+
+    task = loop.create_task(work, context=context)
+    # That is what the loop would do next after all else that is ready.
+    cast(Any, loop)._ready.pop()._run()
+    return task
+
+
+# What a callback gave: called on the loop, it returns the value or raises the error.
+_Outcome = Callable[[], _T]
+
+
+def _outcome_of(callback: Callable[[_A], _T], argument: _A) -> _Outcome[_T]:
+    # An interrupt is not caught: it belongs to the caller's thread, and would stop the engine's loop.
+    try:
+        value = callback(argument)
+    except Exception as error:  # noqa: BLE001 - it is raised again where the work waits
+        return partial(_raise, error)
+
+    return lambda: value
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def _settle(reply: asyncio.Future[_T], value: _T) -> None:
+    if not reply.done():
+        reply.set_result(value)
+
+
+def check_callbacks(**given: object) -> None:
+    """Raise InvalidArgumentError unless each can be called, or is None; it is told by its name."""
+    for name, callback in given.items():
+        if callback is not None and not callable(callback):
+            raise InvalidArgumentError(
+                field=name, value=callback, allowed="a function of one argument, or None"
+            )
+
+
+async def notify(callback: Callable[[_A], Awaitable[_T] | _T] | None, value: _A) -> _T | None:
+    """Call `callback`, if there is one, and wait for it if it is asynchronous."""
+    if callback is None:
+        return None
+
+    check_callbacks(callback=callback)
+    answer = callback(value)
+
+    if inspect.isawaitable(answer):
+        return await cast("Awaitable[_T]", answer)
+
+    return answer

@@ -1,0 +1,48 @@
+"""Several descriptors at once: copied, or closed.
+
+Runs in the host process. A descriptor is a number that nobody else gives back: what fails in the middle must not
+leave those that it had before.
+
+Waiting until a descriptor can be read, on the running asyncio loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+
+
+def copies(fds: Iterable[int]) -> tuple[int, ...]:
+    """Copies all of them, or none."""
+    made: list[int] = []
+    try:
+        for fd in fds:
+            made.append(os.dup(fd))
+    except OSError:
+        close_all(made)
+        raise
+
+    return tuple(made)
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Closes all of them."""
+    for fd in fds:
+        os.close(fd)
+
+
+async def until_readable(fd: int) -> None:
+    """Returns when `fd` can be read, or has ended."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(fd, note)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)

@@ -1,0 +1,261 @@
+"""One sandbox without namespaces: what the host holds of it, which is two sockets, a leash and perhaps a cgroup.
+
+Runs in the host process, on the engine's loop. The leash is a pipe: whatever becomes of this process, its end ends the
+sandbox, because the warden at the other end waits for nothing else. What init says in its greeting is believed,
+because no guest code has run by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fumehood.errors import (
+    CheckpointUnavailableError,
+    ForkUnavailableError,
+    IsolationUnavailableError,
+    SandboxStartError,
+)
+from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.descriptors import until_readable
+from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.namespaces.usage import CountedGuest
+from fumehood.runtimes.packets import PacketSocket
+from fumehood.values.limits import Limits
+from fumehood.values.network import Network
+from fumehood.values.sandbox import Isolation
+from fumehood_jail import cgroups
+from fumehood_wire import init_messages, messages
+from fumehood_wire.frames import Decoder
+
+if TYPE_CHECKING:
+    from fumehood.runtimes.landlock.spawner import LandlockSpawner
+
+_LAST_WORDS_SECONDS = 1.0
+_MAX_GREETING_BYTES = 1 << 16
+
+
+class LandlockContext(GuestContext):
+    """One context, as init reports of it."""
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self._kill = kill
+
+    def kill(self) -> None:
+        """Ends the process; see the port."""
+        if not self.exited.done():
+            self._kill()
+
+    def note_exit(self, status: int) -> None:
+        """Init has reaped it."""
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+
+class LandlockGuest(CountedGuest):
+    """One sandbox that a zygote has forked."""
+
+    first_context: LandlockContext
+
+    def __init__(self, spawner: LandlockSpawner, number: int, folder: str, limits: Limits) -> None:
+        self.number = number
+        self.folder = folder
+        self.ended = asyncio.get_running_loop().create_future()
+        self.isolation = Isolation(level="none")
+        self.on_excess: Callable[[], None] = self.kill
+        self._spawner = spawner
+        self._limits = limits
+        self._cgroup: cgroups.Cgroup | None = None
+        self._orders: PacketSocket | None = None
+        self._leash = -1
+        self._contexts: dict[int, LandlockContext] = {}
+        self._uploaded_bytes = 0
+        self._last_oom_kills = 0
+        self._failure: SandboxStartError | None = None
+        self._is_open = False
+
+    # -- birth
+
+    @contextmanager
+    def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
+        """Makes what the warden is given: the ends of both sockets, the leash, and the doors of the control groups."""
+        self._cgroup = cgroup
+        self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.setblocking(False)
+        self._is_open = True
+        orders, orders_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._orders = PacketSocket(orders, self._init_says, self._init_silent)
+        leash_end, self._leash = os.pipe()
+        doors = [] if cgroup is None else cgroup.open_doors()
+        fds = [guest_end.detach(), orders_end.detach(), leash_end]
+        try:
+            yield [*fds, self._spawner.host_pidfd, *doors]
+        finally:
+            for fd in (*fds, *doors):
+                os.close(fd)
+
+    def network_view(self) -> str | None:
+        """None: it has no network namespace, and may have no sockets that listen."""
+        return None
+
+    async def greeted(self) -> None:
+        """Waits for init's greeting: the sandbox is fenced, and its folders are there."""
+        decoder = Decoder()
+        frames: list[Any] = []
+
+        while not frames:
+            await until_readable(self.socket.fileno())
+            try:
+                data = self.socket.recv(_MAX_GREETING_BYTES)
+            except OSError:
+                data = b""
+
+            if not data:
+                await asyncio.wait([self.ended], timeout=_LAST_WORDS_SECONDS)
+                raise self._failure or SandboxStartError(
+                    step="greeting", reason="init ended before it was ready"
+                )
+
+            frames = list(decoder.feed(data))
+
+        greeting, payload = frames[0]
+        messages.check(init_messages.INIT_GREETING, greeting, payload)
+
+        if greeting["type"] == "failed":
+            raise launch_fault(
+                str(greeting["step"]), int(greeting["errno"]), str(greeting["detail"]), str(greeting["hint"])
+            )
+
+        self.isolation = self._spawner.describe(greeting)
+
+    def start_context(self, birth: ContextBirth) -> LandlockContext:
+        """Lets init fork a context; see the port."""
+        number = self._spawner.next_number()
+        context = LandlockContext(lambda: self._order({"type": "kill_context", "number": number}))
+
+        if self._orders is None or self._orders.closed:
+            context.note_exit(1)
+            return context
+
+        self._contexts[number] = context
+        info = birth.info
+        fields = {
+            "context_id": info.id,
+            "language": info.language,
+            "cwd": info.cwd,
+            "envs": dict(birth.envs),
+        }
+        file = os.memfd_create("fumehood-context")
+        try:
+            os.write(file, json.dumps(fields).encode())
+            self._orders.send({"type": "start_context", "number": number}, [file, *birth.fds])
+        finally:
+            os.close(file)
+
+        return context
+
+    def failed(self, step: str, reason: str) -> None:
+        """Takes note of why the zygote could not make this guest."""
+        self._failure = SandboxStartError(step=step, reason=reason)
+
+    # -- life
+
+    def kill(self) -> None:
+        """Ends every process of the sandbox; see the port."""
+        if self._leash < 0:
+            return
+
+        leash, self._leash = self._leash, -1
+        try:
+            # A fork of this process may hold the pipe as well: the word does not wait for its end.
+            os.write(leash, b"!")
+        except BrokenPipeError:
+            pass  # the warden has ended, and the keeper ends what it has left
+        finally:
+            os.close(leash)
+
+    @property
+    def can_freeze(self) -> bool:
+        """Never: the warden would be frozen too; init stops what runs beside it."""
+        return False
+
+    def freeze(self) -> bool:
+        """Nothing to do; see the port."""
+        return True
+
+    def thaw(self) -> None:
+        """Nothing to do; see the port."""
+
+    def abandon(self) -> None:
+        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        self.kill()
+
+        if self._is_open:
+            self.socket.close()
+
+    def check_network(self, network: Network) -> None:
+        """None can be given: the way out is a port of a network namespace; see the port."""
+        if network != Network():
+            raise IsolationUnavailableError(
+                layer="network namespace",
+                reason=f"a sandbox of the level 'landlock-only' reaches nothing, not network={network.level!r}",
+                how_to_get_it="leave `network` away, or run it where namespaces can be had",
+            )
+
+    def check_checkpoints(self) -> None:
+        """There are none: state and files to go back to need namespaces; see the port."""
+        raise CheckpointUnavailableError(level=self.isolation.level)
+
+    def check_forks(self) -> None:
+        """There are none: one would lie beneath namespaces of this; see the port."""
+        raise ForkUnavailableError(level=self.isolation.level)
+
+    def apply(self, limits: Limits) -> None:
+        """Changes the limits that cgroups keep; see the port."""
+        changed = limits.memory_bytes != self._limits.memory_bytes
+        self._limits = limits
+
+        if changed and self._cgroup is not None:
+            self._cgroup.set_memory_bytes(limits.memory_bytes)
+
+    def allow_uploaded(self, byte_count: int) -> None:
+        """Nothing to do: files are on the host's disk, and no memory of the guest's."""
+
+    def note_end(self) -> None:
+        """Nothing of the sandbox lives any more: gives back what the host held for it."""
+        self.kill()
+
+        if self._orders is not None:
+            self._orders.close()
+
+        self._init_silent()
+        cgroup, self._cgroup = self._cgroup, None
+        try:
+            if cgroup is not None:
+                self._last_oom_kills = cgroup.oom_kills()
+                self._spawner.remove_cgroup(cgroup)
+        finally:
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+    # -- inside
+
+    def _order(self, message: dict[str, Any]) -> None:
+        if self._orders is not None:
+            self._orders.send(message)
+
+    def _init_says(self, message: dict[str, Any]) -> None:
+        context = self._contexts.pop(int(message["number"]), None)
+
+        if context is not None:
+            context.note_exit(int(message["status"]) if message["type"] == "context_exited" else 1)
+
+    def _init_silent(self) -> None:
+        while self._contexts:
+            self._contexts.popitem()[1].note_exit(-9)

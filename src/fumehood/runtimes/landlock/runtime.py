@@ -1,0 +1,341 @@
+"""The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid everything else.
+
+Runs in the host process, on the engine's loop. It is weaker than namespaces in ways that the guide on isolation
+lists, so only callers that name its level get it. When the host runs as root, its guests run as a
+user of their own; when it runs as an ordinary user, under that user's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from importlib import resources
+from typing import Any
+
+import fumehood_jail
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.runtimes.base import Room, Runtime
+from fumehood.runtimes.landlock.plan import (
+    copy_guest_code,
+    plain_environment,
+    readable_paths,
+    template_python,
+)
+from fumehood.runtimes.landlock.spawner import LandlockSpawner, Place
+from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.launcher_client import read_report, to_its_end, until_ended
+from fumehood.runtimes.namespaces.machine import LinuxRoom
+from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
+from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
+from fumehood.templates.environment import read_environment
+from fumehood.templates.given_files import check_files
+from fumehood.values.template import Template
+from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail.errors import JailError
+from fumehood_jail.landlock_fence import why_impossible
+from fumehood_wire.frames import ProtocolError, parse_json
+
+_READY_SECONDS = 120.0
+_ZYGOTE = (
+    "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
+    "from fumehood_guest.template.landlock_zygote import main; main()"
+)
+_KEEPER = (
+    "import sys; sys.path.insert(0, {folder!r}); "
+    "from fumehood_jail.landlock_keeper import main; main(int(sys.argv[1]))"
+)
+_LAYER = "landlock"
+_CHECK_ACCESS = "check that its interpreter and its packages can be read by the user of the guests"
+
+
+class LandlockRuntime(Runtime):
+    """Makes sandboxes of Landlock, seccomp and resource limits, as root or as an ordinary user."""
+
+    level = "landlock-only"
+
+    def __init__(self) -> None:
+        self._programs: dict[str, bytes] = {}
+        self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
+        self._room: LinuxRoom | None = None
+        self._left_out = LeftOutModules()
+
+    def is_possible(self) -> bool:
+        """Whether the kernel can fence files and signals."""
+        return why_impossible() is None
+
+    def room(self) -> Room:
+        """Tells what the machine has left; see the port."""
+        if self._room is None:
+            self._room = LinuxRoom()
+
+        return self._room.read()
+
+    async def start(self, template: Template) -> LandlockSpawner:
+        """Starts a keeper and a zygote for the template; returns when everything is imported."""
+        return await self._left_out.start(template, self._start)
+
+    async def _start(self, template: Template) -> LandlockSpawner:
+        why = why_impossible()
+
+        if why is not None:
+            raise IsolationUnavailableError(
+                layer=_LAYER,
+                reason=why,
+                how_to_get_it="Linux 6.12 and later have it; boot with 'landlock' in the kernel's lsm= list",
+            )
+
+        await asyncio.to_thread(check_files, template)
+        folder = _own_folder()
+        ids: users.IdPlan | None = None
+        given_up = threading.Event()
+
+        def make_place() -> Place:
+            try:
+                return self._place(template, folder, ids)
+            finally:
+                # A thread goes on when nobody waits for it any more, and may have put more into what was removed.
+                if given_up.is_set():
+                    shutil.rmtree(folder, ignore_errors=True)
+
+        try:
+            ids = _own_ids()
+            place = await asyncio.to_thread(make_place)
+            return await self._started(template, folder, place)
+        except BaseException:
+            given_up.set()
+            shutil.rmtree(folder, ignore_errors=True)
+
+            if ids is not None:
+                ids.release()
+
+            raise
+
+    def _place(self, template: Template, folder: str, ids: users.IdPlan | None) -> Place:
+        # Guests of another user must cross it; nobody but ours can list it.
+        os.chmod(folder, 0o711)  # noqa: S103
+        code, rooms = os.path.join(folder, "code"), os.path.join(folder, "rooms")
+        os.mkdir(code, 0o755)
+        copy_guest_code(code)
+        os.mkdir(rooms, 0o700)
+
+        if ids is not None:
+            os.chown(rooms, _user_of(ids), _user_of(ids))
+
+        return Place(
+            rooms=rooms,
+            readable=readable_paths(template, read_environment(template), code),
+            files=template.files,
+            ids=ids,
+            cgroup=self._cgroup_place(),
+            envs=plain_environment(template),
+        )
+
+    async def _started(self, template: Template, folder: str, place: Place) -> LandlockSpawner:
+        # Who owns files of the host may not touch what Landlock does not fence: their modes, times and attributes.
+        guests, ours = (
+            ("landlock_only", "landlock_init")
+            if place.ids is None
+            else ("landlock_own_user", "landlock_own_user_init")
+        )
+        program = self._program(ours)
+
+        with ExitStack() as unused:
+            zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            unused.callback(zygote.close)
+            unused.callback(zygote_end.close)
+            keeper = _Keeper(template, folder, place, zygote_end, program)
+            unused.pop_all()
+
+        spawner: LandlockSpawner | None = None
+        try:
+            await keeper.launched()
+            spawner = LandlockSpawner(zygote, keeper.process, place)
+
+            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            async with asyncio.timeout(_READY_SECONDS):
+                await spawner.begin(self._program(guests), template.preload)
+        except BaseException as error:
+            await to_its_end(_undo(keeper.process, spawner, zygote))
+            importing = spawner.importing if spawner is not None else ""
+            fault = start_fault(template, error, importing, keeper.last_words(), _CHECK_ACCESS)
+
+            if fault is error:
+                raise
+
+            raise fault from None
+        finally:
+            keeper.close()
+
+        return spawner
+
+    def _program(self, policy: str) -> bytes:
+        if policy not in self._programs:
+            path = resources.files(fumehood_jail) / "policies" / f"{policy}.toml"
+
+            with resources.as_file(path) as file:
+                self._programs[policy] = seccomp.compile_policy(str(file), platform.machine())
+
+        return self._programs[policy]
+
+    def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
+        if self._cgroups is None:
+            driver, reasons = cgroups.detect()
+
+            if driver is not None:
+                cgroups.sweep(driver, CGROUP_PREFIX)
+
+            self._cgroups = (driver, "; ".join(reasons))
+
+        return self._cgroups
+
+
+async def _undo(
+    keeper: subprocess.Popen[bytes], spawner: LandlockSpawner | None, zygote: socket.socket
+) -> None:
+    """Takes a start back: a zygote that is left ends, and the keeper after it."""
+    if spawner is not None:
+        await spawner.aclose()
+        return
+
+    zygote.close()
+    await until_ended(keeper)
+
+
+class _Keeper:
+    """A started keeper, as long as its launch is not reported."""
+
+    def __init__(
+        self, template: Template, folder: str, place: Place, zygote_end: socket.socket, program: bytes
+    ) -> None:
+        # What is passed on is closed here in any case, and the rest only if there will be no keeper.
+        with ExitStack() as passed, ExitStack() as kept:
+            passed.callback(zygote_end.close)
+            self._report_fd, report_write = os.pipe()
+            kept.callback(os.close, self._report_fd)
+            passed.callback(os.close, report_write)
+            host_pidfd = os.pidfd_open(os.getpid())
+            passed.callback(os.close, host_pidfd)
+            self._stderr = os.memfd_create("fumehood-template-stderr")
+            kept.callback(os.close, self._stderr)
+            plan_fd = os.memfd_create("fumehood-plan")
+            passed.callback(os.close, plan_fd)
+            plan = self._plan(template, folder, place)
+            plan |= {
+                "seccomp": program.hex(),
+                "zygote_fd": zygote_end.fileno(),
+                "report_fd": report_write,
+                "host_pidfd": host_pidfd,
+            }
+            os.write(plan_fd, json.dumps(plan).encode())
+            os.lseek(plan_fd, 0, os.SEEK_SET)
+            code = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER.format(folder=code), str(plan_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                cwd="/",
+                env={},
+                pass_fds=(plan_fd, zygote_end.fileno(), report_write, host_pidfd),
+                start_new_session=True,
+            )
+            kept.pop_all()
+
+    @staticmethod
+    def _plan(template: Template, folder: str, place: Place) -> dict[str, Any]:
+        user = None if place.ids is None else _user_of(place.ids)
+        return {
+            "argv": [template_python(template), "-B", "-c", _ZYGOTE],
+            "envs": {
+                **place.envs,
+                "PYTHONPATH": os.path.join(folder, "code"),
+                "LD_BIND_NOW": "1",
+                "MPLCONFIGDIR": os.path.join(place.rooms, "matplotlib"),
+            },
+            "uid": user,
+            "gid": user,
+            "folder": folder,
+            "rooms": place.rooms,
+            "readable": place.readable,
+        }
+
+    async def launched(self) -> None:
+        """Waits until the zygote's interpreter has been started.
+
+        Raises:
+            IsolationUnavailableError: A step of the launch failed; the error names it.
+        """
+        report = await read_report(self._report_fd)
+
+        if not report:
+            return
+
+        try:
+            fields: Any = parse_json(report)
+            step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
+        except (ProtocolError, KeyError, TypeError):
+            raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
+
+        raise launch_fault(str(step), int(number), str(detail), str(hint))
+
+    def last_words(self) -> str:
+        """What the keeper or the zygote wrote to standard error before it ended."""
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Nobody will ask for its report or its last words any more."""
+        os.close(self._report_fd)
+        os.close(self._stderr)
+
+
+def _own_ids() -> users.IdPlan | None:
+    """As root an id that belongs to nobody; an ordinary user has none to give.
+
+    Raises:
+        IsolationUnavailableError: Guests would be root: nothing but Landlock would keep them from the host's files.
+    """
+    if os.geteuid() != 0:
+        return None
+
+    try:
+        ids = users.plan_ids()
+    except JailError as error:
+        why = str(error)
+    else:
+        if ids.kind == "range":
+            return ids
+
+        ids.release()
+        why = "; ".join(ids.notes)
+
+    raise IsolationUnavailableError(
+        layer="identity",
+        reason=f"root has no other user id to give to guests here: {why}",
+        how_to_get_it="run it as an ordinary user, or leave the container CAP_SETUID, CAP_SETGID and CAP_SETPCAP",
+    )
+
+
+def _own_folder() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="fumehood-")
+    except OSError as error:
+        raise SandboxStartError(
+            step="make a folder for the sandboxes",
+            reason=str(error),
+            hint="let TMPDIR name a folder that can be written",
+        ) from None
+
+
+def _user_of(ids: users.IdPlan) -> int:
+    """The first id of the block on the host; user and group have the same."""
+    return ids.uid_map[0][1] + ids.first_id

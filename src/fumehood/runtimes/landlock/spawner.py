@@ -1,0 +1,257 @@
+"""Makes guests of one template without namespaces, by asking its zygote.
+
+Runs in the host process, on the engine's loop. The zygote forks a warden for each sandbox; what it says is checked,
+because its packages are not ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood.errors import SandboxStartError
+from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.landlock.guest import LandlockGuest
+from fumehood.runtimes.landlock.isolation import describe_fence
+from fumehood.runtimes.launch_faults import cgroup_fault
+from fumehood.runtimes.launcher_client import KeptSpawner
+from fumehood.runtimes.namespaces.removal import remove_later, remove_now
+from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
+from fumehood.runtimes.packets import PacketSocket
+from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
+from fumehood.values.limits import Limits
+from fumehood.values.sandbox import Isolation
+from fumehood_jail import cgroups, users
+from fumehood_jail.errors import JailError
+
+_GREETING_SECONDS = 30.0
+# Beside what is the guest's: the warden and init.
+_OWN_PROCESSES = 2
+_FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the sandboxes of a template live on the host.
+
+    Attributes:
+        rooms: The folder in which each has a private one.
+        readable: What they may read beside it.
+        files: What each gets a copy of.
+        ids: The ids of their user; None: the user of the host process.
+        cgroup: Where cgroups are made, or None, and why.
+        envs: What everything in them starts with.
+    """
+
+    rooms: str
+    readable: list[str]
+    files: str | None
+    ids: users.IdPlan | None
+    cgroup: tuple[cgroups.CgroupDriver | None, str]
+    envs: dict[str, str]
+
+
+class LandlockSpawner(KeptSpawner[LandlockGuest]):
+    """Makes guests from one zygote."""
+
+    def __init__(self, zygote: socket.socket, keeper: subprocess.Popen[bytes], place: Place) -> None:
+        super().__init__(keeper)
+        self.guest_envs = place.envs
+        self.host_pidfd = os.pidfd_open(os.getpid())
+        self._place = place
+        self._driver, self._cgroup_reason = place.cgroup
+        self.fixed_limits = _FIXED_LIMITS | (frozenset() if self._driver else {"memory_bytes"})
+        self._zygote = PacketSocket(zygote, self._zygote_says, self._zygote_ended)
+        self._numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_given_back = False
+
+    async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
+        """Gives the zygote its orders, and waits until everything is imported."""
+        self._preload = PreloadReport(preload)
+        self._zygote.send({"type": "configure", "seccomp": program.hex(), "preload": list(preload)})
+        await self._until_ready()
+
+    async def spawn(
+        self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]
+    ) -> LandlockGuest:
+        """Makes one guest; see the port."""
+        if self.ended.done():
+            raise SandboxStartError(step="ask the zygote", reason="the template's processes have ended")
+
+        number = self.next_number()
+        # No sandbox can list the folder, so none finds that of another.
+        folder = os.path.join(self._place.rooms, secrets.token_hex(16))
+        guest = LandlockGuest(self, number, folder, limits)
+        self._guests[number] = guest
+        try:
+            with guest.guest_fds(self._make_cgroup(sandbox_id, limits)) as fds:
+                order = {"type": "spawn", "sandbox": number, "options": self._options(folder, limits)}
+                self._zygote.send(order, fds)
+        except BaseException:
+            guest.abandon()
+            self._guest_ended(number)
+            raise
+
+        try:
+            async with asyncio.timeout(_GREETING_SECONDS):
+                await guest.greeted()
+
+            guest.first_context = guest.start_context(first())
+        except TimeoutError:
+            guest.abandon()
+            raise SandboxStartError(
+                step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s"
+            ) from None
+        except BaseException:
+            guest.abandon()
+            raise
+
+        return guest
+
+    async def aclose(self) -> None:
+        """Ends the template's processes; the keeper ends when nothing of them is left."""
+        for guest in list(self._guests.values()):
+            guest.kill()
+
+        await self._end_processes()
+        self._all_ended()
+
+        await self._wait_for_others(self._tasks)
+
+        if not self._is_given_back:
+            self._is_given_back = True
+            os.close(self.host_pidfd)
+
+            if self._place.ids is not None:
+                self._place.ids.release()
+
+    # -- what guests ask
+
+    def next_number(self) -> int:
+        """Returns a number that means nothing to anybody else."""
+        return next(self._numbers)
+
+    def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
+        """Removes a guest's cgroup, as soon as its last process has left it."""
+        if not remove_now(self._driver, cgroup):
+            self._begin(remove_later(self._driver, cgroup))
+
+    def describe(self, greeting: dict[str, Any]) -> Isolation:
+        """Computes the isolation of a guest from what it and the kernel say was applied."""
+        return describe_fence(
+            greeting,
+            has_own_user=self._place.ids is not None,
+            driver=self._driver,
+            cgroup_reason=self._cgroup_reason,
+        )
+
+    # -- inside
+
+    @property
+    def _sockets(self) -> tuple[PacketSocket, ...]:
+        return (self._zygote,)
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _make_cgroup(self, sandbox_id: str, limits: Limits) -> cgroups.Cgroup | None:
+        if self._driver is None:
+            return None
+
+        try:
+            return self._driver.create(
+                cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
+                memory_bytes=limits.memory_bytes,
+                processes=limits.processes + _OWN_PROCESSES,
+                cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
+            )
+        except JailError as error:
+            raise cgroup_fault(error) from None
+
+    def _options(self, folder: str, limits: Limits) -> dict[str, Any]:
+        return {
+            "folder": folder,
+            "readable": self._place.readable,
+            "files": self._place.files,
+            "path": self._place.envs["PATH"],
+            "processes": limits.processes,
+            "watch_memory_bytes": None if self._driver else limits.memory_bytes,
+            "rlimits": {
+                "nofile": limits.open_files,
+                "fsize": limits.disk_bytes,
+                "memlock": 64 * 1024,
+                "msgqueue": 64 * 1024,
+                "sigpending": 1024,
+                "nice": 0,
+                "rtprio": 0,
+            },
+        }
+
+    def _zygote_says(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
+
+        if kind in ("importing", "ready"):
+            self._note_preloading(message)
+            return
+
+        number = int(message["sandbox"])
+
+        if kind == "failed" and number in self._guests:
+            self._guests[number].failed("fork", str(message["detail"]))
+
+        self._guest_ended(number)
+
+    def _guest_ended(self, number: int) -> None:
+        guest = self._guests.pop(number, None)
+
+        if guest is None:
+            return
+
+        try:
+            # The warden has emptied it, but must not reach the folder that it lies in.
+            os.rmdir(guest.folder)
+        except FileNotFoundError:
+            pass  # it never came to be
+        except OSError:
+            self._begin(asyncio.to_thread(_remove_room, guest.folder))
+
+        # Its warden has gone; nothing of it may keep the others waiting.
+        guest.kill()
+        self._let_go(guest)
+
+    def _zygote_ended(self) -> None:
+        self._zygote.close()
+        self._all_ended()
+        self._begin(self.aclose())
+
+        if not self._ready.done():
+            self._ready.set_exception(ZygoteEndedError())
+
+    def _all_ended(self) -> None:
+        for number in list(self._guests):
+            self._guest_ended(number)
+
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def _remove_room(folder: str) -> None:
+    """By a program that follows no link, whatever is exchanged meanwhile; what it cannot remove, the keeper does."""
+    subprocess.run(
+        ["rm", "-rf", folder],
+        env={"PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )

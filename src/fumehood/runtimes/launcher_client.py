@@ -1,0 +1,197 @@
+"""How the processes of a template end: on request, or with the last guest that was made from them.
+
+Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A keeper ends only after all
+that it keeps, so its end means that nothing of the template is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from abc import abstractmethod
+from collections.abc import Coroutine, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from fumehood.runtimes.base import Spawner
+from fumehood.runtimes.descriptors import until_readable
+from fumehood.runtimes.namespaces.usage import Holder, Uncharged
+from fumehood.runtimes.packets import PacketSocket
+from fumehood.runtimes.preload_reports import PreloadReport
+
+_CLOSE_SECONDS = 10.0
+_MAX_REPORT_BYTES = 1 << 16
+
+
+class Noting(Holder, Protocol):
+    """A guest that gives back what the host holds for it when it has ended."""
+
+    def note_end(self) -> None:
+        """Nothing of it lives any more."""
+
+
+_Guest = TypeVar("_Guest", bound=Noting)
+_T = TypeVar("_T")
+
+
+class KeptSpawner(Spawner, Generic[_Guest]):
+    """Makes guests by processes that a keeper keeps.
+
+    Args:
+        keeper: It.
+    """
+
+    def __init__(self, keeper: subprocess.Popen[bytes]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = keeper
+        # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
+        self._guests: dict[int, _Guest] = {}
+        self._uncharged = Uncharged(self._guests)
+        self._farewell: asyncio.Task[None] | None = None
+        self._ends_with_guests = False
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._preload = PreloadReport(())
+
+    @property
+    def importing(self) -> str:
+        """The module that the zygote has begun to import last."""
+        return self._preload.importing
+
+    async def _until_ready(self) -> None:
+        """Waits until everything is imported.
+
+        Raises:
+            UnfitModulesError: Modules cannot be preloaded; a start without them may succeed.
+            SandboxStartError: No sandbox can be made by the processes that were started.
+        """
+        await self._ready
+        self.left_out = self._preload.missing
+
+    def _note_preloading(self, message: dict[str, Any]) -> None:
+        """Takes note of what the zygote says before it is ready, and when it is; later it says nothing of that."""
+        if self._ready.done():
+            return
+
+        if message["type"] == "importing":
+            self._preload.note_importing(message)
+            return
+
+        fault = self._preload.fault(message)
+
+        if fault is None:
+            self._ready.set_result(None)
+        else:
+            self._ready.set_exception(fault)
+
+    @property
+    @abstractmethod
+    def _sockets(self) -> tuple[PacketSocket, ...]:
+        """Those to the template's processes, which leave when they are closed."""
+
+    def end_with_guests(self) -> None:
+        """Makes no more guests; see the port."""
+        self._ends_with_guests = True
+
+        if not self._guests and not self._is_closed:
+            self._close_sockets()
+            self._farewell = asyncio.get_running_loop().create_task(self.aclose())
+
+    def _let_go(self, guest: _Guest) -> None:
+        """Takes note of the end of a guest that is on the list no more."""
+        if not self._ends_with_guests or self._guests or self._is_closed:
+            guest.note_end()
+            return
+
+        self._close_sockets()
+        self._farewell = asyncio.get_running_loop().create_task(self._end_with(guest))
+
+    async def _end_with(self, last: _Guest) -> None:
+        """Ends the template's processes first, and only then their last guest."""
+        await self._end_processes()
+        last.note_end()
+        await self.aclose()
+
+    async def _end_processes(self) -> None:
+        self._close_sockets()
+        await until_ended(self._keeper)
+
+    async def _wait_for_others(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Waits for what else is at work on the end."""
+        others = {*tasks, *([self._farewell] if self._farewell else [])} - {asyncio.current_task()}
+
+        if others:
+            await asyncio.wait(others)
+
+    @property
+    def _is_closed(self) -> bool:
+        return all(sock.closed for sock in self._sockets)
+
+    def _close_sockets(self) -> None:
+        self._uncharged.close()
+
+        for sock in self._sockets:
+            sock.close()
+
+
+async def read_report(fd: int) -> bytes:
+    """Reads what a keeper says of its launch: nothing when it has succeeded.
+
+    Without a thread: a caller that gives up leaves no reader behind.
+    """
+    report = b""
+
+    while len(report) < _MAX_REPORT_BYTES:
+        await until_readable(fd)
+        part = os.read(fd, _MAX_REPORT_BYTES)
+
+        if not part:
+            break
+
+        report += part
+
+    return report
+
+
+async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
+    """Waits until a child process has ended, without a thread: at the end of the interpreter none can be had."""
+    if process.poll() is not None:
+        return
+
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        await until_readable(pidfd)
+    finally:
+        os.close(pidfd)
+
+    process.wait()
+
+
+async def until_ended(keeper: subprocess.Popen[bytes]) -> None:
+    """Waits until a keeper has ended that was left by whoever it serves."""
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await wait_for_exit(keeper)
+    except TimeoutError:
+        # Stopped, or hanging. It is ours to kill, and takes along what it keeps.
+        keeper.kill()
+        await wait_for_exit(keeper)
+
+
+async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Does what must not be left half done, and gives up afterwards if whoever waits was told to, however often.
+
+    An engine that is closed gives a start up more than once; some libraries do so at each turn of the loop.
+    """
+    task = asyncio.ensure_future(work)
+    given_up: asyncio.CancelledError | None = None
+
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            given_up = error
+
+    if given_up is not None:
+        raise given_up
+
+    return task.result()

@@ -1,0 +1,460 @@
+"""One sandbox of the Linux runtime: what the host holds of it, which is a socket, a pidfd and a cgroup.
+
+Runs in the host process, on the engine's loop. What an init says in its greeting is believed, because no
+guest code has run by then; afterwards nothing here listens to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from fumehood import failpoints
+from fumehood.errors import ForkError, SandboxStartError
+from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
+from fumehood.runtimes.descriptors import close_all
+from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.namespaces.migration import (
+    Home,
+    MovedContext,
+    Quarters,
+    end_keepers,
+    end_strangers,
+    move_out,
+)
+from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
+from fumehood.runtimes.namespaces.usage import CountedGuest
+from fumehood.runtimes.packets import receive_word
+from fumehood.values.limits import Limits
+from fumehood.values.sandbox import Isolation
+from fumehood_jail import cgroups, device_nodes
+from fumehood_wire import init_messages, messages
+from fumehood_wire.frames import Decoder
+
+if TYPE_CHECKING:
+    from fumehood.runtimes.namespaces.spawner import LinuxSpawner
+
+_LAST_WORDS_SECONDS = 1.0
+# What is beneath ends within milliseconds.
+_RELUCTANT_SECONDS = 1.0
+_MAX_GREETING_BYTES = 1 << 16
+# What an init sends as soon as it exists, and what opens the gate of its first context.
+_BORN = b"!"
+_WITH_DEVICES = b"d"
+
+
+class LinuxContext(GuestContext):
+    """One context, as the zygote reports of it."""
+
+    def __init__(self, kill: Callable[[], None], refused_calls: RefusedCalls) -> None:
+        self.exited = asyncio.get_running_loop().create_future()
+        self.refused_calls = refused_calls
+        self._kill = kill
+
+    def kill(self) -> None:
+        """Ends the process; see the port."""
+        if not self.exited.done():
+            self._kill()
+
+    def note_exit(self, status: int) -> None:
+        """The zygote has reaped it."""
+        if not self.exited.done():
+            self.exited.set_result(status)
+
+
+class LinuxGuest(CountedGuest):
+    """One sandbox made by a founder.
+
+    Args:
+        spawner: Asks the founder.
+        number: The founder's name for it.
+        slot: Its user id in the base jail.
+        limits: What it may use.
+        lineage: Those that it is forked from, the oldest first.
+    """
+
+    first_context: LinuxContext
+
+    def __init__(
+        self,
+        spawner: LinuxSpawner,
+        number: int,
+        slot: int,
+        limits: Limits,
+        lineage: tuple[LinuxGuest, ...] = (),
+    ) -> None:
+        self.slot = slot
+        # Those that it is forked from, the oldest first, and those that are forked from it.
+        self.lineage = lineage
+        self._heirs: set[LinuxGuest] = set()
+        self._is_retired = False
+        self._is_watched = False
+        self.ended = asyncio.get_running_loop().create_future()
+        self.isolation = Isolation(level="none")
+        self.on_refused: Callable[[str, int | None], None] = lambda *_: None
+        self.on_excess: Callable[[], None] = self.kill
+        self._spawner = spawner
+        self._number = number
+        self._limits = limits
+        self._cgroup: cgroups.Cgroup | None = None
+        self._pidfd = -1
+        self._pid = -1
+        self._namespace: int | None = None
+        self._uploaded_bytes = 0
+        self._last_oom_kills = 0
+        self._failure: SandboxStartError | None = None
+        self._heard = b""
+        self._gate: int | None = None
+        self._is_open = False
+        self._contexts: list[LinuxContext] = []
+
+    # -- birth
+
+    @contextmanager
+    def guest_fds(self) -> Iterator[list[int]]:
+        """Makes what init is given: its end of the socket, and the gate that it opens."""
+        self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._is_open = True
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._gate, gate_write = os.pipe()
+        fds = [guest_end.detach(), gate_write]
+        try:
+            yield fds
+        finally:
+            close_all(fds)
+
+    def admit(self, cgroup: cgroups.Cgroup | None) -> None:
+        """Lets init, which waits for it, enter the control groups."""
+        self._cgroup = cgroup
+        given = self._doors()
+        word = b"!"
+        try:
+            # A fork has those of its parent.
+            if not self.lineage and (devices := device_nodes.make()) is not None:
+                word = _WITH_DEVICES
+                given.insert(0, devices)
+
+            socket.send_fds(self.socket, [word], given)
+        finally:
+            close_all(given)
+
+    async def born(self) -> None:
+        """Waits until init exists, and takes hold of it."""
+        self._heard, pid = await self._receive()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+
+        if not self._heard.startswith(_BORN):
+            # What failed is in the greeting, if there is one.
+            await self.greeted()
+
+        if self.ended.done():
+            # Nobody would close what is opened for it now.
+            await self._give_up()
+
+        self._heard = self._heard.removeprefix(_BORN)
+        # It cannot have been replaced by another process of this number: it waits for us to read on, or has
+        # failed, and then its socket has ended.
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            # It has failed and ended by now: the reason is in its greeting, if there is one.
+            await self.greeted()
+            await self._give_up()
+
+        self._pid = pid
+
+    async def greeted(self) -> None:
+        """Waits for init's greeting: the sandbox is furnished and init is confined."""
+        decoder = Decoder()
+        frames = decoder.feed(self._heard)
+
+        while not frames:
+            data, _ = await self._receive()
+
+            if not data:
+                await self._give_up()
+
+            frames = decoder.feed(data)
+
+        greeting, payload = frames[0]
+        messages.check(init_messages.INIT_GREETING, greeting, payload)
+
+        if greeting["type"] == "failed":
+            raise launch_fault(
+                str(greeting["step"]), int(greeting["errno"]), str(greeting["detail"]), str(greeting["hint"])
+            )
+
+        self.isolation = self._spawner.describe(greeting)
+        self.policy_digest = self._spawner.policy_digest
+
+    def start_context(self, birth: ContextBirth) -> LinuxContext:
+        """Lets the zygote fork a context into this sandbox; see the port."""
+        gate, self._gate = self._gate, None
+        given = [_open_gate() if gate is None else gate]
+        try:
+            given += self._doors()
+            gate_read, *doors = given
+            fds = [gate_read, *birth.fds]
+            context = self._spawner.start_context(birth, self._limits, self._pidfd, fds, doors)
+            self._contexts = [one for one in self._contexts if not one.refused_calls.is_over]
+            self._contexts.append(context)
+            return context
+        finally:
+            close_all(given)
+
+    def network_view(self) -> str | None:
+        """Where /proc tells of its network namespace, as long as its init is there."""
+        return f"/proc/{self._pid}/net" if self._pidfd >= 0 else None
+
+    def failed(self, step: str, reason: str) -> None:
+        """Takes note of why the founder could not make this guest."""
+        self._failure = SandboxStartError(step=step, reason=reason)
+
+    # -- forks
+
+    @property
+    def generation(self) -> int:
+        """How many it is forked from; see the port."""
+        return len(self.lineage)
+
+    @property
+    def carries_forks(self) -> bool:
+        """Whether any lie beneath it; see the port."""
+        return bool(self._heirs)
+
+    @contextmanager
+    def lineage_fds(self) -> Iterator[list[int]]:
+        """Opens its PID and mount namespaces, and the user namespaces of those it is forked from, the oldest first."""
+        fds: list[int] = []
+        try:
+            for pid, name in [
+                (self._pid, "pid"),
+                (self._pid, "mnt"),
+                *((one._pid, "user") for one in (*self.lineage, self)),
+            ]:
+                fds.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
+
+            yield fds
+        finally:
+            close_all(fds)
+
+    @property
+    def pidfd(self) -> int:
+        """Holds its init."""
+        return self._pidfd
+
+    async def fork(self, sandbox_id: str, limits: Limits) -> LinuxGuest:
+        """Has the founder make one beneath it; see the port."""
+        return await self._spawner.fork(self, sandbox_id, limits)
+
+    async def move_out(
+        self,
+        making: Awaitable[Guest],
+        origin: GuestContext,
+        send: Callable[[int], None],
+        fds: tuple[int, int, int],
+    ) -> GuestContext:
+        """Lets a fork of a checkpoint enter the namespaces of a guest beneath; see the port."""
+        if not isinstance(origin, LinuxContext) or not origin.refused_calls.listens:
+            raise ForkError(
+                step="move a process into the fork",
+                reason="the kernel gave no listener for the system call filter of the context",
+                hint="fumehood runs under somebody else's listener, as some containers have one: run it elsewhere",
+            )
+
+        kill_held = self._spawner.ask_to_kill_held
+        home = Home(self.holds, origin.refused_calls, kill_held)
+        pidfd, mover = await move_out(home, self._quarters(making), send, fds)
+        return MovedContext(pidfd, origin, kill_held, mover)
+
+    @asynccontextmanager
+    async def _quarters(self, making: Awaitable[Guest]) -> AsyncIterator[Quarters]:
+        """Waits until a guest beneath is there, and opens the doors of its control groups."""
+        guest = await making
+        assert isinstance(guest, LinuxGuest), "it is a fork of this one"
+        doors = guest._doors()
+        try:
+            yield Quarters(guest._pid, self._spawner.has_movers, doors)
+        finally:
+            close_all(doors)
+
+    def holds(self, namespace: int) -> bool:
+        """Whether the PID namespace with this number is its own."""
+        if self._namespace is None and self._pid > 0:
+            try:
+                self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
+            except OSError:
+                return False  # it has ended, and nobody has said so yet
+
+        return self._namespace == namespace
+
+    def expect(self, heir: LinuxGuest) -> None:
+        """Takes note of one that is being forked from it."""
+        self._heirs.add(heir)
+
+    def watch(self) -> None:
+        """Takes note of its end by itself: of a fork the founder does not tell."""
+        self._is_watched = True
+        asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
+
+    async def end_strangers(self) -> None:
+        """Ends what its init may not signal; see the port."""
+        await end_strangers(self.holds, self._pid, self._spawner.ask_to_kill_held)
+
+    def retire(self) -> None:
+        """Stays for those forked from it; see the port."""
+        self._is_retired = True
+
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+        if not self._heirs:
+            self._kill_init()
+
+    def _forget(self, heir: LinuxGuest) -> None:
+        self._heirs.discard(heir)
+
+        if self._is_retired and not self._heirs:
+            self._kill_init()
+
+    # -- life
+
+    def kill(self) -> None:
+        """Ends every process of the sandbox, and those forked from it; see the port."""
+        if not self.ended.done():
+            self._kill_init()
+
+    def _kill_init(self) -> None:
+        # The end of a PID namespace's first process ends all others in it; no list of pids to race against.
+        if self._pidfd < 0:
+            self._spawner.ask_to_kill(self._number)
+            return
+
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            self._spawner.ask_to_kill_held(self._pidfd)
+
+        if self._cgroup is not None:
+            self._cgroup.kill_frozen()
+
+        self._look_after()
+
+    def _look_after(self) -> None:
+        if self.lineage:
+            self.ended.get_loop().call_later(_RELUCTANT_SECONDS, self._end_keepers)
+
+    def _end_keepers(self) -> None:
+        # Until then somebody in the sandbox that it is forked from keeps it.
+        if self._pidfd >= 0:
+            end_keepers(self.lineage[-1].holds, self._spawner.ask_to_kill_held)
+            self._look_after()
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether its control group can; see the port."""
+        return self._cgroup is not None and self._cgroup.can_freeze
+
+    def freeze(self) -> bool:
+        """Freezes its control group; see the port."""
+        return self._cgroup is None or self._cgroup.freeze()
+
+    def thaw(self) -> None:
+        """Thaws its control group; see the port."""
+        if self._cgroup is not None and self._cgroup.is_frozen:
+            self._cgroup.thaw()
+
+    def give_memory_back(self) -> str:
+        """Has the kernel empty its control group; see the port."""
+        return super().give_memory_back() if self._cgroup is None else self._cgroup.give_memory_back()
+
+    def abandon(self) -> None:
+        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        self.kill()
+
+        if self._is_open:
+            self.socket.close()
+
+    def apply(self, limits: Limits) -> None:
+        """Changes the limits that cgroups keep; see the port."""
+        changed = limits.memory_bytes != self._limits.memory_bytes
+        self._limits = limits
+
+        if changed and self._cgroup is not None:
+            self._cgroup.set_memory_bytes(limits.memory_bytes + self._uploaded_bytes)
+
+    def allow_uploaded(self, byte_count: int) -> None:
+        """Raises the memory bound by what the host has uploaded, at most by the size of the disk; see the port."""
+        if self._cgroup is None:
+            return
+
+        self._uploaded_bytes = min(self._uploaded_bytes + byte_count, self._limits.disk_bytes)
+        self._cgroup.set_memory_bytes(self._limits.memory_bytes + self._uploaded_bytes)
+
+    def note_end(self) -> None:
+        """Nothing of the sandbox lives any more: gives back what the host held for it."""
+        if self._is_watched:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+
+        for context in self._contexts:
+            context.refused_calls.close()
+
+        cgroup, self._cgroup = self._cgroup, None
+        try:
+            if cgroup is not None:
+                self._let_go(cgroup)
+        finally:
+            # Whatever the host could not read or remove: everybody who waits for the end hears of it.
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+            for ancestor in self.lineage[-1:]:
+                ancestor._forget(self)
+
+    # -- inside
+
+    def _let_go(self, cgroup: cgroups.Cgroup) -> None:
+        try:
+            failpoints.pass_by("delete.cgroup", self)
+            cgroup.kill_frozen()
+            self._last_oom_kills = cgroup.oom_kills()
+        finally:
+            self._spawner.remove_cgroup(cgroup)
+
+    def _doors(self) -> list[int]:
+        return self._cgroup.open_doors() if self._cgroup is not None else []
+
+    async def _give_up(self) -> None:
+        # The founder knows more; what it says comes on its own socket.
+        await asyncio.wait([self.ended], timeout=_LAST_WORDS_SECONDS)
+        raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
+
+    async def _receive(self) -> tuple[bytes, int]:
+        try:
+            return await receive_word(self.socket, _MAX_GREETING_BYTES)
+        except OSError:
+            return b"", 0
+
+
+def _open_gate() -> int:
+    """Returns a gate that is open: the sandbox has long been furnished."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"!")
+    os.close(write_end)
+    return read_end

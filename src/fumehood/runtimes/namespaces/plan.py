@@ -1,0 +1,314 @@
+"""The plan of a base jail: which parts of the host a template's sandboxes see, and where.
+
+Runs in the host process and only computes. The keeper carries the plan out. A guest never sees where on the
+host its parts come from: an interpreter outside /usr appears at /opt/python, with the environment's packages
+as its own.
+
+User ids of sandboxes: one for each that lives, and how those of forked ones are mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fumehood_guest
+import fumehood_jail
+import fumehood_wire
+from fumehood.errors import CapacityError
+from fumehood.templates.environment import Environment
+from fumehood_guest.init.egress import PORT
+from fumehood_jail.launch import GUEST_UID, MOVER_UID
+from fumehood_jail.users import IdPlan
+
+GUEST_PACKAGES = "/opt/fumehood"
+# Where `fumehood_guest.init.home` looks for what it gives to each sandbox.
+GIVEN_FILES = "/opt/template"
+_VENV = "/opt/venv"
+# Where a guest finds the environment's interpreter.
+GUEST_PYTHON = f"{_VENV}/bin/python"
+_INTERPRETER_ROOT = "/opt/python"
+
+# Shown as they are on the host; /nix/store and the like would be needed by interpreters that live there.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_DIRECTORIES = (
+    *("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys"),
+    *("/tmp", "/var/tmp"),  # noqa: S108
+)
+
+_USERS = """\
+root:x:0:0:root:/root:/usr/sbin/nologin
+user:x:1000:1000:user:/home/user:/bin/bash
+nobody:x:65534:65534:nobody:/:/usr/sbin/nologin
+"""
+_GROUP = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
+_HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
+_NSSWITCH = (
+    "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+)
+_PATH = "/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PROFILE = f'export PATH="{_PATH}"\n'
+
+# Without one every program that looks for fonts complains.
+_FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir>/usr/local/share/fonts</dir>
+  <dir prefix="xdg">fonts</dir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
+"""
+
+# Init listens there in every sandbox, so that what is set here never changes, and a sandbox without network says so.
+_PROXY = f"http://127.0.0.1:{PORT}"
+# The unspecified address means this machine too: servers name it in what they print, and people paste that.
+_NOT_BY_PROXY = "localhost,127.0.0.1,0.0.0.0,::1,fumehood"
+
+_CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+
+# Programs ask for these by their old names.
+_LINKS = {
+    "/var/run": "/run",
+    "/etc/ssl/cert.pem": _CA_BUNDLE,
+    "/etc/os-release": "/usr/lib/os-release",
+}
+
+
+def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str, Any]:
+    """Returns what `fumehood_jail.mounts.build_root` is to build for an environment, and the files of a template."""
+    plan: dict[str, Any] = {
+        "uid": uid,
+        "directories": list(_DIRECTORIES),
+        "binds": [],
+        "hide": [],
+        "links": dict(_LINKS),
+        "copies": _etc_copies(),
+        "files": {
+            "/etc/passwd": _USERS,
+            "/etc/group": _GROUP,
+            "/etc/hosts": _HOSTS,
+            "/etc/resolv.conf": "",
+            "/etc/nsswitch.conf": _NSSWITCH,
+            "/etc/hostname": "fumehood\n",
+            "/etc/profile": _PROFILE,
+            "/etc/fonts/fonts.conf": _FONTS,
+            "/etc/bash.bashrc": "PS1='\\u@\\h:\\w\\$ '\n",
+        },
+        "executables": [],
+    }
+    _add_system(plan)
+    _add_interpreter(plan, environment)
+    _add_guest_packages(plan)
+
+    if files is not None:
+        plan["binds"].append((files, GIVEN_FILES))
+
+    return plan
+
+
+def guest_environment(environment: Environment) -> dict[str, str]:
+    """Returns the environment variables that everything in a sandbox starts with."""
+    envs = {
+        "HOME": "/home/user",
+        "USER": "user",
+        "LOGNAME": "user",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PATH": _PATH,
+        "SSL_CERT_FILE": _CA_BUNDLE,
+        "PIP_USER": "1",
+        # What Debian's Python asks for before it installs anything, even for one user.
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        envs[name] = envs[name.upper()] = _PROXY
+
+    envs["no_proxy"] = envs["NO_PROXY"] = _NOT_BY_PROXY
+    # Without it Node heeds none of them.
+    envs["NODE_USE_ENV_PROXY"] = "1"
+
+    if environment.shared_library and not environment.base_prefix.startswith("/usr"):
+        envs["LD_LIBRARY_PATH"] = f"{_INTERPRETER_ROOT}/lib"
+
+    return envs
+
+
+def _etc_copies() -> list[tuple[str, str]]:
+    bundle = ssl.get_default_verify_paths().cafile or _CA_BUNDLE
+    copies = [
+        (path, path)
+        for path in (
+            "/etc/ld.so.cache",
+            "/etc/ld.so.conf",
+            "/etc/services",
+            "/etc/protocols",
+            "/etc/mime.types",
+        )
+    ]
+    return [*copies, (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)]
+
+
+def _add_system(plan: dict[str, Any]) -> None:
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            plan["links"][path] = os.readlink(path)
+        elif os.path.isdir(path):
+            plan["binds"].append((path, path))
+
+    if os.path.isdir("/nix/store"):
+        plan["binds"].append(("/nix/store", "/nix/store"))
+
+
+def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
+    """Shows the host's interpreter with the environment's packages as its own; programs go to /opt/venv/bin."""
+    version = f"python{environment.version[0]}.{environment.version[1]}"
+    root = environment.base_prefix
+    executable = environment.executable
+
+    if not (root == "/usr" or root.startswith("/usr/")):
+        plan["binds"].append((root, _INTERPRETER_ROOT))
+        executable = _INTERPRETER_ROOT + executable.removeprefix(root)
+        root = _INTERPRETER_ROOT
+
+    for name in ("python", "python3", version):
+        plan["links"][f"{_VENV}/bin/{name}"] = executable
+
+    _add_site_packages(plan, environment, executable, root)
+
+    for name, body in environment.scripts:
+        path = f"{_VENV}/bin/{name}"
+        plan["files"][path] = f"#!{_VENV}/bin/python\n{body}"
+        plan["executables"].append(path)
+
+    if environment.programs:
+        plan["binds"].append((environment.scripts_folder, f"{_VENV}/libexec"))
+
+        for name in environment.programs:
+            plan["links"][f"{_VENV}/bin/{name}"] = f"{_VENV}/libexec/{name}"
+
+
+def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> None:
+    """Puts the environment's packages where the interpreter finds them behind those that the guest installs.
+
+    To pip, a virtual environment has precedence over the user's own folder, and what lies there is neither
+    replaced nor removed: `pip install -U` of a package that the template has would fail. So the guest sees
+    none where that can be had: the packages cover those of the installation, which the environment does not
+    see anyway.
+    """
+    version = f"python{environment.version[0]}.{environment.version[1]}"
+    hidden = [path for path in environment.hidden if os.path.isdir(path)]
+    covered = [_seen_inside(path, environment.base_prefix) for path in hidden]
+
+    if environment.site_packages is not None and not covered:
+        plan["binds"].append((environment.site_packages, f"{_VENV}/lib/{version}/site-packages"))
+        plan["files"][f"{_VENV}/pyvenv.cfg"] = (
+            f"home = {os.path.dirname(executable)}\ninclude-system-site-packages = true\n"
+            f"version = {'.'.join(map(str, environment.version))}\n"
+        )
+        return
+
+    if environment.site_packages is not None:
+        plan["binds"].append((environment.site_packages, covered[-1]))
+        plan["hide"].extend(covered[:-1])
+
+    # `python -m venv` takes the folder above `bin` for the installation.
+    for name in ("lib", "lib64"):
+        plan["links"][f"{_VENV}/{name}"] = f"{root}/{name}"
+
+
+def _seen_inside(path: str, prefix: str) -> str:
+    real = os.path.realpath(path)
+    return real if real.startswith("/usr/") else _INTERPRETER_ROOT + real.removeprefix(prefix)
+
+
+def _add_guest_packages(plan: dict[str, Any]) -> None:
+    """Copies our own guest code: it is small, and a copy cannot change under a running template."""
+    for name, path in guest_code():
+        plan["files"][f"{GUEST_PACKAGES}/{name}"] = path.read_text(encoding="utf-8")
+
+
+def guest_code() -> Iterator[tuple[str, Path]]:
+    """Yields each module that guests need: its path below the folder of packages, and where it lies."""
+    for package in (fumehood_guest, fumehood_jail, fumehood_wire):
+        top = Path(package.__file__ or "").resolve().parent
+
+        for path in sorted(top.rglob("*.py")):
+            yield f"{top.name}/{path.relative_to(top).as_posix()}", path
+
+
+_SPARE_IDS = 100_000
+
+MapLine = tuple[int, int, int]
+
+
+class GuestIds:
+    """Hands out the ids of one base jail.
+
+    Args:
+        plan: Which there are.
+    """
+
+    def __init__(self, plan: IdPlan) -> None:
+        self._first = plan.first_id
+        # The last one is that of movers.
+        self._last = plan.first_id + plan.count - 1
+        self._free = deque(range(self._first, self._last))
+
+    @property
+    def are_many(self) -> bool:
+        """Whether each sandbox has one of its own."""
+        return self._last > self._first
+
+    def take(self) -> int:
+        """Returns one that no living sandbox has; they come round again as late as possible.
+
+        Raises:
+            CapacityError: All are in use.
+        """
+        if not self.are_many:
+            return self._first
+
+        if not self._free:
+            count = self._last - self._first
+            raise CapacityError(resource="user ids", used=count, maximum=count)
+
+        return self._free.popleft()
+
+    def give_back(self, id_: int) -> None:
+        """Nothing with this id lives any more."""
+        if self.are_many:
+            self._free.append(id_)
+
+    def within(self, id_: int) -> int:
+        """Returns the number that an id has in every sandbox that may be forked to one with it."""
+        return _SPARE_IDS + id_ if self.are_many else GUEST_UID
+
+    def spare(self, taken: Sequence[int], *, is_within: bool) -> list[MapLine]:
+        """The lines of a sandbox's id map that are for sandboxes forked from it.
+
+        Args:
+            taken: The ids of the sandbox, and of all that it was forked from.
+            is_within: Whether the map is written within another sandbox, where they have their numbers already.
+        """
+        if not self.are_many:
+            return []
+
+        lines = [(MOVER_UID, MOVER_UID if is_within else self._last, 1)]
+        first = self._first
+
+        for end in [*sorted(taken), self._last]:
+            if end > first:
+                lines.append((_SPARE_IDS + first, _SPARE_IDS + first if is_within else first, end - first))
+
+            first = end + 1
+
+        return lines

@@ -1,0 +1,364 @@
+"""The Linux runtime: namespaces, Landlock, seccomp and cgroups.
+
+Runs in the host process, on the engine's loop. Of the engine, the runtimes alone know the jail. Everything
+privileged is done by the keeper, a process of its own. This module starts it, hands it the plan, and reports
+truthfully what was applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import resources
+from typing import Any
+
+import fumehood_jail
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.runtimes.base import Room, Runtime
+from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.launcher_client import read_report, to_its_end, wait_for_exit
+from fumehood.runtimes.namespaces.machine import LinuxRoom
+from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
+from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX, Filters, LinuxSpawner
+from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
+from fumehood.templates.environment import Environment, read_environment
+from fumehood.templates.given_files import check_files
+from fumehood.values.template import Template
+from fumehood_jail import cgroups, landlock_fence, probe, seccomp, users
+from fumehood_jail.errors import JailError
+from fumehood_jail.launch import BASE_UID
+from fumehood_wire.frames import ProtocolError, parse_json
+
+# Importing pandas and matplotlib on a slow, busy machine takes seconds; a font cache that must be built,
+# many.
+_READY_SECONDS = 120.0
+
+_LEVEL = "isolation level"
+_GET_LEVEL = (
+    "Get what is required above; until then Sandbox(isolation='landlock-only') where that is listed here."
+)
+
+_GET_IDS = (
+    "End other templates, or sandboxes with an interpreter of their own, each of which has a block as well; "
+    "or list a larger range in /etc/subuid and /etc/subgid."
+)
+
+_CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
+
+_FOUNDER = (
+    "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
+    "from fumehood_guest.template.jail_init import main; main()"
+)
+_KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"
+
+
+class LinuxRuntime(Runtime):
+    """Makes sandboxes out of Linux namespaces, as root or as an ordinary user."""
+
+    level = "namespaces"
+
+    def __init__(self) -> None:
+        self._programs: dict[str, bytes] = {}
+        self._filters: Filters | None = None
+        self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
+        self._room: LinuxRoom | None = None
+        self._left_out = LeftOutModules()
+
+    def room(self) -> Room:
+        """Tells what the machine has left; see the port."""
+        if self._room is None:
+            self._room = LinuxRoom()
+
+        return self._room.read()
+
+    async def start(self, template: Template) -> LinuxSpawner:
+        """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
+        return await self._left_out.start(template, self._start)
+
+    async def _start(self, template: Template) -> LinuxSpawner:
+        await asyncio.to_thread(check_files, template)
+        environment = await asyncio.to_thread(read_environment, template)
+        freezer = self._freezer()
+        program = self._program("zygote")
+
+        with ExitStack() as unused:
+            ids = _plan_ids()
+            unused.callback(ids.release)
+            founder, founder_end = _packet_pair(unused)
+            zygote, zygote_end = _packet_pair(unused)
+            keeper = _Keeper(template, environment, (founder_end, zygote_end), ids, program, freezer)
+            made = unused.pop_all()
+
+        spawner: LinuxSpawner | None = None
+        try:
+            await keeper.launched()
+            spawner = LinuxSpawner(
+                founder=founder,
+                zygote=zygote,
+                keeper=keeper.process,
+                ids=ids,
+                cgroup_place=self._cgroup_place(),
+                guest_envs={**guest_environment(environment), **template.envs},
+            )
+
+            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            async with asyncio.timeout(_READY_SECONDS):
+                await spawner.begin(self._sandbox_filters(), template.preload)
+        except BaseException as error:
+            await to_its_end(_undo(keeper.process, spawner, made))
+            importing = spawner.importing if spawner is not None else ""
+            fault = start_fault(template, error, importing, keeper.last_words(), _CHECK_IMPORTS)
+
+            if fault is error:
+                raise
+
+            raise fault from None
+        finally:
+            keeper.close()
+
+        return spawner
+
+    def _program(self, policy: str) -> bytes:
+        if policy not in self._programs:
+            with _policy_file(policy) as file:
+                self._programs[policy] = seccomp.compile_policy(file, platform.machine())
+
+        return self._programs[policy]
+
+    def _sandbox_filters(self) -> Filters:
+        if self._filters is None:
+            with _policy_file("sandbox") as file:
+                policy, machine = seccomp.read_policy(file), platform.machine()
+
+            self._filters = Filters(
+                program=self._program("sandbox"),
+                told_program=seccomp.compile_policy(policy, machine, is_told=True),
+                told_calls=seccomp.told_calls(policy, machine),
+            )
+
+        return self._filters
+
+    def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
+        """Looks once for cgroups that we may write, and clears away what dead hosts have left in them."""
+        if self._cgroups is None:
+            driver, reasons = cgroups.detect()
+
+            if driver is not None:
+                cgroups.sweep(driver, CGROUP_PREFIX)
+
+            self._cgroups = (driver, "; ".join(reasons))
+
+        return self._cgroups
+
+    def _freezer(self) -> dict[str, str] | None:
+        """Where the keeper finds what it must thaw when this process has died."""
+        driver, _ = self._cgroup_place()
+
+        if driver is None or driver.freezer_parent is None:
+            return None
+
+        return {"parent": driver.freezer_parent, "family": cgroups.cgroup_family(CGROUP_PREFIX)}
+
+
+def _plan_ids() -> users.IdPlan:
+    try:
+        return users.plan_ids()
+    except JailError as error:
+        hint = _GET_IDS if error.errno == errno.EBUSY else error.hint
+        raise SandboxStartError(step=error.step, reason=error.detail, hint=hint) from None
+
+
+def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Makes a pair of packet sockets, which are closed with the others if nobody comes to use them."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    unused.callback(near.close)
+    unused.callback(far.close)
+    return near, far
+
+
+async def _undo(keeper: subprocess.Popen[bytes], spawner: LinuxSpawner | None, made: ExitStack) -> None:
+    """Takes a start back: its processes first, then the sockets and the ids that nobody has any more."""
+    keeper.kill()
+    await wait_for_exit(keeper)
+
+    if spawner is not None:
+        await spawner.aclose()
+
+    made.close()
+
+
+class _Keeper:
+    """A started keeper, as long as its launch is not reported."""
+
+    def __init__(
+        self,
+        template: Template,
+        environment: Environment,
+        ends: tuple[socket.socket, socket.socket],
+        ids: users.IdPlan,
+        program: bytes,
+        freezer: dict[str, str] | None,
+    ) -> None:
+        founder_end, zygote_end = ends
+
+        # What is passed on is closed here in any case, and the rest only if there will be no keeper.
+        with ExitStack() as passed, ExitStack() as kept:
+            passed.callback(founder_end.close)
+            passed.callback(zygote_end.close)
+            self._report_fd, report_write = os.pipe()
+            kept.callback(os.close, self._report_fd)
+            passed.callback(os.close, report_write)
+            host_pidfd = os.pidfd_open(os.getpid())
+            passed.callback(os.close, host_pidfd)
+            self._stderr = os.memfd_create("fumehood-template-stderr")
+            kept.callback(os.close, self._stderr)
+            plan_fd = os.memfd_create("fumehood-plan")
+            passed.callback(os.close, plan_fd)
+            plan = self._plan(template, environment, freezer)
+            plan |= {
+                "host_pidfd": host_pidfd,
+                "ids": ids.to_dict(),
+                "founder_fd": founder_end.fileno(),
+                "zygote_fd": zygote_end.fileno(),
+                "report_fd": report_write,
+                "seccomp": program.hex(),
+            }
+            os.write(plan_fd, json.dumps(plan).encode())
+            os.lseek(plan_fd, 0, os.SEEK_SET)
+            folder = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER.format(folder=folder), str(plan_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                cwd="/",
+                env={},
+                pass_fds=(plan_fd, founder_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
+                start_new_session=True,
+            )
+            kept.pop_all()
+
+    @staticmethod
+    def _plan(template: Template, environment: Environment, freezer: dict[str, str] | None) -> dict[str, Any]:
+        return {
+            "argv": [GUEST_PYTHON, "-B", "-c", _FOUNDER],
+            "envs": {
+                **guest_environment(environment),
+                **template.envs,
+                "PYTHONPATH": GUEST_PACKAGES,
+                # Symbols are bound once, and not in each fork anew.
+                "LD_BIND_NOW": "1",
+                "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
+            },
+            "freezer": freezer,
+            "root": root_plan(environment, BASE_UID, template.files),
+        }
+
+    async def launched(self) -> None:
+        """Waits until the founder's interpreter has been started.
+
+        Raises:
+            IsolationUnavailableError: A step of the launch failed; the error names it and the way out.
+        """
+        report = await read_report(self._report_fd)
+
+        if not report:
+            return
+
+        try:
+            fields: Any = parse_json(report)
+            step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
+        except (ProtocolError, KeyError, TypeError):
+            raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
+
+        fault = launch_fault(str(step), int(number), str(detail), str(hint))
+        missing = None
+
+        if isinstance(fault, IsolationUnavailableError):
+            missing = await asyncio.to_thread(_missing_layer)
+
+        if missing is None:
+            raise fault
+
+        raise IsolationUnavailableError(
+            layer=missing.name, reason=f"{missing.why}; {fault.reason}", how_to_get_it=missing.how_to_get_it
+        )
+
+    def last_words(self) -> str:
+        """What keeper, founder and zygote wrote to standard error before they ended."""
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Nobody will ask for its report or its last words any more."""
+        os.close(self._report_fd)
+        os.close(self._stderr)
+
+
+@contextmanager
+def _policy_file(policy: str) -> Iterator[str]:
+    with resources.as_file(resources.files(fumehood_jail) / "policies" / f"{policy}.toml") as file:
+        yield str(file)
+
+
+def _missing_layer() -> probe.Layer | None:
+    """Tries each layer alone: that tells more than the step at which a launch with all of them failed."""
+    try:
+        layers = probe.probe()
+    except JailError:
+        return None
+
+    return next((layer for layer in layers if layer.need == "required" and layer.state == "missing"), None)
+
+
+def doctor() -> list[dict[str, str]]:
+    """Describes every layer on this machine: whether it is there, why not, and how to get it."""
+    layers = probe.probe()
+    return [layer.to_dict() for layer in (*layers, _level(layers))]
+
+
+def _level(layers: list[probe.Layer]) -> probe.Layer:
+    """The strongest level that sandboxes can reach here, as far as the layers tell."""
+    required = [layer for layer in layers if layer.need == "required" and layer.state == "missing"]
+    missing = [layer.name for layer in required if not layer.cause]
+
+    if not missing:
+        return probe.Layer(
+            _LEVEL, "there", "advice", "namespaces: what a sandbox gets unless it names another"
+        )
+
+    lacks = f"namespaces cannot be reached without: {', '.join(missing)}"
+    why = landlock_fence.why_impossible() or _why_root_stays()
+
+    if why is not None:
+        return probe.Layer(_LEVEL, "missing", "advice", f"none; {lacks}; landlock-only: {why}", _GET_LEVEL)
+
+    return probe.Layer(
+        _LEVEL, "degraded", "advice", f"landlock-only, for those who name it; {lacks}", _GET_LEVEL
+    )
+
+
+def _why_root_stays() -> str | None:
+    """Tells why landlock-only could not make root's guests another user, None when it could."""
+    if os.geteuid() != 0:
+        return None
+
+    try:
+        ids = users.plan_ids()
+    except JailError as error:
+        return str(error)
+
+    ids.release()
+    return (
+        None
+        if ids.kind == "range"
+        else f"root has no other user id to give to guests: {'; '.join(ids.notes)}"
+    )

@@ -1,0 +1,421 @@
+"""Makes guests of one template by asking its founder and its zygote.
+
+Runs in the host process, on the engine's loop. The founder makes namespaces and init, the zygote forks
+contexts into them; both work at the same time on the same sandbox. What the zygote says is checked: its
+packages are not ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood import failpoints
+from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError, SandboxStartError
+from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.launch_faults import cgroup_fault
+from fumehood.runtimes.launcher_client import KeptSpawner
+from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest
+from fumehood.runtimes.namespaces.isolation import describe_isolation
+from fumehood.runtimes.namespaces.plan import GuestIds
+from fumehood.runtimes.namespaces.removal import remove_later, remove_now
+from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls, number_inside
+from fumehood.runtimes.packets import PacketSocket
+from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
+from fumehood.values.limits import Limits
+from fumehood.values.sandbox import Isolation
+from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail.errors import JailError
+
+_GREETING_SECONDS = 30.0
+HOSTNAME = "fumehood"
+# Each fork lies in namespaces beneath those of its parent, of which the kernel allows 32 levels.
+MAX_GENERATION = 24
+_FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
+CGROUP_PREFIX = "fumehood"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """The compiled system call filters of sandboxes.
+
+    Attributes:
+        program: For init and all that it starts.
+        told_program: For contexts: the host is told of some of the refused calls.
+        told_calls: Those, by their numbers.
+    """
+
+    program: bytes
+    told_program: bytes
+    told_calls: Mapping[int, str]
+
+    @property
+    def digest(self) -> str:
+        """Names the filter of init, as `fumehood doctor` does."""
+        return seccomp.policy_digest(self.program)
+
+
+class LinuxSpawner(KeptSpawner[LinuxGuest]):
+    """Makes guests from one founder and one zygote."""
+
+    def __init__(
+        self,
+        *,
+        founder: socket.socket,
+        zygote: socket.socket,
+        keeper: subprocess.Popen[bytes],
+        ids: users.IdPlan,
+        cgroup_place: tuple[cgroups.CgroupDriver | None, str],
+        guest_envs: dict[str, str],
+    ) -> None:
+        super().__init__(keeper)
+        self.guest_envs = guest_envs
+        self._founder = PacketSocket(founder, self._founder_says, self._base_jail_ended)
+        self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
+        self._ids = ids
+        self._slots = GuestIds(ids)
+        # Where cgroups are made, or why nowhere.
+        self._driver, self._cgroup_reason = cgroup_place
+        self._init_watches = self._driver is None
+        # Mounts and resource limits are made once; the watcher inside is told once.
+        self.fixed_limits = _FIXED_LIMITS | ({"memory_bytes"} if self._init_watches else frozenset())
+        self._contexts: dict[int, LinuxContext] = {}
+        self._numbers = itertools.count(1)
+        # One fork after the other: each counts one more of what the namespaces above it may hold.
+        self._forking = asyncio.Lock()
+        self._told_calls: Mapping[int, str] = {}
+        self.policy_digest = ""
+        self._removals: set[asyncio.Task[None]] = set()
+
+    async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
+        """Gives founder and zygote their orders, and waits until everything is imported."""
+        self._told_calls = filters.told_calls
+        self.policy_digest = filters.digest
+        untold = filters.program.hex()
+        self._founder.send({"type": "configure", "seccomp": untold})
+        await failpoints.reach("template.begin", self)
+        self._preload = PreloadReport(preload)
+        orders = {"seccomp": filters.told_program.hex(), "seccomp_untold": untold, "preload": list(preload)}
+        self._zygote.send({"type": "configure", **orders})
+        await self._until_ready()
+
+    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> LinuxGuest:
+        """Makes one guest; see the port."""
+        if self.ended.done():
+            raise SandboxStartError(step="ask the founder", reason="the template's processes have ended")
+
+        slot = self._slots.take()
+        number = next(self._numbers)
+        guest = LinuxGuest(self, number, slot, limits)
+        self._guests[number] = guest
+        try:
+            await failpoints.reach("create.spawn", guest)
+
+            with guest.guest_fds() as fds:
+                order = {"type": "spawn", "sandbox": number, "slot": slot}
+                spare = self._slots.spare([slot], is_within=False)
+                self._founder.send({**order, "spare": spare, "options": self._options(limits)}, fds)
+        except BaseException:
+            # The founder does not know it, and will never report its end.
+            guest.abandon()
+            self.note_end(number)
+            raise
+
+        try:
+            await failpoints.reach("create.cgroup", guest)
+            # What the host has to make is made while the founder clones.
+            guest.admit(self._make_cgroup(sandbox_id, limits))
+            await failpoints.reach("create.admit", guest)
+            birth = first()
+
+            async with asyncio.timeout(_GREETING_SECONDS):
+                await guest.born()
+                await failpoints.reach("create.born", guest)
+                guest.first_context = guest.start_context(birth)
+                await failpoints.reach("create.context", guest)
+                await guest.greeted()
+                await failpoints.reach("create.greeted", guest)
+        except TimeoutError:
+            guest.abandon()
+            raise SandboxStartError(
+                step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s"
+            ) from None
+        except BaseException:
+            guest.abandon()
+            raise
+
+        return guest
+
+    async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
+        """Makes one guest beneath another; see `Guest.fork`."""
+        lineage = (*parent.lineage, parent)
+
+        if len(lineage) > MAX_GENERATION:
+            raise ForkDepthError(generation=parent.generation, maximum=MAX_GENERATION)
+
+        if self.ended.done() or parent.ended.done():
+            raise ForkError(step="ask the founder", reason="what it would lie beneath has ended")
+
+        slot = self._slots.take()
+        number = next(self._numbers)
+        guest = LinuxGuest(self, number, slot, limits, lineage)
+        self._guests[number] = guest
+        parent.expect(guest)
+        try:
+            order = {
+                "type": "spawn_within",
+                "slot": self._slots.within(slot),
+                "spare": self._slots.spare([slot, *(one.slot for one in lineage)], is_within=True),
+                "options": self._options(limits, is_fork=True),
+            }
+
+            async with self._forking, asyncio.timeout(_GREETING_SECONDS):
+                with guest.guest_fds() as fds, parent.lineage_fds() as held:
+                    self._founder.send(order, [*fds, *held])
+
+                guest.admit(self._make_cgroup(sandbox_id, limits))
+                await guest.born()
+                guest.watch()
+
+            async with asyncio.timeout(_GREETING_SECONDS):
+                await guest.greeted()
+        except BaseException as error:
+            guest.abandon()
+
+            # Whoever does not exist will not be seen to end.
+            if guest.pidfd < 0:
+                self.note_end(number)
+
+            if isinstance(error, (OSError, SandboxStartError, IsolationUnavailableError)):
+                reason = str(error).partition("\n")[0] or "it said nothing for too long"
+                raise ForkError(step="make the fork", reason=reason) from None
+
+            raise
+
+        return guest
+
+    async def aclose(self) -> None:
+        """Ends the base jail; the kernel ends everything in it."""
+        # As the first process of its namespace the founder ends only after all others in it have.
+        await self._end_processes()
+        self._all_ended()
+        await self._wait_for_others(self._removals)
+        self._ids.release()
+
+    # -- what guests ask
+
+    def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
+        """Removes a guest's cgroup, as soon as its last process has left it."""
+        if remove_now(self._driver, cgroup):
+            return
+
+        removal = asyncio.get_running_loop().create_task(remove_later(self._driver, cgroup))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
+    def describe(self, greeting: dict[str, Any]) -> Isolation:
+        """Computes the isolation of a guest from what it and the kernel say was applied."""
+        return describe_isolation(greeting, self._ids, self._driver, self._cgroup_reason)
+
+    def ask_to_kill(self, number: int) -> None:
+        """Lets the founder kill a guest whose processes belong to another user than we do."""
+        self._founder.send({"type": "kill", "sandbox": number})
+
+    def ask_to_kill_held(self, pidfd: int) -> None:
+        """Lets the founder kill a process that belongs to another user than we do, and that the host holds."""
+        self._founder.send({"type": "kill_held"}, [pidfd])
+
+    @property
+    def has_movers(self) -> bool:
+        """Whether an id that no guest code has owns the namespaces of forks.
+
+        Where init weighs contexts, they must have its user and nobody else's.
+        """
+        return self._slots.are_many and not self._init_watches
+
+    def start_context(
+        self, birth: ContextBirth, limits: Limits, init_pidfd: int, fds: list[int], doors: list[int]
+    ) -> LinuxContext:
+        """Lets the zygote fork a context; where init has ended, it has too."""
+        number = next(self._numbers)
+        refused_calls = RefusedCalls(self._told_calls, self._note_refused)
+        context = LinuxContext(
+            lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls
+        )
+
+        if self._zygote.closed or init_pidfd < 0:
+            context.note_exit(1)
+            return context
+
+        self._contexts[number] = context
+        info = birth.info
+        context_fields = {
+            "context_id": info.id,
+            "language": info.language,
+            "cwd": info.cwd,
+            "envs": dict(birth.envs),
+        }
+        try:
+            with ExitStack() as own:
+                file = _unread({"options": self._confinement(limits), "context": context_fields})
+                own.callback(os.close, file)
+                listener_socket = refused_calls.expect()
+                own.callback(os.close, listener_socket)
+                order = {"type": "start_context", "number": number}
+                self._zygote.send(order, [file, init_pidfd, *fds, listener_socket, *doors])
+        except BaseException:
+            # The zygote does not know it, and will never report its end.
+            self._contexts.pop(number, None)
+            refused_calls.close()
+            raise
+
+        return context
+
+    # -- inside
+
+    @property
+    def _sockets(self) -> tuple[PacketSocket, ...]:
+        return self._founder, self._zygote
+
+    def _make_cgroup(self, sandbox_id: str, limits: Limits) -> cgroups.Cgroup | None:
+        if self._driver is None:
+            return None
+
+        try:
+            return self._driver.create(
+                cgroups.cgroup_name(CGROUP_PREFIX, sandbox_id),
+                memory_bytes=limits.memory_bytes,
+                processes=limits.processes + 1,
+                cpu_cores=limits.cpu_cores or float(os.cpu_count() or 1),
+            )
+        except JailError as error:
+            raise cgroup_fault(error) from None
+
+    def _options(self, limits: Limits, *, is_fork: bool = False) -> dict[str, Any]:
+        return {
+            "is_fork": is_fork,
+            "hostname": HOSTNAME,
+            "disk_bytes": limits.disk_bytes,
+            "inodes": limits.inodes,
+            "watch_memory_bytes": limits.memory_bytes if self._init_watches else None,
+            **self._confinement(limits),
+        }
+
+    def _confinement(self, limits: Limits) -> dict[str, Any]:
+        """What `launch.confine` is told, in init and in contexts."""
+        return {
+            "rlimits": _rlimits(limits, self._init_watches),
+            "is_weighed": self._init_watches,
+            "has_movers": self.has_movers,
+        }
+
+    def _note_refused(self, name: str, pid: int) -> None:
+        """Finds whose process made a call that was refused: a fork's are under the filter of what it is forked from."""
+        try:
+            namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
+            guest = next((one for one in self._guests.values() if one.holds(namespace)), None)
+            inside = number_inside(pid)
+        except OSError:
+            return  # it has ended
+
+        if guest is not None:
+            guest.on_refused(name, inside)
+
+    def _founder_says(self, message: dict[str, Any]) -> None:
+        number = int(message["sandbox"])
+        guest = self._guests.get(number)
+
+        if guest is None:
+            return
+
+        if message["type"] == "failed":
+            guest.failed("clone", str(message["detail"]))
+
+        self.note_end(number)
+
+    def _zygote_says(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
+
+        if kind in ("importing", "ready"):
+            self._note_preloading(message)
+        elif kind == "context_exited":
+            self._context_ended(int(message["number"]), int(message["status"]))
+        elif kind == "context_failed":
+            self._context_ended(int(message["number"]), 1)
+
+    def _context_ended(self, number: int, status: int) -> None:
+        context = self._contexts.pop(number, None)
+
+        if context is not None:
+            context.note_exit(status)
+
+    def note_end(self, number: int) -> None:
+        """Takes note of the end of a guest, once."""
+        guest = self._guests.pop(number, None)
+
+        if guest is None:
+            return
+
+        self._slots.give_back(guest.slot)
+
+        if guest.pidfd >= 0:
+            # That of a fork says it again and again.
+            asyncio.get_running_loop().remove_reader(guest.pidfd)
+
+        self._let_go(guest)
+
+    def _base_jail_ended(self) -> None:
+        self._close_sockets()
+        self._all_ended()
+        # Its keeper ends too: to be reaped, and its ids given back.
+        self._farewell = asyncio.get_running_loop().create_task(self.aclose())
+
+        if not self._ready.done():
+            self._ready.set_exception(ZygoteEndedError())
+
+    def _all_ended(self) -> None:
+        for number in list(self._contexts):
+            self._context_ended(number, -9)
+
+        for number in list(self._guests):
+            self.note_end(number)
+
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def _unread(fields: dict[str, Any]) -> int:
+    """Puts what a context is to be where only the context itself reads it: it holds secrets of its user.
+
+    What the zygote once read would stay in its memory, and every later context is a copy of that.
+    """
+    fd = os.memfd_create("fumehood-context")
+    try:
+        os.write(fd, json.dumps(fields).encode())
+    except OSError:
+        os.close(fd)
+        raise
+
+    return fd
+
+
+def _rlimits(limits: Limits, init_watches: bool) -> dict[str, int]:
+    """The second line behind the control groups, and the first where there are none."""
+    return {
+        "nofile": limits.open_files,
+        "memlock": 64 * 1024,
+        "msgqueue": 64 * 1024,
+        "sigpending": 1024,
+        "nice": 0,
+        "rtprio": 0,
+        # Beside what is the guest's: init, and its watcher's thread.
+        "nproc": limits.processes + (2 if init_watches else 1),
+    }

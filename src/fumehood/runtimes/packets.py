@@ -1,0 +1,139 @@
+"""The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
+
+Runs in the host process, on the engine's loop. What comes in is bounded and strictly read: the zygote runs
+packages that are not ours. What cannot be sent at once waits in order, with descriptors of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fumehood.runtimes.descriptors import close_all, copies, until_readable
+from fumehood_wire.frames import ProtocolError, parse_json
+
+# struct ucred: the process, its user and its group.
+_CREDENTIALS = struct.Struct("3i")
+_MAX_PACKET_BYTES = 1 << 18
+# How many are received in one turn of the loop before others get theirs.
+_MAX_TURN_PACKETS = 64
+# The other side has gone; the reader hears of it.
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
+
+
+class PacketSocket:
+    """One such socket.
+
+    Args:
+        sock: Connected, of the kind that keeps packets whole; owned from now on.
+        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises ends the conversation:
+            the message was not what it should be.
+        on_end: Called once, when the other side has closed or has said something that makes no sense.
+    """
+
+    def __init__(
+        self, sock: socket.socket, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]
+    ) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._on_message = on_message
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self.closed = False
+        sock.setblocking(False)
+        self._loop.add_reader(self._fd, self._receive)
+
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Sends a message; the descriptors remain the caller's. On a closed socket it is dropped.
+
+        Raises:
+            OSError: It cannot be sent, now or later: nothing was.
+        """
+        if self.closed:
+            return
+
+        data = json.dumps(message).encode()
+
+        if self._unsent or not self._try(data, fds):
+            self._unsent.append((data, copies(fds)))
+            self._loop.add_writer(self._fd, self._flush)
+
+    def close(self) -> None:
+        """Closes the socket without a call of `on_end`; closing twice is no error."""
+        if self.closed:
+            return
+
+        self.closed = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._sock.close()
+
+        while self._unsent:
+            close_all(self._unsent.popleft()[1])
+
+    def _try(self, data: bytes, fds: Sequence[int]) -> bool:
+        """Sends now; false if the socket takes nothing now."""
+        try:
+            socket.send_fds(self._sock, [data], list(fds))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+
+        return True
+
+    def _try_late(self, data: bytes, fds: Sequence[int]) -> bool:
+        """As `_try`, when nobody is there any more who could be told: whoever waits for an answer gives up in time."""
+        try:
+            return self._try(data, fds)
+        except OSError:
+            return True
+
+    def _flush(self) -> None:
+        while self._unsent and self._try_late(*self._unsent[0]):
+            close_all(self._unsent.popleft()[1])
+
+        if not self._unsent:
+            self._loop.remove_writer(self._fd)
+
+    def _receive(self) -> None:
+        for _ in range(_MAX_TURN_PACKETS):
+            try:
+                data = self._sock.recv(_MAX_PACKET_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+
+            try:
+                if not data:
+                    raise ValueError("closed")
+
+                message: Any = parse_json(data)
+                self._on_message(message)
+            except (ProtocolError, KeyError, TypeError, ValueError):
+                self.close()
+                self._on_end()
+
+            if self.closed:
+                return
+
+
+async def receive_word(sock: socket.socket, max_bytes: int) -> tuple[bytes, int]:
+    """Waits for a few bytes on a stream; returns them, and the number of the process that sent them, or 0."""
+    await until_readable(sock.fileno())
+    word, ancillary, _, _ = sock.recvmsg(max_bytes, socket.CMSG_SPACE(_CREDENTIALS.size))
+
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            return word, int(_CREDENTIALS.unpack(content)[0])
+
+    return word, 0

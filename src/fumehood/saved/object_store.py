@@ -1,0 +1,66 @@
+"""One object in a bucket, named by its whole address: what a user keeps where the user says.
+
+Runs in the host process; the work itself is done by obstore's own threads. Other blobs have names that are made by us
+(`blobs`); this one has the name that its owner gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from fumehood.errors import BlobNotFoundError, InvalidArgumentError, StorageError
+
+_CLIENT: Any = {"timeout": "300s", "connect_timeout": "10s", "allow_http": True}
+_READ_BYTES = 1 << 20
+
+
+class SingleObject:
+    """An object in S3, Azure or Google storage; the store's own environment variables open it.
+
+    Args:
+        address: Such as s3://BUCKET/NAME.
+    """
+
+    def __init__(self, address: str) -> None:
+        scheme, _, rest = address.partition("://")
+        bucket, _, self._name = rest.partition("/")
+
+        if not bucket or not self._name or self._name.endswith("/"):
+            raise InvalidArgumentError(
+                field="place", value=address, allowed="an address with a bucket and a name"
+            )
+
+        try:
+            self._store: Any = from_url(f"{scheme}://{quote(bucket)}", client_options=_CLIENT)
+        except (OSError, ValueError, BaseError) as error:
+            raise StorageError(operation="opening a bucket", reason=_said(error)) from error
+
+    async def put(self, path: str) -> None:
+        """Stores a file of this machine; it appears whole or not at all."""
+        try:
+            await obstore.put_async(self._store, self._name, Path(path))
+        except (OSError, BaseError) as error:
+            raise StorageError(operation="storing a saved state", reason=_said(error)) from error
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yields the object."""
+        try:
+            result = await obstore.get_async(self._store, self._name)
+
+            async for piece in result.stream(min_chunk_size=_READ_BYTES):
+                yield bytes(piece)
+        except FileNotFoundError:
+            raise BlobNotFoundError(name=self._name) from None
+        except (OSError, BaseError) as error:
+            raise StorageError(operation="reading a saved state", reason=_said(error)) from error
+
+
+def _said(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

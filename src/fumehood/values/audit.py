@@ -1,0 +1,269 @@
+"""Entries of an audit record: what one says, how it is written, and how it is chained to the one before.
+
+Plain values, used by callers and by all host code. The hash of an entry is that of its canonical text, in which the
+hash of the entry before stands: so none can be changed, left out or moved without all after it showing it. Numbers are
+whole and text is ASCII in it, so that any language writes the same. Nothing here knows a sandbox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fumehood.values.charts import JsonValue
+
+# What stands before the first entry.
+GENESIS = "0" * 64
+# The line that stands for entries which are not there any more.
+TRUNCATED = "truncated"
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditHead:
+    """Where an audit record stood: its newest entry. Whoever keeps it can tell later that nothing before was changed.
+
+    Attributes:
+        sequence: The number of that entry; the first is 0.
+        hash: Its hash, SHA-256 in hexadecimal.
+    """
+
+    sequence: int
+    hash: str
+
+    def __str__(self) -> str:
+        return self.hash
+
+
+class ComingHead(AuditHead):
+    """A head whose hash is computed when somebody asks for it, or by the one who keeps the record, in a quiet moment.
+
+    Args:
+        sequence: The number of the entry.
+        find: Has `settle` called.
+    """
+
+    __slots__ = ("_find", "_found")
+
+    _find: Callable[[], None]
+    _found: str
+
+    def __init__(self, sequence: int, find: Callable[[], None]) -> None:
+        object.__setattr__(self, "sequence", sequence)
+        object.__setattr__(self, "_find", find)
+        object.__setattr__(self, "_found", "")
+
+    @property
+    def hash(self) -> str:
+        """The hash."""
+        if not self._found:
+            self._find()
+
+        return self._found
+
+    def settle(self, found: str) -> None:
+        """It is known."""
+        object.__setattr__(self, "_found", found)
+        object.__setattr__(self, "_find", None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AuditHead) and (self.sequence, self.hash) == (other.sequence, other.hash)
+
+    def __hash__(self) -> int:
+        return hash((self.sequence, self.hash))
+
+    def __repr__(self) -> str:
+        return f"AuditHead(sequence={self.sequence!r}, hash={self.hash!r})"
+
+    def __reduce__(self) -> tuple[Callable[[int, str], AuditHead], tuple[int, str]]:
+        return _head, (self.sequence, self.hash)
+
+
+def _head(sequence: int, hash_: str) -> AuditHead:
+    return AuditHead(sequence=sequence, hash=hash_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One entry of an audit record. What is a guest's in it is bounded, and its control characters are spelled out.
+
+    Attributes:
+        sequence: Its number; the first is 0.
+        at: When it was written, by the clock of the host (UTC).
+        kind: What happened, such as `executed` or `egress`.
+        fields: What is known of it: text, whole numbers, and lists and mappings of them.
+        previous: The hash of the entry before; 64 zeros for the first.
+        hash: Its own: SHA-256 of everything else, in hexadecimal.
+    """
+
+    sequence: int
+    at: datetime
+    kind: str
+    fields: Mapping[str, JsonValue] = field(default_factory=dict)
+    previous: str = GENESIS
+    hash: str = ""
+
+    def to_line(self) -> str:
+        """Return the entry as one line of JSON, without the line's end."""
+        return line_of({**self._unsigned(), "hash": self.hash})
+
+    def computed_hash(self) -> str:
+        """Return the hash that it must have, by its content; empty when it says what no entry can say."""
+        try:
+            return digest_of(line_of(self._unsigned()))
+        except (TypeError, ValueError, RecursionError):
+            return ""
+
+    def _unsigned(self) -> dict[str, JsonValue]:
+        return unsigned(self.sequence, self.at, self.kind, self.fields, self.previous)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainFault:
+    """Where a chain is broken, and how.
+
+    Attributes:
+        place: The entry, counted from 1 among those that are there; in a file, its line.
+        reason: What is wrong, in words.
+    """
+
+    place: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLog:
+    """The audit record of a sandbox, as far as it is kept in memory; a server's audit folder has all of it.
+
+    Attributes:
+        sandbox_id: The sandbox.
+        entries: What happened, the oldest first.
+        dropped: How many entries before the first are not kept any more; the chain goes on from the last of them.
+    """
+
+    sandbox_id: str
+    entries: tuple[AuditEntry, ...] = ()
+    dropped: int = 0
+
+    @property
+    def head(self) -> AuditHead | None:
+        """Where it stands: its newest entry, or None when there is none."""
+        return (
+            AuditHead(sequence=self.entries[-1].sequence, hash=self.entries[-1].hash)
+            if self.entries
+            else None
+        )
+
+    def fault(self, head: AuditHead | str | None = None) -> ChainFault | None:
+        """Compute the chain anew, and return where it is broken; None when it is whole.
+
+        Args:
+            head: A head that was known before, such as `execution.audit_head`: it must be among the entries. Without
+                one, a record that was rewritten as a whole cannot be told from a true one.
+        """
+        found = first_fault(self.entries, self.dropped)
+
+        if found is not None or head is None:
+            return found
+
+        return missing_head(self.entries, str(head))
+
+    def to_jsonl(self) -> str:
+        """Return it as JSON lines, as `fumehood audit verify` reads them."""
+        lines = [entry.to_line() for entry in self.entries]
+
+        if self.dropped and self.entries:
+            lines.insert(0, truncated_line(self.dropped, self.entries[0].previous))
+
+        return "".join(f"{line}\n" for line in lines)
+
+
+def unsigned(
+    sequence: int, at: datetime, kind: str, fields: Mapping[str, JsonValue], previous: str
+) -> dict[str, JsonValue]:
+    """Return all of an entry but its own hash, as it is hashed."""
+    return {
+        "at": at.isoformat(timespec="microseconds"),
+        "fields": fields,  # type: ignore[dict-item]  # a mapping of JSON is JSON
+        "kind": kind,
+        "previous": previous,
+        "sequence": sequence,
+    }
+
+
+def line_of(value: Mapping[str, JsonValue]) -> str:
+    """Return plain data in its canonical form: keys sorted, no spaces, ASCII alone.
+
+    Raises:
+        ValueError: A number in it is not finite.
+    """
+    return _encode(value)
+
+
+def digest_of(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def truncated_line(dropped: int, previous: str) -> str:
+    """Return the line that stands for so many entries, the last of which has this hash."""
+    return line_of({"dropped": dropped, "kind": TRUNCATED, "previous": previous})
+
+
+def first_fault(entries: Iterable[AuditEntry], dropped: int = 0) -> ChainFault | None:
+    """Return where a chain of entries is broken; None when it is whole. `dropped` entries are missing before it."""
+    expected: str | None = None if dropped else GENESIS
+    sequence = dropped
+
+    for place, entry in enumerate(entries, start=1):
+        reason = fault_of(entry, sequence, expected)
+
+        if reason:
+            return ChainFault(place=place, reason=reason)
+
+        expected, sequence = entry.hash, sequence + 1
+
+    return None
+
+
+def fault_of(entry: AuditEntry, sequence: int, previous: str | None) -> str:
+    """Return what is wrong with an entry that should follow another; empty when nothing is.
+
+    Args:
+        entry: The entry.
+        sequence: The number that it should have.
+        previous: The hash that it should name as the one before; None: nobody knows.
+    """
+    if entry.hash != entry.computed_hash():
+        return f"entry {entry.sequence} was changed: its hash does not fit what it says"
+
+    if entry.sequence == sequence + 1:
+        return f"entry {sequence} is missing"
+
+    if entry.sequence > sequence:
+        return f"entries {sequence} to {entry.sequence - 1} are missing"
+
+    if entry.sequence < sequence:
+        return f"entry {entry.sequence} stands where entry {sequence} should be: repeated, or out of order"
+
+    if previous is not None and entry.previous != previous:
+        return f"entry {entry.sequence} does not follow the one before it: one of the two was replaced"
+
+    return ""
+
+
+def missing_head(entries: Iterable[AuditEntry], head: str) -> ChainFault | None:
+    """Return the fault of a chain that has no entry with this hash; None when it has."""
+    hashes = [entry.hash for entry in entries]
+
+    if head in hashes:
+        return None
+
+    return ChainFault(
+        place=len(hashes),
+        reason="no entry has the known head: the record was rewritten, or cut off before that entry",
+    )

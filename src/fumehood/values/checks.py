@@ -1,0 +1,135 @@
+"""What values of callers are held against: text, paths, environments, numbers, before anything is done with them.
+
+Used on both sides of the port; pure. Each check raises InvalidArgumentError, which names the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.values.sandbox import PtySize
+
+# PATH_MAX of Linux, limits.h.
+_MAX_PATH_BYTES = 4096
+# MAX_ARG_STRLEN and ARG_MAX of Linux: 32 pages for one string, 2 MiB for all of them.
+MAX_STRING_BYTES = 128 * 1024
+_MAX_STRINGS_BYTES = 1 << 20
+# PID_MAX_LIMIT of Linux, threads.h.
+_MAX_PID = 1 << 22
+_LANGUAGES = ("python", "bash")
+# What the guest tells of a file at most (`fumehood_guest.init.files`).
+_MAX_METADATA = 64
+_MAX_METADATA_BYTES = 6 * 1024
+_METADATA_NAME = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]{1,200}", re.ASCII)
+_METADATA_VALUE = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
+
+
+def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
+    """Raise InvalidArgumentError unless `value` is text that UTF-8 can hold, not too long."""
+    encoding = ""
+
+    if isinstance(value, str) and (value or empty) and (nul or "\0" not in value):
+        try:
+            if len(value.encode()) <= max_bytes:
+                return
+        except UnicodeEncodeError:
+            encoding = ", encodable as UTF-8"
+
+    allowed = f"text of {'0' if empty else '1'} to {max_bytes:,} bytes{'' if nul else ' without NUL'}"
+    raise InvalidArgumentError(field=field, value=value, allowed=f"{allowed}{encoding}")
+
+
+def check_path(field: str, value: object) -> None:
+    """Raise InvalidArgumentError unless `value` can be a path; relative ones start at /home/user."""
+    check_text(field, value, max_bytes=_MAX_PATH_BYTES)
+
+
+def check_strings(field: str, value: object) -> None:
+    """Raise InvalidArgumentError unless `value` maps text to text, of bounded size."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(field=field, value=value, allowed="a mapping of text to text")
+
+    total = 0
+
+    for name, text in value.items():
+        check_text(f"{field} name", name, max_bytes=MAX_STRING_BYTES)
+        check_text(f"{field}[{name!r}]", text, max_bytes=MAX_STRING_BYTES, empty=True)
+        total += len(name) + len(text)
+
+    if total > _MAX_STRINGS_BYTES:
+        raise InvalidArgumentError(
+            field=field, value=f"{total} bytes", allowed=f"at most {_MAX_STRINGS_BYTES} bytes"
+        )
+
+
+def check_envs(value: object) -> None:
+    """Raise InvalidArgumentError unless `value` can be an environment."""
+    check_strings("envs", value)
+
+    if isinstance(value, Mapping):
+        for name in value:
+            if "=" in name:
+                raise InvalidArgumentError(field="envs name", value=name, allowed="a name without '='")
+
+
+def check_language(value: object) -> None:
+    """Raise InvalidArgumentError unless `value` is a language that runs here."""
+    if value not in _LANGUAGES:
+        raise InvalidArgumentError(field="language", value=value, allowed=" or ".join(map(repr, _LANGUAGES)))
+
+
+def check_integer(field: str, value: object, *, low: int, high: int) -> None:
+    """Raise InvalidArgumentError unless `value` is a whole number in the range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgumentError(field=field, value=value, allowed=f"a whole number from {low} to {high}")
+
+
+def check_bool(field: str, value: object) -> None:
+    """Raise InvalidArgumentError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(field=field, value=value, allowed="True or False")
+
+
+def check_size(size: PtySize) -> None:
+    """Raise InvalidArgumentError unless a terminal can have this size."""
+    check_integer("cols", size.cols, low=1, high=10_000)
+    check_integer("rows", size.rows, low=1, high=10_000)
+
+
+def check_pid(value: object) -> None:
+    """Raise InvalidArgumentError unless `value` can be the pid of a command."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_PID:
+        raise InvalidArgumentError(
+            field="pid",
+            value=value,
+            allowed=f"a number from 1 to {_MAX_PID}, as `commands.list()` names them",
+        )
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raise unless these can be the metadata of a file: few names of HTTP's kind, with printable ASCII behind them."""
+    size = 0
+
+    for name, value in metadata.items():
+        if not _METADATA_NAME.fullmatch(name):
+            raise InvalidArgumentError(
+                field="metadata",
+                value=name,
+                allowed="names of up to 200 lower-case letters, digits and !#$%&'*+-.^_`|~",
+            )
+
+        if not _METADATA_VALUE.fullmatch(value):
+            raise InvalidArgumentError(
+                field=f"metadata[{name!r}]", value=value, allowed="printable ASCII, up to 4096 characters"
+            )
+
+        size += len(name) + len(value)
+
+    if len(metadata) > _MAX_METADATA or size > _MAX_METADATA_BYTES:
+        raise InvalidArgumentError(
+            field="metadata",
+            value=f"{len(metadata)} names, {size} characters",
+            allowed=f"at most {_MAX_METADATA} names and {_MAX_METADATA_BYTES} characters",
+        )

@@ -1,0 +1,191 @@
+"""What happens while an execution runs, in order: the items of `stream_code`.
+
+Plain values of the host process. The first event is `ExecutionStarted`, the last `ExecutionFinished`, which
+carries everything once more as one `Execution`. `at_seconds` counts from the start of the execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from fumehood.values.charts import JsonValue
+from fumehood.values.execution import Changes, Execution, ExecutionError
+from fumehood.values.results import Result, held_bytes
+
+# What an event takes around what it carries.
+_EVENT_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted:
+    """The code was given to its context; it had to wait for executions before it."""
+
+    execution_id: str
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdoutEvent:
+    """A piece of standard output."""
+
+    text: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StderrEvent:
+    """A piece of standard error."""
+
+    text: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultEvent:
+    """Something was shown or returned.
+
+    Attributes:
+        result: What.
+        is_update: True when it takes the place of the result with the same `display_id`.
+    """
+
+    result: Result
+    at_seconds: float
+    is_update: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearOutputEvent:
+    """The code asked that what it showed so far be taken away.
+
+    Attributes:
+        wait: True when it should stay until something new comes.
+    """
+
+    at_seconds: float
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEvent:
+    """The execution failed; what follows is its end."""
+
+    error: ExecutionError
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequestEvent:
+    """The code waits for a line of input.
+
+    Attributes:
+        execution_id: Which execution asks.
+        request_id: Name of this question; the answer repeats it.
+        prompt: What it says.
+        is_password: True when the answer should not be shown.
+    """
+
+    execution_id: str
+    request_id: str
+    prompt: str
+    at_seconds: float
+    is_password: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallEvent:
+    """The code calls a tool, and waits for its answer.
+
+    Attributes:
+        execution_id: Who calls.
+        request_id: Name of this call; the answer repeats it.
+        name: The tool.
+        arguments: What it is given, by name; the guest's.
+    """
+
+    execution_id: str
+    request_id: str
+    name: str
+    arguments: Mapping[str, JsonValue]
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommEvent:
+    """The code has said something on a comm, the channel of Jupyter's widgets.
+
+    Attributes:
+        kind: comm_open, comm_msg or comm_close.
+        comm_id: The channel's name.
+        data: What was said.
+        metadata: What was said about it.
+        buffers: Binary parts that `data` leaves out.
+        target_name: With comm_open, which target is to answer.
+    """
+
+    kind: Literal["comm_open", "comm_msg", "comm_close"]
+    comm_id: str
+    at_seconds: float
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    buffers: tuple[bytes, ...] = ()
+    target_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequestEvent:
+    """A transactional execution has done well, and waits to hear whether what it changed shall stay.
+
+    Attributes:
+        execution_id: Which.
+        changes: What it changed.
+    """
+
+    execution_id: str
+    changes: Changes
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFinished:
+    """The end, with everything once more."""
+
+    execution: Execution
+
+
+Event: TypeAlias = (
+    ExecutionStarted
+    | StdoutEvent
+    | StderrEvent
+    | ResultEvent
+    | ClearOutputEvent
+    | ErrorEvent
+    | InputRequestEvent
+    | ToolCallEvent
+    | CommEvent
+    | CommitRequestEvent
+    | ExecutionFinished
+)
+
+
+def event_bytes(event: Event) -> int:
+    """Return what an event takes in memory while it waits for its reader, about."""
+    match event:
+        case StdoutEvent() | StderrEvent():
+            return _EVENT_BYTES + len(event.text)
+        case ResultEvent():
+            return _EVENT_BYTES + held_bytes(event.result)
+        case ErrorEvent():
+            return _EVENT_BYTES + len(event.error.value) + len(event.error.traceback)
+        case InputRequestEvent():
+            return _EVENT_BYTES + len(event.prompt)
+        case CommitRequestEvent():
+            return _EVENT_BYTES * (1 + len(event.changes.variables) + len(event.changes.files))
+        case ToolCallEvent():
+            return _EVENT_BYTES + len(repr(event.arguments))
+        case CommEvent():
+            return _EVENT_BYTES + len(repr((event.data, event.metadata))) + sum(map(len, event.buffers))
+        case _:
+            return _EVENT_BYTES

@@ -1,0 +1,88 @@
+"""What a sandbox may use (`Limits`) and what an execution has used (`Usage`): same words, units in the names.
+
+Plain values of the host process. Nothing is enforced here. A `Limits` that exists is valid: zero, negative,
+NaN, absurd and wrongly typed values are refused when it is made, so no other module checks them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from fumehood.bounds import BOUNDS, GIB, MIB, Bound
+from fumehood.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a sandbox and each execution in it may use.
+
+    Attributes:
+        wall_seconds: Time of one execution. At its end the code is interrupted; `run_code(timeout=...)`
+            replaces it for one call. 30 s, not E2B's 300: a loop that hangs should be known soon.
+        cpu_seconds: CPU time of one execution and its children together; None means that `wall_seconds`
+            alone decides.
+        memory_bytes: Memory of the whole sandbox, files that its code writes included, since these live in
+            memory. What is uploaded does not count. Without cgroups files do not count.
+        processes: Processes and threads of the whole sandbox.
+        cpu_cores: CPU share of the whole sandbox; None means no bound. Not held without cgroups.
+        open_files: Open files of each process.
+        disk_bytes: Bytes of all writable mounts together.
+        inodes: Files and directories of all writable mounts together.
+        stdout_bytes: Standard output kept of one execution or command; the rest is counted and dropped.
+        stderr_bytes: The same of standard error.
+        result_bytes: Size of one result, all its formats together; a larger format is left out and named.
+        result_count: Results kept of one execution.
+        grace_seconds: Time between the interrupt and the kill of code that does not stop.
+    """
+
+    wall_seconds: float = 30.0
+    cpu_seconds: float | None = None
+    memory_bytes: int = 1 * GIB
+    processes: int = 128
+    cpu_cores: float | None = None
+    open_files: int = 1024
+    disk_bytes: int = 512 * MIB
+    inodes: int = 65_536
+    stdout_bytes: int = 1 * MIB
+    stderr_bytes: int = 1 * MIB
+    result_bytes: int = 10 * MIB
+    result_count: int = 100
+    grace_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_bound(f"limits.{field.name}", getattr(self, field.name), BOUNDS[field.name])
+
+
+def check_seconds(field: str, value: object, *, optional: bool = True, high: float = 86_400 * 365) -> None:
+    """Raise InvalidArgumentError unless `value` is a positive number of seconds, or None where allowed."""
+    check_bound(field, value, Bound(0.001, high, "seconds", whole=False, optional=optional))
+
+
+def check_bound(field: str, value: object, bound: Bound) -> None:
+    """Raise InvalidArgumentError unless `bound` allows `value`."""
+    if not bound.allows(value):
+        raise InvalidArgumentError(field=field, value=value, allowed=bound.describe())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What one execution has used.
+
+    Attributes:
+        wall_seconds: Time from its start in the context to its end, measured by the host.
+        user_cpu_seconds: CPU time in user code, by the control group's count of the whole sandbox; without
+            one what the context says of itself and its children.
+        system_cpu_seconds: CPU time in the kernel, likewise.
+        peak_memory_bytes: Most memory of the whole sandbox meanwhile, by its control group (version 2 before
+            kernel 6.12: since its start); without one the largest resident memory of the context so far.
+        bytes_in: Code and answers sent into the sandbox.
+        bytes_out: Output, results and errors that came out, before anything was cut off by the host.
+    """
+
+    wall_seconds: float = 0.0
+    user_cpu_seconds: float = 0.0
+    system_cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0

@@ -1,0 +1,302 @@
+"""What a sandbox may reach (`Network`), and what it did reach or tried to (`EgressRecord`).
+
+Plain values, used by callers and by all host code. Nothing is enforced here. A `Network` that exists is valid: each of
+its rules can be read, and one that says nothing allows nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from fumehood.bounds import GIB, TIB, Bound
+from fumehood.errors import InvalidArgumentError
+from fumehood.values.addresses import holds_only_public
+from fumehood.values.domain_names import TargetError, read_address, read_authority, read_host
+from fumehood.values.limits import check_bound
+from fumehood.values.network_rules import Rule, read_rule
+
+NetworkLevel = Literal["none", "listed", "internet"]
+Verdict = Literal["allowed", "denied"]
+
+# The least first.
+NETWORK_LEVELS = ("none", "listed", "internet")
+PRESETS = ("pip",)
+_MAX_RULES = 1000
+_BYTES = Bound(1, 1024 * TIB, "bytes")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,8192}")
+# Such as say where a request goes, or where it ends, are not anybody's to set.
+_FRAMING = {
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What a sandbox may reach. `Network()` is nothing at all.
+
+    Attributes:
+        allow: Rules: a name (`api.example.com`), all names below one (`*.example.org`), an address or a network
+            (`10.1.0.0/16`), each with `:PORT` behind it, or for ports 80 and 443. An address that is not public is
+            reached only where an address or network rule lists it; the loopback, link-local and metadata addresses and
+            this machine's own only where a rule names that one address.
+        deny: Rules of the same form, which win; without a port, they deny all ports.
+        internet: Whether everything public is allowed on ports 80 and 443.
+        presets: Bundles of rules, known where the sandbox lives: `pip`, the package index of its host.
+        hosts: Addresses of names, in place of what a resolver says; they must be allowed like any other.
+        secrets: Headers that the proxy adds to requests to one host, by `NAME` or `NAME:PORT` for https, and
+            `http://NAME:PORT` for plain http. Nothing inside sees them. Where they are shown, values are empty.
+        max_bytes: How much may go through in its life, both directions together.
+    """
+
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    internet: bool = False
+    presets: Sequence[str] = ()
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    max_bytes: int = 10 * GIB
+
+    def __post_init__(self) -> None:
+        for name in ("allow", "deny", "presets"):
+            object.__setattr__(self, name, _texts(f"network.{name}", getattr(self, name)))
+
+        if not isinstance(self.internet, bool):
+            raise InvalidArgumentError(field="network.internet", value=self.internet, allowed="True or False")
+
+        for preset in self.presets:
+            if preset not in PRESETS:
+                raise InvalidArgumentError(
+                    field="network.presets", value=preset, allowed=", ".join(map(repr, PRESETS))
+                )
+
+        check_bound("network.max_bytes", self.max_bytes, _BYTES)
+        self.rules("allow")
+        self.rules("deny")
+        object.__setattr__(self, "hosts", _hosts(self.hosts))
+        object.__setattr__(self, "secrets", _secrets(self.secrets))
+
+    @classmethod
+    def pip(cls) -> Network:
+        """Return a network in which `pip install` works, and nothing else."""
+        return cls(presets=("pip",))
+
+    @property
+    def level(self) -> NetworkLevel:
+        """One word: none, listed, or internet."""
+        if self.internet:
+            return "internet"
+
+        return "listed" if self.allow or self.presets else "none"
+
+    def rules(self, kind: Literal["allow", "deny"]) -> tuple[Rule, ...]:
+        """Return the rules that allow, or those that deny."""
+        return tuple(read_rule(f"network.{kind}", text) for text in getattr(self, kind))
+
+    def not_public(self) -> tuple[Rule, ...]:
+        """Return the rules that allow addresses which are not public."""
+        return tuple(
+            rule
+            for rule in self.rules("allow")
+            if rule.network is not None and not holds_only_public(rule.network)
+        )
+
+    def without_secrets(self) -> Network:
+        """Return the same with the values of its secrets left out, fit to be shown."""
+        hidden = {place: dict.fromkeys(headers, "") for place, headers in self.secrets.items()}
+        return replace(self, secrets=hidden)
+
+    def with_secrets_of(self, other: Network) -> Network:
+        """Return the same, secrets without a value filled in from `other`; so what was shown can be given back."""
+        filled = {
+            place: {
+                name: value or other.secrets.get(place, {}).get(name, "") for name, value in headers.items()
+            }
+            for place, headers in self.secrets.items()
+        }
+        return replace(self, secrets=filled)
+
+
+NetworkChoice: TypeAlias = Network | Literal["none", "internet"]
+
+
+def read_network(value: NetworkChoice | None) -> Network:
+    """Return the network that a caller means: one of its own, or one of the words `none` and `internet`.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    if isinstance(value, Network):
+        return value
+
+    if value is None or value == "none":
+        return Network()
+
+    if value == "internet":
+        return Network(internet=True)
+
+    # Anything else may hold a secret.
+    shown = value if isinstance(value, str | bool | int) else type(value).__name__
+    raise InvalidArgumentError(
+        field="network", value=shown, allowed="'none', 'internet', or a Network(allow=[...])"
+    )
+
+
+def check_address_rule(field: str, text: str) -> None:
+    """Raise InvalidArgumentError unless `text` is a rule that names an address or a network of addresses."""
+    if read_rule(field, text).network is None:
+        raise InvalidArgumentError(
+            field=field, value=text, allowed="an address or a network such as '10.1.0.0/16'"
+        )
+
+
+def lists_only(network: Network, allowed: Sequence[str]) -> str | None:
+    """Return the first rule for addresses that are not public and that no rule in `allowed` covers, or None."""
+    covers = [read_rule("private_networks", text) for text in allowed]
+
+    for rule in network.not_public():
+        if not any(cover.covers(rule) for cover in covers):
+            return rule.text
+
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressRecord:
+    """One connection that a sandbox made or tried to make.
+
+    Attributes:
+        at: When it was decided (UTC).
+        sandbox_id: By which sandbox.
+        kind: How it was asked for: http, connect or socks.
+        name: The host as it was asked for, a name or an address, in its canonical form.
+        address: The address that was dialled; None when none was.
+        port: The port.
+        verdict: allowed or denied.
+        rule: The rule that allowed it, or why it was denied.
+        bytes_sent: Bytes that went out so far.
+        bytes_received: Bytes that came in so far.
+    """
+
+    at: datetime
+    sandbox_id: str
+    kind: Literal["http", "connect", "socks"]
+    name: str
+    address: str | None
+    port: int
+    verdict: Verdict
+    rule: str
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SecretPlace:
+    """Where a secret goes: to one host and port, over one scheme."""
+
+    scheme: Literal["http", "https"]
+    name: str
+    port: int
+
+
+def read_secret_place(text: str) -> SecretPlace:
+    """Return the place that a key of `Network.secrets` names.
+
+    Raises:
+        InvalidArgumentError: It names none.
+    """
+    is_plain = text.startswith("http://")
+    try:
+        target = read_authority(text.removeprefix("http://"), 80 if is_plain else 443)
+    except TargetError:
+        target = None
+
+    if target is None or target.address is not None:
+        allowed = "'NAME' or 'NAME:PORT' for https, 'http://NAME:PORT' for plain http"
+        raise InvalidArgumentError(field="network.secrets", value=text, allowed=allowed)
+
+    return SecretPlace("http" if is_plain else "https", target.host, target.port)
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > _MAX_RULES:
+        raise InvalidArgumentError(field=name, value=value, allowed=f"a list of up to {_MAX_RULES} texts")
+
+    return tuple(value)
+
+
+def _hosts(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or len(value) > _MAX_RULES:
+        raise InvalidArgumentError(field="network.hosts", value=value, allowed="addresses by name")
+
+    read: dict[str, str] = {}
+
+    for name, address in value.items():
+        try:
+            host, literal = read_host(name)
+
+            if literal is not None:
+                raise TargetError
+
+            read[host] = str(read_address(address))
+        except (TargetError, AttributeError, TypeError):
+            raise InvalidArgumentError(
+                field="network.hosts",
+                value=f"{name}: {address}",
+                allowed="a host name and its IPv4 or IPv6 address",
+            ) from None
+
+    return read
+
+
+def _secrets(value: object) -> dict[str, Mapping[str, str]]:
+    if not isinstance(value, Mapping) or len(value) > _MAX_RULES:
+        raise InvalidArgumentError(
+            field="network.secrets", value=type(value).__name__, allowed="headers by host"
+        )
+
+    checked: dict[str, Mapping[str, str]] = {}
+
+    for place, headers in value.items():
+        if not isinstance(place, str) or not isinstance(headers, Mapping) or not headers:
+            raise InvalidArgumentError(field="network.secrets", value=place, allowed="headers by host")
+
+        read_secret_place(place)
+
+        for name, text in headers.items():
+            _check_header(place, name, text)
+
+        checked[place] = dict(headers)
+
+    return checked
+
+
+def _check_header(place: str, name: object, text: object) -> None:
+    """The value is a secret: no error repeats it."""
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name) or name.lower() in _FRAMING:
+        raise InvalidArgumentError(
+            field=f"network.secrets[{place!r}]",
+            value=name,
+            allowed="names of headers that say nothing of the way",
+        )
+
+    if not isinstance(text, str) or not _HEADER_VALUE.fullmatch(text) or text != text.strip():
+        raise InvalidArgumentError(
+            field=f"network.secrets[{place!r}][{name!r}]",
+            value="(hidden)",
+            allowed="one line of printable ASCII",
+        )

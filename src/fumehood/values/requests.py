@@ -1,0 +1,826 @@
+"""What callers ask a backend for: frozen, checked when made, able to cross a process border.
+
+Used on both sides of the port. A request that exists is valid: types, names, sizes and paths are checked
+here once, in the host process, before anything is done. Paths are paths inside the sandbox; nothing here or
+behind the port uses one on the host.
+
+What callers ask of a backend about forks: frozen, checked when made, able to cross a process border.
+
+What callers ask of a backend about checkpoints: frozen, checked when made, able to cross a process border.
+
+What callers ask of a backend about saved states: frozen, checked when made, able to cross a process border.
+
+Tools in the words of the port: what code inside may call, and the answer to one call.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal, TypeAlias
+
+from fumehood.bounds import MIB
+from fumehood.errors import InvalidArgumentError
+from fumehood.values.charts import JsonValue
+from fumehood.values.checks import (
+    MAX_STRING_BYTES,
+    check_bool,
+    check_envs,
+    check_integer,
+    check_language,
+    check_path,
+    check_pid,
+    check_size,
+    check_strings,
+    check_text,
+)
+from fumehood.values.json_values import NotJsonError, json_of
+from fumehood.values.limits import Limits, check_seconds
+from fumehood.values.network import Network
+from fumehood.values.sandbox import (
+    IsolationLevel,
+    PtySize,
+    SandboxInfo,
+    TimeoutAction,
+    Truncation,
+    check_isolation,
+)
+from fumehood.values.saved_state import LoadReport
+from fumehood.values.security import SecuritySettings
+from fumehood.values.template import MAX_TEMPLATE_NAME_BYTES, Template
+
+_MAX_CODE_BYTES = 8 * MIB
+_MAX_STDIN_BYTES = 4 * MIB
+DEFAULT_CONTEXT_ID = "default"
+BASH_CONTEXT_ID = "bash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a new sandbox should be.
+
+    Attributes:
+        template: What it starts from: a template, or the name of one that is known.
+        limits: What it may use.
+        chosen_limits: Names of limits that the caller has chosen though they may be the defaults. Those that differ
+            from the defaults are always taken for chosen; a server cuts the others to what a key may have.
+        envs: Environment of everything that runs in it.
+        metadata: The caller's own labels.
+        timeout_seconds: Its time; None: it lives until it is killed.
+        idle_timeout_seconds: Its time without a call; None: never for that reason.
+        strict: Refuse to start when any layer of isolation is missing or degraded.
+        owner: For whom a server keeps it.
+        on_timeout: What happens when its time is over: kill, or pause.
+        auto_resume: Whether a call to it while it is paused resumes it.
+        network: What it may reach.
+        isolation: The weakest level of isolation that will do; None: what the settings of the host say.
+        security: How it is watched.
+    """
+
+    template: str | Template = "default"
+    limits: Limits = field(default_factory=Limits)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    idle_timeout_seconds: float | None = None
+    strict: bool = False
+    owner: str = ""
+    on_timeout: TimeoutAction = "kill"
+    auto_resume: bool = False
+    network: Network = field(default_factory=Network)
+    isolation: IsolationLevel | None = None
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    chosen_limits: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.template, Template):
+            check_text("template", self.template, max_bytes=MAX_TEMPLATE_NAME_BYTES)
+
+        check_envs(self.envs)
+        check_strings("metadata", self.metadata)
+        check_seconds("timeout", self.timeout_seconds)
+        check_seconds("idle_timeout", self.idle_timeout_seconds)
+        check_bool("strict", self.strict)
+        check_text("owner", self.owner, max_bytes=255, empty=True)
+        check_bool("auto_resume", self.auto_resume)
+
+        if self.isolation is not None:
+            check_isolation("isolation", self.isolation)
+
+        if self.on_timeout not in ("kill", "pause"):
+            raise InvalidArgumentError(field="on_timeout", value=self.on_timeout, allowed="'kill' or 'pause'")
+
+        if not isinstance(self.limits, Limits):
+            raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")
+
+        if not isinstance(self.network, Network):
+            raise InvalidArgumentError(field="network", value=self.network, allowed="a Network")
+
+    @property
+    def limits_asked(self) -> dict[str, float | None]:
+        """What was chosen of the limits, by name: what goes to a server, which knows the defaults of its keys."""
+        values = {item.name: getattr(self.limits, item.name) for item in fields(Limits)}
+        ordinary = Limits()
+        return {
+            name: value
+            for name, value in values.items()
+            if name in self.chosen_limits or value != getattr(ordinary, name)
+        }
+
+    @property
+    def template_name(self) -> str:
+        """The name of the template."""
+        return self.template.name if isinstance(self.template, Template) else self.template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteRequest:
+    """One piece of code to run.
+
+    Attributes:
+        code: The code.
+        language: python or bash.
+        context_id: Where; None means the default context.
+        envs: Environment variables for this execution only.
+        wall_seconds: Its time; None means `limits.wall_seconds`.
+        allow_input: True when somebody answers `input()`; otherwise it fails with EOFError at once.
+        silent: True to leave the history and the execution count alone.
+        stdin: What `input()` and the standard input get, up to its end; None: the standard input is empty, and
+            `allow_input` says what `input()` does.
+        tools: What the code may call on the caller's side while it runs; Python only. Somebody follows the events
+            and answers each ToolCallEvent.
+        transactional: Keep what it changes only if it comes to its ordinary end; else variables and files are as
+            they were before. Python only.
+        ask_commit: Of a transactional one: somebody follows the events and answers CommitRequestEvent.
+        tell_changes: Tell in the execution what it changed.
+    """
+
+    code: str
+    language: str = "python"
+    context_id: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+    wall_seconds: float | None = None
+    allow_input: bool = False
+    silent: bool = False
+    stdin: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    transactional: bool = False
+    ask_commit: bool = False
+    tell_changes: bool = False
+
+    def __post_init__(self) -> None:
+        check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
+        check_language(self.language)
+        check_envs(self.envs)
+        check_seconds("timeout", self.wall_seconds, high=86_400)
+        check_bool("allow_input", self.allow_input)
+        check_bool("silent", self.silent)
+
+        if self.context_id is not None:
+            check_text("context", self.context_id, max_bytes=255)
+
+        if self.stdin is not None:
+            check_text("stdin", self.stdin, max_bytes=_MAX_STDIN_BYTES, empty=True, nul=True)
+
+        if self.stdin is not None and self.allow_input:
+            raise InvalidArgumentError(
+                field="stdin", value=self.stdin, allowed="None where somebody answers `input()`"
+            )
+
+        check_tools(self.tools)
+
+        if self.tools and self.language != "python":
+            raise InvalidArgumentError(field="tools", value=self.language, allowed="code in Python")
+
+        check_bool("transactional", self.transactional)
+        check_bool("ask_commit", self.ask_commit)
+        check_bool("changes", self.tell_changes)
+
+        if self.transactional and self.language != "python":
+            raise InvalidArgumentError(field="transactional", value=self.language, allowed="code in Python")
+
+        if self.ask_commit and not self.transactional:
+            raise InvalidArgumentError(field="ask_commit", value=True, allowed="transactional code")
+
+    @property
+    def max_tool_calls(self) -> int:
+        """How often the code may call tools, all together: 100 times, or what the most generous tool allows."""
+        return max([DEFAULT_TOOL_CALLS, *(tool.max_calls for tool in self.tools)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputAnswer:
+    """The answer to an `InputRequestEvent`.
+
+    Attributes:
+        execution_id: Who asked.
+        request_id: The question's name.
+        text: The line without its end; None means that there is no input, and the code gets EOFError.
+    """
+
+    execution_id: str
+    request_id: str
+    text: str | None
+
+    def __post_init__(self) -> None:
+        if self.text is not None:
+            check_text("input", self.text, max_bytes=1 * MIB, empty=True, nul=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateContext:
+    """Make a context; the answer is it alone."""
+
+    language: str = "python"
+    cwd: str | None = None
+
+    def __post_init__(self) -> None:
+        check_language(self.language)
+
+        if self.cwd is not None:
+            check_path("cwd", self.cwd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListContexts:
+    """Name the contexts; the answer is all of them, the default one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartContext:
+    """Replace a context by a fresh one of the same id, language and cwd; the answer is it alone.
+
+    What runs in it is killed.
+    """
+
+    context_id: str
+
+    def __post_init__(self) -> None:
+        check_text("context", self.context_id, max_bytes=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveContext:
+    """Kill a context; the answer is empty. The default one comes back fresh when it is used again."""
+
+    context_id: str
+
+    def __post_init__(self) -> None:
+        check_text("context", self.context_id, max_bytes=255)
+
+
+ContextCall: TypeAlias = CreateContext | ListContexts | RestartContext | RemoveContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatFile:
+    """Describe a path; the answer is it alone. Links are followed."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListFiles:
+    """Describe what is below a directory, `depth` levels deep; sorted by path."""
+
+    path: str
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+        check_integer("depth", self.depth, low=1, high=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeDir:
+    """Make a directory and its parents; the answer is it alone, PathExistsError if something is there."""
+
+    path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """Remove a file, or a directory with all that is in it; the answer is empty.
+
+    PathNotFoundError if nothing is there.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameFile:
+    """Move a file or directory within the sandbox, parents made; the answer is it at its new place."""
+
+    source: str
+    destination: str
+
+    def __post_init__(self) -> None:
+        check_path("source", self.source)
+        check_path("destination", self.destination)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchFiles:
+    """Watch a directory.
+
+    Attributes:
+        path: The directory.
+        recursive: With all directories below.
+        entries: Describe in each change what is there.
+        name: By which `settle_watch` finds the watch; none is needed for anything else.
+    """
+
+    path: str
+    recursive: bool = False
+    entries: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+        check_bool("recursive", self.recursive)
+        check_bool("entries", self.entries)
+        check_text("name", self.name, max_bytes=255, empty=True)
+
+
+FileCall: TypeAlias = StatFile | ListFiles | MakeDir | RemoveFile | RenameFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """Read a file.
+
+    Attributes:
+        offset_bytes: Where to begin.
+        length_bytes: How much at most; None means to the end.
+    """
+
+    path: str
+    offset_bytes: int = 0
+    length_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+        check_integer("offset_bytes", self.offset_bytes, low=0, high=2**62)
+
+        if self.length_bytes is not None:
+            check_integer("length_bytes", self.length_bytes, low=0, high=2**62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """A command to start.
+
+    Attributes:
+        argv: Program and arguments; the program is looked up in PATH.
+        cwd: Where; None means /home/user.
+        envs: Added to the sandbox's environment.
+        stdin: True to keep its standard input open for `SendStdin`; otherwise it is empty.
+        pty: Run it on a terminal of this size.
+        timeout_seconds: It is killed after this time; None means that it lives as long as the sandbox.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+    stdin: bool = False
+    pty: PtySize | None = None
+    timeout_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.argv, tuple) or not self.argv:
+            raise InvalidArgumentError(field="command", value=self.argv, allowed="at least a program's name")
+
+        for index, part in enumerate(self.argv):
+            check_text("command", part, max_bytes=MAX_STRING_BYTES, empty=index > 0)
+
+        if self.cwd is not None:
+            check_path("cwd", self.cwd)
+
+        if self.pty is not None:
+            check_size(self.pty)
+
+        check_envs(self.envs)
+        check_bool("stdin", self.stdin)
+        check_seconds("timeout", self.timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListProcesses:
+    """Name the running commands; the answer is all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendStdin:
+    """Write to a command's standard input or terminal; waits until it was taken. The answer is empty."""
+
+    pid: int
+    data: bytes
+
+    def __post_init__(self) -> None:
+        check_pid(self.pid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseStdin:
+    """End a command's standard input; the answer is empty."""
+
+    pid: int
+
+    def __post_init__(self) -> None:
+        check_pid(self.pid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalProcess:
+    """Send a signal to a command and everything it started; the answer is empty."""
+
+    pid: int
+    signal: int
+
+    def __post_init__(self) -> None:
+        check_pid(self.pid)
+        check_integer("signal", self.signal, low=1, high=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizePty:
+    """Change the size of a command's terminal; the answer is empty."""
+
+    pid: int
+    size: PtySize
+
+    def __post_init__(self) -> None:
+        check_pid(self.pid)
+        check_size(self.size)
+
+
+ProcessCall: TypeAlias = ListProcesses | SendStdin | CloseStdin | SignalProcess | ResizePty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOutput:
+    """A piece of what a command wrote; pty for a terminal."""
+
+    stream: Literal["stdout", "stderr", "pty"]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessExited:
+    """A command's end, always the last event.
+
+    Attributes:
+        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        timed_out: True when it was killed because its time was over.
+        truncated: What was cut off because of `limits.stdout_bytes` and `limits.stderr_bytes`.
+    """
+
+    exit_code: int
+    timed_out: bool = False
+    truncated: Truncation = field(default_factory=Truncation)
+
+
+ProcessEvent: TypeAlias = ProcessOutput | ProcessExited
+
+
+MAX_FORKS: Final = 64
+"""How many forks one call may ask for."""
+
+ForkSeconds: TypeAlias = float | Literal["inherit"] | None
+"""The time of a fork; "inherit" is as much as its parent was given, counted from the fork."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkRequest:
+    """Make sandboxes that go on from where one is, or was at a checkpoint; all of them are made, or none.
+
+    Attributes:
+        count: How many.
+        checkpoint_id: From which point, by its id or its name; None: from now on.
+        reseed: Let randomness diverge: each fork draws numbers of its own.
+        timeout_seconds: The time of each; None: it lives until it is killed; "inherit": as much as its parent was
+            given, counted from the fork.
+        metadata: Labels of each; None: those of the parent.
+    """
+
+    count: int = 1
+    checkpoint_id: str | None = None
+    reseed: bool = True
+    timeout_seconds: ForkSeconds = "inherit"
+    metadata: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("count", self.count, low=1, high=MAX_FORKS)
+        check_bool("reseed", self.reseed)
+
+        if self.checkpoint_id is not None:
+            check_text("checkpoint", self.checkpoint_id, max_bytes=255)
+
+        if isinstance(self.timeout_seconds, str):
+            if self.timeout_seconds != "inherit":
+                raise InvalidArgumentError(
+                    field="timeout", value=self.timeout_seconds, allowed="seconds, None or 'inherit'"
+                )
+        else:
+            check_seconds("timeout", self.timeout_seconds)
+
+        if self.metadata is not None:
+            check_strings("metadata", self.metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked:
+    """What came of a fork.
+
+    Attributes:
+        items: The new sandboxes.
+        left_behind: What could not come along, in words: other contexts, running commands, threads, child processes,
+            sockets and the like.
+    """
+
+    items: tuple[SandboxInfo, ...]
+    left_behind: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeCheckpoint:
+    """Keep the state of a context together with the files; the answer is the checkpoint alone.
+
+    Attributes:
+        context_id: Which context; None means the default one.
+        name: What the caller calls it.
+        strict: Refuse when something could not be kept, in place of naming it.
+    """
+
+    context_id: str | None = None
+    name: str | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        check_bool("strict", self.strict)
+
+        if self.context_id is not None:
+            check_text("context", self.context_id, max_bytes=255)
+
+        if self.name is not None:
+            check_text("name", self.name, max_bytes=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListCheckpoints:
+    """Name the checkpoints, the oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollBack:
+    """Go back to a checkpoint, which stays; the answer is it alone. What runs in its context is waited for."""
+
+    checkpoint_id: str
+
+    def __post_init__(self) -> None:
+        check_text("checkpoint", self.checkpoint_id, max_bytes=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropCheckpoint:
+    """Forget a checkpoint; the answer is empty."""
+
+    checkpoint_id: str
+
+    def __post_init__(self) -> None:
+        check_text("checkpoint", self.checkpoint_id, max_bytes=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitAnswer:
+    """The answer to a `CommitRequestEvent`.
+
+    Attributes:
+        execution_id: Who asked.
+        commit: Whether what was changed shall stay.
+    """
+
+    execution_id: str
+    commit: bool
+
+    def __post_init__(self) -> None:
+        check_bool("commit", self.commit)
+
+
+CheckpointCall: TypeAlias = TakeCheckpoint | ListCheckpoints | RollBack | DropCheckpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest:
+    """Make a sandbox of a saved state.
+
+    Attributes:
+        spec: What it should be. Its environment variables come over those of the saved state.
+        keep_template: Whether it starts from the template that it was saved with, and not from that of `spec`.
+        files_only: Whether it begins with the files alone: no variables, and no contexts but a fresh default one.
+    """
+
+    spec: SandboxSpec = field(default_factory=SandboxSpec)
+    keep_template: bool = True
+    files_only: bool = False
+
+    def __post_init__(self) -> None:
+        check_bool("keep_template", self.keep_template)
+        check_bool("files_only", self.files_only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A sandbox that was made of a saved state.
+
+    Attributes:
+        sandbox: The sandbox.
+        report: What of the saved state is in it.
+    """
+
+    sandbox: SandboxInfo
+    report: LoadReport
+
+
+MAX_TOOLS = 64
+MAX_TOOL_CALLS = 10_000
+DEFAULT_TOOL_CALLS = 100
+DEFAULT_TOOL_SECONDS = 30.0
+MAX_TOOL_SECONDS = 86_400
+MAX_DESCRIPTION_CHARACTERS = 4096
+MAX_PARAMETERS = 64
+MAX_ERROR_CHARACTERS = 16_000
+MAX_RESULT_BYTES = 4 * MIB
+_MAX_SPEC_BYTES = 64 * 1024
+_MAX_SPECS_BYTES = 256 * 1024
+_MAX_PARAMETER_CHARACTERS = 128
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+# Stands beside the tools.
+_TAKEN = "ToolError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A function of the caller's that code inside may call while it runs.
+
+    Attributes:
+        name: What it is called inside.
+        description: What `help()` says of it.
+        parameters: Its arguments, which are given by name: a JSON Schema whose type is object.
+        awaited: Whether code inside awaits it; otherwise a call blocks.
+        timeout_seconds: How long one call may take.
+        max_calls: How often one execution may call it.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, JsonValue] = field(default_factory=dict)
+    awaited: bool = False
+    timeout_seconds: float = DEFAULT_TOOL_SECONDS
+    max_calls: int = DEFAULT_TOOL_CALLS
+
+    def __post_init__(self) -> None:
+        is_name = isinstance(self.name, str) and _NAME.fullmatch(self.name) is not None
+
+        if not is_name or keyword.iskeyword(self.name) or self.name == _TAKEN:
+            raise InvalidArgumentError(
+                field="tool name",
+                value=self.name,
+                allowed="a Python name of at most 64 letters, digits and underscores, no keyword and not ToolError",
+            )
+
+        where = f"tools[{self.name!r}]"
+
+        if not _is_text(self.description, MAX_DESCRIPTION_CHARACTERS):
+            raise InvalidArgumentError(
+                field=f"{where}.description",
+                value=self.description,
+                allowed=f"text of at most {MAX_DESCRIPTION_CHARACTERS:,} characters",
+            )
+
+        if not isinstance(self.awaited, bool):
+            raise InvalidArgumentError(field=f"{where}.awaited", value=self.awaited, allowed="True or False")
+
+        check_seconds(f"{where}.timeout", self.timeout_seconds, optional=False, high=MAX_TOOL_SECONDS)
+        is_count = isinstance(self.max_calls, int) and not isinstance(self.max_calls, bool)
+
+        if not is_count or not 1 <= self.max_calls <= MAX_TOOL_CALLS:
+            raise InvalidArgumentError(
+                field=f"{where}.max_calls", value=self.max_calls, allowed=f"1 to {MAX_TOOL_CALLS:,}"
+            )
+
+        self._check_parameters(f"{where}.parameters")
+
+    def _check_parameters(self, where: str) -> None:
+        allowed = f"a JSON Schema of an object with at most {MAX_PARAMETERS} properties"
+
+        if not isinstance(self.parameters, Mapping) or self.parameters.get("type", "object") != "object":
+            raise InvalidArgumentError(field=where, value=self.parameters, allowed=allowed)
+
+        try:
+            json_of(dict(self.parameters), where, _MAX_SPEC_BYTES)
+        except NotJsonError as error:
+            raise InvalidArgumentError(field=where, value=str(error), allowed=allowed) from None
+
+        properties = self.parameters.get("properties", {})
+        required = self.parameters.get("required", [])
+
+        if (
+            not isinstance(properties, Mapping)
+            or not isinstance(required, list | tuple)
+            or not all(isinstance(name, str) for name in required)
+            or len({*properties, *required}) > MAX_PARAMETERS
+            or any(len(name) > _MAX_PARAMETER_CHARACTERS for name in (*properties, *map(str, required)))
+        ):
+            raise InvalidArgumentError(field=where, value=self.parameters, allowed=allowed)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The arguments that every call must have, in order."""
+        required = self.parameters.get("required", [])
+        return tuple(dict.fromkeys(map(str, required))) if isinstance(required, list | tuple) else ()
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The arguments that a call may have, in order."""
+        properties = self.parameters.get("properties", {})
+        names = properties if isinstance(properties, Mapping) else {}
+        return tuple(name for name in names if name not in self.required)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAnswer:
+    """The answer to a `ToolCallEvent`.
+
+    Attributes:
+        execution_id: Who called.
+        request_id: The call's name.
+        value: What the tool gave: a JSON value.
+        error: What the code gets as a ToolError instead of a value, or None.
+    """
+
+    execution_id: str
+    request_id: str
+    value: JsonValue = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None and not _is_text(self.error, MAX_ERROR_CHARACTERS):
+            raise InvalidArgumentError(
+                field="error",
+                value=self.error,
+                allowed=f"text of at most {MAX_ERROR_CHARACTERS:,} characters",
+            )
+
+        try:
+            json_of(self.value, "value", MAX_RESULT_BYTES)
+        except NotJsonError as error:
+            raise InvalidArgumentError(field="value", value=str(error), allowed="a JSON value") from None
+
+
+def _is_text(value: object, max_characters: int) -> bool:
+    if not isinstance(value, str) or len(value) > max_characters:
+        return False
+
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+
+    return True
+
+
+def check_tools(tools: object) -> None:
+    """Raise InvalidArgumentError unless `tools` can be the tools of one execution."""
+    if tools == ():
+        return
+
+    if not isinstance(tools, tuple) or not all(isinstance(tool, ToolSpec) for tool in tools):
+        raise InvalidArgumentError(field="tools", value=tools, allowed="a tuple of ToolSpec")
+
+    if len(tools) > MAX_TOOLS:
+        raise InvalidArgumentError(field="tools", value=f"{len(tools)} tools", allowed=f"at most {MAX_TOOLS}")
+
+    names = [tool.name for tool in tools]
+
+    if len(set(names)) < len(names):
+        raise InvalidArgumentError(field="tools", value=names, allowed="names that are all different")
+
+    specs = [{"description": tool.description, "parameters": dict(tool.parameters)} for tool in tools]
+    try:
+        json_of(specs, "tools", _MAX_SPECS_BYTES)
+    except NotJsonError as error:
+        allowed = f"descriptions and schemas of at most {_MAX_SPECS_BYTES:,} bytes all together"
+        raise InvalidArgumentError(field="tools", value=str(error), allowed=allowed) from None

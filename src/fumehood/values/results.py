@@ -1,0 +1,278 @@
+"""One thing that an execution showed or returned: a MIME bundle, decoded when it is looked at.
+
+Runs in the host process. The parts are a guest's bytes: kept as they came (within the limits), decoded only
+on request, within bounds, and never rendered, imported or executed. A part that is not what its type says
+reads as None; its bytes stay in `parts`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fumehood.text import visible
+from fumehood.values.charts import Chart, JsonValue, read_chart
+
+TEXT_MIME = "text/plain"
+DATA_MIME = "application/vnd.fumehood.data+json"
+CHART_MIME = "application/vnd.fumehood.chart+json"
+
+# Attribute of `Result` for each type that has one; all other types are found in `extra`.
+FORMATS: Mapping[str, str] = {
+    TEXT_MIME: "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+    DATA_MIME: "data",
+    CHART_MIME: "chart",
+}
+
+# What a notebook on the host may show of a guest's bundle. HTML, SVG and JavaScript are left out: they
+# would run in the page.
+_PASSIVE = ("image/png", "image/jpeg")
+
+# A value of JSON costs about 40 bytes of memory, whatever it costs in text.
+_MAX_JSON_VALUES = 1_000_000
+# A member of an object costs five times the time as well: all of them are read in one call that nothing interrupts.
+_MAX_JSON_MEMBERS = 100_000
+# What a value costs at most, beside the text of it: an object in an object.
+_VALUE_BYTES = 200
+# What is read when somebody looks, and whenever a result is written for a client: a value of a list costs little, a
+# list, an object and each of its members much more.
+_READ_MIMES = ("application/json", DATA_MIME, CHART_MIME)
+_ITEM_BYTES = 20
+_MEMBER_BYTES = 100
+# Below this text that holds such characters is not told apart from values, and above this number of texts neither.
+_SMALL_COST_BYTES = 1 << 20
+_MANY_TEXTS = 100_000
+# One without an end goes to the end of all: where a match fails, another is tried from each quote behind.
+_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What an execution showed (`display`, a figure) or returned (its last expression).
+
+    Attributes:
+        parts: The bytes of each format by MIME type, as the guest sent them.
+        metadata: What came with them, such as the size of a picture.
+        is_main_result: True for the value of the last expression.
+        display_id: The name under which the code may update it.
+        truncated: Original size in bytes of each format that was cut or left out because of
+            `limits.result_bytes`.
+    """
+
+    parts: Mapping[str, bytes]
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    is_main_result: bool = False
+    display_id: str | None = None
+    truncated: Mapping[str, int] = field(default_factory=dict)
+
+    def formats(self) -> list[str]:
+        """Return the names of the attributes that hold something, and the types found in `extra`."""
+        return [FORMATS.get(mime, mime) for mime in self.parts]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all parts together."""
+        return sum(len(part) for part in self.parts.values())
+
+    @property
+    def text(self) -> str | None:
+        """The plain text, as `repr` gave it."""
+        return self._text(TEXT_MIME)
+
+    @property
+    def html(self) -> str | None:
+        """The HTML; hostile, so never put it in a page without a sandboxed frame."""
+        return self._text("text/html")
+
+    @property
+    def markdown(self) -> str | None:
+        """The Markdown."""
+        return self._text("text/markdown")
+
+    @property
+    def svg(self) -> str | None:
+        """The SVG; it may hold scripts, so treat it like HTML."""
+        return self._text("image/svg+xml")
+
+    @property
+    def png(self) -> bytes | None:
+        """The bytes of a PNG file."""
+        return self.parts.get("image/png")
+
+    @property
+    def jpeg(self) -> bytes | None:
+        """The bytes of a JPEG file."""
+        return self.parts.get("image/jpeg")
+
+    @property
+    def pdf(self) -> bytes | None:
+        """The bytes of a PDF file."""
+        return self.parts.get("application/pdf")
+
+    @property
+    def latex(self) -> str | None:
+        """The LaTeX."""
+        return self._text("text/latex")
+
+    @property
+    def javascript(self) -> str | None:
+        """The JavaScript; hostile."""
+        return self._text("application/javascript")
+
+    @cached_property
+    def json(self) -> JsonValue:
+        """The JSON value, or None when there is none or it cannot be read within bounds."""
+        return read_json(self.parts.get("application/json"))
+
+    @cached_property
+    def data(self) -> dict[str, list[JsonValue]] | None:
+        """A data frame as lists by column."""
+        value = read_json(self.parts.get(DATA_MIME))
+
+        if not isinstance(value, dict):
+            return None
+
+        return {name: column for name, column in value.items() if isinstance(column, list)}
+
+    @cached_property
+    def chart(self) -> Chart | None:
+        """A figure as data."""
+        return read_chart(read_json(self.parts.get(CHART_MIME)))
+
+    @property
+    def extra(self) -> dict[str, bytes]:
+        """The parts whose type has no attribute."""
+        return {mime: part for mime, part in self.parts.items() if mime not in FORMATS}
+
+    @cached_property
+    def _held_bytes(self) -> int:
+        # Counted once: that takes milliseconds for a large text, and each queue on the way asks.
+        read = sum(_read_cost(self.parts[mime]) for mime in _READ_MIMES if mime in self.parts)
+        return self.size_bytes + read + json_cost(self.metadata)
+
+    def _text(self, mime: str) -> str | None:
+        part = self.parts.get(mime)
+        return None if part is None else part.decode("utf-8", "replace")
+
+    def __str__(self) -> str:
+        return self.text or f"Result({', '.join(self.formats())})"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str | bytes]:
+        """Show pictures and plain text in a notebook on the host; nothing that could run there."""
+        shown: dict[str, str | bytes] = {mime: self.parts[mime] for mime in _PASSIVE if mime in self.parts}
+        shown[TEXT_MIME] = visible(str(self))
+        return shown
+
+
+def held_bytes(result: Result) -> int:
+    """Return what a result takes in memory, about: its parts, what is read of them, and its metadata."""
+    return result._held_bytes
+
+
+def json_cost(value: Mapping[str, JsonValue]) -> int:
+    """Return what an object of JSON takes in memory at most, however small its values are."""
+    if not value:
+        return 0
+
+    text = json.dumps(value)
+    return len(text) + _VALUE_BYTES * sum(map(text.count, ",[{"))
+
+
+def _read_cost(data: bytes) -> int:
+    """What the values of a JSON text take in memory, about."""
+    cost = _count_cost(data)
+
+    if cost <= _SMALL_COST_BYTES or data.count(b'"') > 2 * _MANY_TEXTS:
+        return cost
+
+    return _count_cost(_JSON_STRING.sub(b'""', data))
+
+
+def _count_cost(data: bytes) -> int:
+    return _ITEM_BYTES * data.count(b",") + _MEMBER_BYTES * sum(map(data.count, (b"[", b"{", b":")))
+
+
+def fit_result(result: Result, max_bytes: int) -> Result:
+    """Return `result` made to fit: the smallest formats stay, plain text is cut, others are left out."""
+    if result.size_bytes <= max_bytes:
+        return result
+
+    room = max_bytes
+    kept: dict[str, bytes] = {}
+    truncated = dict(result.truncated)
+
+    for mime, part in sorted(result.parts.items(), key=lambda item: len(item[1])):
+        if len(part) <= room:
+            kept[mime] = part
+        else:
+            truncated.setdefault(mime, len(part))
+
+            if mime == TEXT_MIME:
+                kept[mime] = cut_text(part, room)
+
+        room = max_bytes - sum(len(other) for other in kept.values())
+
+    return Result(
+        parts={mime: kept[mime] for mime in result.parts if mime in kept},
+        metadata=result.metadata,
+        is_main_result=result.is_main_result,
+        display_id=result.display_id,
+        truncated=truncated,
+    )
+
+
+def cut_text(text: bytes, max_bytes: int) -> bytes:
+    """Return the longest head of UTF-8 `text` within `max_bytes` that does not end inside a character."""
+    return text[:max_bytes].decode("utf-8", "ignore").encode() if len(text) > max_bytes else text
+
+
+def read_json(data: bytes | None) -> JsonValue:
+    """Return the JSON value in a guest's bytes, or None if it is broken, too deep or has too many values."""
+    if data is None or not _is_bounded(data):
+        return None
+
+    try:
+        value: JsonValue = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+    return value
+
+
+def _is_bounded(data: bytes) -> bool:
+    if data.count(b":") <= _MAX_JSON_MEMBERS and _count_values(data) <= _MAX_JSON_VALUES:
+        return True
+
+    # Separators inside strings are no values; looked at only when it matters, string by string: one call for all of
+    # them would keep the interpreter's lock for long.
+    members = values = end = 0
+
+    for string in _JSON_STRING.finditer(data):
+        between = data[end : string.start()]
+        end = string.end()
+        members += between.count(b":")
+        values += _count_values(between)
+
+        if members > _MAX_JSON_MEMBERS or values > _MAX_JSON_VALUES:
+            return False
+
+    rest = data[end:]
+    return (
+        members + rest.count(b":") <= _MAX_JSON_MEMBERS and values + _count_values(rest) <= _MAX_JSON_VALUES
+    )
+
+
+def _count_values(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")

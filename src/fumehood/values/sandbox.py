@@ -1,0 +1,368 @@
+"""The plain values that callers of the API receive: sandboxes, contexts, files, processes.
+
+Used by all host code and by callers. Frozen, and made of numbers, text and one another only, so that each
+can cross a process border. Text in them may come from a guest: show it through `fumehood.text.visible`,
+never use it as a path of the host.
+
+The levels of isolation: their names, from the weakest to the strongest, and the floor that a caller sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, get_args
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.values.limits import Limits
+from fumehood.values.network import Network
+
+LayerState = Literal["on", "degraded", "off"]
+SandboxState = Literal["running", "paused", "ending"]
+TimeoutAction = Literal["kill", "pause"]
+FileType = Literal["file", "dir", "symlink", "other"]
+FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer of isolation, as it was really applied.
+
+    Attributes:
+        name: Such as `namespaces`, `seccomp` or `cgroup memory`.
+        state: on; degraded (a weaker means took over); off.
+        why: Reason of anything but on, or a detail such as a version.
+    """
+
+    name: str
+    state: LayerState
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """What stands between the guest and the host.
+
+    Attributes:
+        level: One word for all layers together, computed from what was really applied.
+        layers: Each layer, in the order in which it was applied.
+    """
+
+    level: str
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Layer, ...]:
+        """The layers that are degraded or off."""
+        return tuple(layer for layer in self.layers if layer.state != "on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReport:
+    """What a pause has given back of a sandbox's memory, as the kernel counts it.
+
+    Attributes:
+        memory_before_bytes: Memory in use when everything stood still; None where nobody counts from outside.
+        memory_after_bytes: Memory in use after the kernel was asked to take back what it can; None: not known.
+        reclaimed_bytes: How much was given back.
+        means: How it was asked, such as `memory.reclaim`; empty when it was not.
+        why: Why no more came back.
+    """
+
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+    reclaimed_bytes: int = 0
+    means: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxInfo:
+    """One living sandbox.
+
+    Attributes:
+        id: Its name in every call.
+        template: What it started from.
+        state: running, paused, or ending while it is being taken down.
+        started_at: When it was handed out (UTC).
+        ends_at: When it will be killed (UTC), or None if it lives until `kill()` or the end of the process
+            that keeps it.
+        idle_timeout_seconds: After how long without a call it is killed, or None.
+        metadata: The caller's own labels.
+        limits: What it may use.
+        isolation: What stands between it and the host.
+        owner: For whom a server keeps it; empty where there is one user only.
+        on_timeout: What happens when its time is over: kill, or pause.
+        auto_resume: Whether a call to it while it is paused resumes it.
+        network: What it may reach; secrets in it have no values.
+        parent_id: The sandbox that it was forked from, or None; that may have ended.
+        generation: How many forks lie between it and a sandbox that is none; 0: it is none.
+        own_interpreter: Whether it has an interpreter of its own, which nobody shares but its forks, and whom it was
+            forked from.
+        pause: Of a paused one: what came back of its memory.
+    """
+
+    id: str
+    template: str
+    state: SandboxState
+    started_at: datetime
+    ends_at: datetime | None
+    limits: Limits
+    isolation: Isolation
+    idle_timeout_seconds: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    on_timeout: TimeoutAction = "kill"
+    auto_resume: bool = False
+    network: Network = field(default_factory=Network)
+    parent_id: str | None = None
+    generation: int = 0
+    own_interpreter: bool = False
+    pause: PauseReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a host has, and how much of it is taken.
+
+    Attributes:
+        sandboxes: Living sandboxes, those that nobody has asked for yet not counted.
+        max_sandboxes: How many may live at once.
+        memory_available_bytes: Memory that can be had without pushing anything out, of the machine or of the
+            control group that holds the host, whichever is less.
+        memory_total_bytes: All memory, of the machine or of that control group.
+        cpu_cores: Processors that the host may use.
+        load: Tasks that ran or waited to run, on average over the last minute.
+        host_id: The name of the host, with which the ids of its sandboxes begin.
+        incarnation: The name of this run of it, which follows in those ids.
+        version: The version of fumehood.
+        isolation_level: The level of the sandbox that was made last; empty before the first one.
+    """
+
+    sandboxes: int
+    max_sandboxes: int
+    memory_available_bytes: int
+    memory_total_bytes: int
+    cpu_cores: float
+    load: float
+    host_id: str
+    incarnation: str
+    version: str
+    isolation_level: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What a sandbox uses now.
+
+    Attributes:
+        cpu_seconds: CPU time since its start, all processes together.
+        memory_bytes: Memory in use now.
+        peak_memory_bytes: Most memory that was ever in use, as far as the kernel tells.
+        disk_used_bytes: Bytes in its writable mounts.
+        disk_total_bytes: Room of its writable mounts.
+        inodes_used: Files and directories in its writable mounts.
+        processes: Living processes and threads.
+        uptime_seconds: Time since its start.
+        security_events: How many security events of each kind there have been.
+    """
+
+    cpu_seconds: float
+    memory_bytes: int
+    peak_memory_bytes: int
+    disk_used_bytes: int
+    disk_total_bytes: int
+    inodes_used: int
+    processes: int
+    uptime_seconds: float
+    security_events: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextInfo:
+    """One context: a live namespace in a sandbox.
+
+    Attributes:
+        id: Its name in every call; the one that is always there is `default`.
+        language: python, or bash.
+        cwd: The directory it started in.
+    """
+
+    id: str
+    language: str
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One checkpoint: a point of a context, and of the files, to go back to.
+
+    Attributes:
+        id: Its name in every call.
+        name: What the caller has named it, or None.
+        context_id: The context whose state it holds.
+        created_at: When it was made (UTC).
+        files: How many files it holds.
+        files_bytes: How large those were, all together; what is not changed takes no room a second time.
+        left_behind: What could not be kept, in words: threads, child processes, sockets and the like. After a
+            rollback they are gone.
+    """
+
+    id: str
+    name: str | None
+    context_id: str
+    created_at: datetime
+    files: int = 0
+    files_bytes: int = 0
+    left_behind: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """One file, directory or link of a sandbox.
+
+    Attributes:
+        name: Last part of the path.
+        path: Absolute path inside the sandbox.
+        type: file, dir, symlink (whose target is missing or a link itself) or other. A link to something
+            has the type of what it leads to, and `symlink_target` set.
+        size_bytes: Its size.
+        mode: Permission bits.
+        permissions: The same as `ls -l` writes them, such as `-rw-r--r--`.
+        owner: Name of its user, or the number.
+        group: Name of its group, or the number.
+        modified_at: When its content last changed (UTC); None when the guest's clock value makes no sense.
+        symlink_target: Where a link leads, as it is written.
+        resolved_target: Where a link leads in the end, as an absolute path; of one that leads nowhere, its own text
+            made absolute.
+        metadata: Its extended attributes `user.e2b.NAME` that are text, by name: up to 64 of them and 8 KiB.
+    """
+
+    name: str
+    path: str
+    type: FileType
+    size_bytes: int
+    mode: int
+    permissions: str
+    owner: str
+    group: str
+    modified_at: datetime | None
+    symlink_target: str | None = None
+    resolved_target: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One change below a watched directory.
+
+    Attributes:
+        kind: create, write, remove, rename or chmod.
+        name: Path relative to the watched directory.
+        path: Absolute path inside the sandbox.
+        entry: What is there when the change is told, where that was asked for; None if it is gone.
+    """
+
+    kind: FileChangeKind
+    name: str
+    path: str
+    entry: FileInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtySize:
+    """Size of a terminal in characters."""
+
+    cols: int = 80
+    rows: int = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo:
+    """One running command that was started through the API.
+
+    Attributes:
+        pid: Its number inside the sandbox.
+        argv: Program and arguments.
+        cwd: The directory it was started in.
+        envs: What was added to its environment.
+        is_pty: True when it runs on a terminal.
+    """
+
+    pid: int
+    argv: tuple[str, ...]
+    cwd: str
+    envs: Mapping[str, str] = field(default_factory=dict)
+    is_pty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortAddress:
+    """Where a port of a sandbox is reached from outside.
+
+    Attributes:
+        url: An address for a browser; it ends with a slash.
+        host: Host name, with a port where it needs one; None where there is no name of its own for it.
+    """
+
+    url: str
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """How much was cut off, because a limit said so.
+
+    Attributes:
+        stdout_bytes: Bytes of standard output that were dropped.
+        stderr_bytes: Bytes of standard error that were dropped.
+        results: Results that were dropped whole.
+    """
+
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    results: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.stdout_bytes or self.stderr_bytes or self.results)
+
+
+NOTHING_CUT = Truncation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """A command that has ended.
+
+    Attributes:
+        stdout: What it wrote, decoded as UTF-8, up to `limits.stdout_bytes`.
+        stderr: The same of standard error.
+        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        truncated: How much was cut off.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    truncated: Truncation = Truncation()
+
+
+IsolationLevel = Literal["none", "landlock-only", "namespaces", "gvisor", "vm"]
+# From the weakest to the strongest. No runtime makes the last two yet: they are names to ask for, and to be refused.
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
+MADE_LEVELS: tuple[IsolationLevel, ...] = ("none", "landlock-only", "namespaces")
+# What a sandbox must reach unless its caller or the settings name another level.
+DEFAULT_FLOOR: IsolationLevel = "namespaces"
+
+
+def reaches(level: str, floor: str) -> bool:
+    """Tells whether a level is the floor or stronger; one that is not in the list reaches none but `none`."""
+    rank = ISOLATION_LEVELS.index(level) if level in ISOLATION_LEVELS else 0
+    return rank >= ISOLATION_LEVELS.index(floor)
+
+
+def check_isolation(field: str, value: object) -> None:
+    """Raises InvalidArgumentError unless it is the name of a level."""
+    if value not in ISOLATION_LEVELS:
+        raise InvalidArgumentError(field=field, value=value, allowed=f"one of {', '.join(MADE_LEVELS)}")

@@ -1,0 +1,275 @@
+"""Bundles: a result in several formats, made ready for the wire.
+
+Runs in a context, on what the representation methods of user objects return, so every value may be of any
+type. Text becomes UTF-8, pictures raw bytes, JSON formats JSON text that any parser takes. A format that is
+too large is left out and named, never cut: half a picture is no picture.
+
+Tables as data: a DataFrame or Series of pandas as columns of plain values.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from IPython.core.formatters import BaseFormatter
+from traitlets import ObjectName, Unicode
+
+from fumehood_wire.rules import is_mime_name
+
+# Formats whose content is bytes; as text they are base64, the custom of Jupyter.
+_BINARY = frozenset(
+    (
+        "image/png",
+        "image/jpeg",
+        "image/gif",
+        "image/webp",
+        "image/bmp",
+        "application/pdf",
+        "video/mp4",
+        "audio/wav",
+        "audio/mpeg",
+    )
+)
+_MAX_PARTS = 32
+_MAX_METADATA_BYTES = 64 * 1024
+_MAX_DEPTH = 24
+# More digits than that a peer need not read: fumehood_wire.frames.MAX_INTEGER_DIGITS.
+_LARGEST_INTEGER = 10**20 - 1
+
+
+_dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class Bundle(NamedTuple):
+    """The formats of one result, encoded."""
+
+    sizes: List[List[Any]]
+    payload: bytes
+    metadata: Dict[str, Any]
+    truncated: List[List[Any]]
+
+
+def encode_bundle(data: Dict[str, Any], metadata: Dict[str, Any], limit: int) -> Bundle:
+    """Encodes a MIME bundle of at most `limit` bytes; what does not fit is listed in `truncated`."""
+    formats = [(str(mime), _encode(str(mime), value)) for mime, value in data.items() if value is not None]
+    formats = [item for item in formats if is_mime_name(item[0])][:_MAX_PARTS]
+    kept: Dict[str, bytes] = {}
+    truncated: List[List[Any]] = []
+    left = limit
+
+    # The small ones first: the text of a result shall not be lost to its picture.
+    for mime, content in sorted(formats, key=lambda item: len(item[1])):
+        if len(content) <= left:
+            kept[mime] = content
+            left -= len(content)
+        else:
+            truncated.append([mime, len(content)])
+
+    if truncated and "text/plain" not in kept:
+        kept["text/plain"] = _notice(truncated, limit)
+
+    ordered = [(mime, kept[mime]) for mime in ["text/plain", *(name for name, _ in formats)] if mime in kept]
+    parts = dict(ordered)
+    return Bundle(
+        sizes=[[mime, len(content)] for mime, content in parts.items()],
+        payload=b"".join(parts.values()),
+        metadata=_clean_metadata(metadata),
+        truncated=truncated,
+    )
+
+
+def _encode(mime: str, value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+
+    if mime in _BINARY and isinstance(value, str):
+        return _from_base64(value)
+
+    if mime == "application/json" or mime.endswith("+json"):
+        value = to_json(value)
+
+    return _to_str(value).encode("utf-8", "backslashreplace")
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return text.encode("utf-8", "backslashreplace")
+
+
+def _to_str(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return "".join(value)
+
+    return value if isinstance(value, str) else str(value)
+
+
+def to_json(value: Any) -> str:
+    """JSON text of any value; what JSON has no word for becomes null or a string. Text is JSON already."""
+    if isinstance(value, str):
+        return value
+
+    try:
+        return _dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return _dumps(json_safe(value))
+
+
+def json_safe(value: Any, depth: int = 0) -> Any:
+    """The value made of what JSON has: finite numbers, strings, lists, and objects with string keys."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+
+    if isinstance(value, int):
+        return int(value) if -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER else str(value)
+
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+
+    if depth < _MAX_DEPTH and isinstance(value, dict):
+        return {str(key): json_safe(item, depth + 1) for key, item in value.items()}
+
+    if depth < _MAX_DEPTH and isinstance(value, (list, tuple, set, frozenset)):
+        return [json_safe(item, depth + 1) for item in value]
+
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if hasattr(value, "isoformat"):
+        text = value.isoformat()
+        return None if text == "NaT" else text
+
+    # Numbers of numpy and its kin.
+    item = getattr(value, "item", None)
+
+    if callable(item) and getattr(value, "ndim", 0) == 0:
+        plain = item()
+
+        if isinstance(plain, (int, float, str, bool)):
+            return json_safe(plain)
+
+    return str(value)
+
+
+def _clean_metadata(metadata: Dict[str, Any]) -> Dict[str, Any]:
+    clean: Any = json_safe(metadata)
+
+    if len(_dumps(clean)) > _MAX_METADATA_BYTES:
+        return {}
+
+    return clean if isinstance(clean, dict) else {}
+
+
+def _notice(truncated: List[List[Any]], limit: int) -> bytes:
+    names = ", ".join(f"{mime} of {size:,} bytes" for mime, size in truncated)
+    return f"[not shown: {names}; the limit of a result is {limit:,} bytes]".encode()
+
+
+DATA_MIME = "application/vnd.fumehood.data+json"
+_MAX_ROWS = 1_000
+_MAX_COLUMNS = 100
+_MAX_CELLS = 50_000
+_MAX_TEXT_CHARACTERS = 1_000
+
+Table = Tuple[Dict[str, List[Any]], Dict[str, Any]]
+
+
+class TableFormatter(BaseFormatter):  # type: ignore[misc]
+    """Describes a table as data."""
+
+    format_type = Unicode(DATA_MIME)
+    print_method = ObjectName("_repr_fumehood_data_")
+    _return_type = dict
+
+
+def register_tables(formatter: Any) -> None:
+    """Teaches IPython's display formatter about tables."""
+    tables = TableFormatter(parent=formatter)
+
+    # From version 3 on, pandas gives its classes the name by which they are imported.
+    for frames, series in (("pandas.core.frame", "pandas.core.series"), ("pandas", "pandas")):
+        tables.for_type_by_name(frames, "DataFrame", _describe_frame)
+        tables.for_type_by_name(series, "Series", _describe_series)
+
+    formatter.formatters[DATA_MIME] = tables
+
+
+def _describe_frame(frame: Any) -> Optional[Table]:
+    """The columns of a DataFrame; its index is not one of them."""
+    total_rows, total_columns = frame.shape
+    columns = min(total_columns, _MAX_COLUMNS)
+    rows = min(total_rows, _MAX_ROWS, _MAX_CELLS // max(1, columns))
+    part = frame.iloc[:rows, :columns]
+    data: Dict[str, List[Any]] = {}
+
+    for index, label in enumerate(part.columns):
+        data[_unused_name(_name(label), data)] = _values(part.iloc[:, index])
+
+    is_cut = rows < total_rows or columns < total_columns
+    return data, {"rows": total_rows, "columns": total_columns, "truncated": is_cut}
+
+
+def _describe_series(series: Any) -> Optional[Table]:
+    """A Series, and its index before it unless that only counts."""
+    total = len(series)
+    part = series.iloc[:_MAX_ROWS]
+    data: Dict[str, List[Any]] = {}
+
+    if type(series.index).__name__ != "RangeIndex":
+        data[_name(series.index.name, "index")] = _values(part.index)
+
+    data[_unused_name(_name(series.name, "value"), data)] = _values(part)
+    return data, {"rows": total, "columns": len(data), "truncated": total > len(part)}
+
+
+def _values(column: Any) -> List[Any]:
+    values = column.tolist()
+    kind = getattr(column.dtype, "kind", "O")
+
+    if kind in "bi":
+        return [value if isinstance(value, (bool, int)) else _cell(value) for value in values]
+
+    if kind == "f":
+        return [
+            value if isinstance(value, float) and math.isfinite(value) else _cell(value) for value in values
+        ]
+
+    return [_cell(value) for value in values]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT_CHARACTERS else f"{value[:_MAX_TEXT_CHARACTERS]}..."
+
+    # pandas.NA and NaT; neither is equal to itself in a way that can be asked for.
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+
+    if isinstance(value, (list, tuple, dict, set, frozenset)):
+        return _cell(str(value))
+
+    plain = json_safe(value)
+    return _cell(plain) if isinstance(plain, str) else plain
+
+
+def _name(label: Any, default: str = "") -> str:
+    if label is None:
+        return default
+
+    return " ".join(map(str, label)) if isinstance(label, tuple) else str(label)
+
+
+def _unused_name(name: str, data: Dict[str, Any]) -> str:
+    """The name, or with a number after it if the table has it twice."""
+    candidate, count = name, 0
+
+    while candidate in data:
+        count += 1
+        candidate = f"{name}.{count}"
+
+    return candidate

@@ -1,0 +1,137 @@
+"""Comms: the channels of Jupyter's widgets, between objects in user code and a front end.
+
+Runs in a context. It never imports the package `comm`: it waits until somebody does, a widget library as a rule,
+and then makes its comms speak to the host. What a front end says is handed to the package, which calls the
+handlers of the user.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+
+from fumehood_guest.context.bundles import json_safe
+from fumehood_guest.context.figures import call_after_import
+from fumehood_wire.frames import ProtocolError
+from fumehood_wire.messages import MAX_COMM_BUFFERS, MAX_COMM_ID_CHARS
+from fumehood_wire.payloads import parse_comm, split_comm
+
+if TYPE_CHECKING:
+    from fumehood_guest.context.shell import PythonShell
+
+KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
+_PACKAGE = "comm"
+_dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class Comms:
+    """The comms of a shell."""
+
+    def __init__(self, shell: PythonShell) -> None:
+        self._shell = shell
+        call_after_import(_PACKAGE, self._take_over)
+
+    def deliver(self, header: Dict[str, Any], payload: bytes) -> None:
+        """Gives a message of a front end to the comm that it is for; without the package there is none."""
+        package = sys.modules.get(_PACKAGE)
+
+        if package is None:
+            return
+
+        text, buffers = split_comm(header, payload)
+        data, metadata = parse_comm(text)
+        content = {"comm_id": header["comm_id"], "data": data}
+
+        if "target_name" in header:
+            content["target_name"] = header["target_name"]
+
+        message = {
+            "header": {"msg_type": header["type"], "msg_id": header["id"]},
+            "parent_header": {},
+            "content": content,
+            "metadata": metadata,
+            "buffers": [memoryview(one) for one in buffers],
+        }
+        getattr(package.get_comm_manager(), header["type"])(None, None, message)
+
+    def send(
+        self,
+        fields: Dict[str, Any],
+        data: Optional[Dict[str, Any]],
+        metadata: Optional[Dict[str, Any]],
+        buffers: Optional[Sequence[Any]],
+    ) -> None:
+        """Sends a message to whoever looks at the execution.
+
+        Raises:
+            ValueError: It is too large or too deep, or holds what is no JSON.
+        """
+        self._shell.streams.flush()
+        parts = [memoryview(one).tobytes() for one in buffers or ()]
+
+        if len(parts) > MAX_COMM_BUFFERS:
+            raise ValueError(
+                f"a comm message of {len(parts)} buffers; at most {MAX_COMM_BUFFERS} can be sent"
+            )
+
+        payload = b"".join((_encode({"data": data or {}, "metadata": metadata or {}}), *parts))
+        self._shell.outlet.comm({**fields, "buffers": [len(part) for part in parts]}, payload)
+
+    def _take_over(self, package: ModuleType) -> None:
+        """Makes the comms of the package ours; called once it is imported."""
+        from comm.base_comm import BaseComm, CommManager
+
+        send = self.send
+
+        class Comm(BaseComm):
+            """A comm of this context."""
+
+            def publish_msg(
+                self,
+                msg_type: str,
+                data: Optional[Dict[str, Any]] = None,
+                metadata: Optional[Dict[str, Any]] = None,
+                buffers: Optional[List[Any]] = None,
+                **keys: Any,
+            ) -> None:
+                """Sends one message."""
+                fields = {"type": str(msg_type), "comm_id": _name(self.comm_id)}
+
+                if msg_type == "comm_open":
+                    fields["target_name"] = _name(keys.get("target_name") or self.target_name)
+
+                send(fields, data, metadata, buffers)
+
+        manager = CommManager()
+        package.create_comm = Comm  # type: ignore[attr-defined]
+        package.get_comm_manager = lambda: manager  # type: ignore[attr-defined]
+
+
+def _name(text: Any) -> str:
+    if not isinstance(text, str) or len(text) > MAX_COMM_ID_CHARS:
+        raise ValueError(f"the name of a comm is text of at most {MAX_COMM_ID_CHARS} characters")
+
+    return text
+
+
+def _encode(said: Dict[str, Any]) -> bytes:
+    """JSON that any host takes: what it would refuse is made simpler first, and if that does not help, refused here."""
+    try:
+        return _accepted(_dumps(said))
+    except (TypeError, ValueError, RecursionError, ProtocolError):
+        return _simplified(said)
+
+
+def _simplified(said: Dict[str, Any]) -> bytes:
+    try:
+        return _accepted(_dumps(json_safe(said)))
+    except ProtocolError as error:
+        raise ValueError(f"the comm message cannot be sent: {error.detail}") from None
+
+
+def _accepted(text: str) -> bytes:
+    content = text.encode("ascii")
+    parse_comm(content)
+    return content

@@ -1,0 +1,354 @@
+"""The context: a live interpreter that runs one request of the host after the other.
+
+Runs as a child of init, and is where hostile code lives; nothing in it is trusted by anybody. The loop
+reads a request, opens the signal gate, lets the language run the code, closes the gate and replies. It must
+outlive everything that user code does short of ending the process, and it ends when the host closes the
+channel.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol, Tuple
+
+from fumehood_guest.context.bash import BashShell
+from fumehood_guest.context.bootstrap import BorrowedEnvironment, take_descriptors, take_environment
+from fumehood_guest.context.changes import Survey
+from fumehood_guest.context.channel import Channel
+from fumehood_guest.context.checkpoint import Checkpoints
+from fumehood_guest.context.comms import KINDS as COMM_KINDS
+from fumehood_guest.context.event_loop import BackgroundLoop
+from fumehood_guest.context.inputs import Inputs
+from fumehood_guest.context.introspection import Answerer, answer, empty_answer
+from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.replies import Replies
+from fumehood_guest.context.shell import PythonShell
+from fumehood_guest.context.signals import SignalGate
+from fumehood_guest.context.standard_input import BorrowedInput
+from fumehood_guest.context.streams import Streams
+from fumehood_guest.context.telemetry import Telemetry
+from fumehood_guest.context.tools import HostTools
+from fumehood_jail.syscalls import flush_c_stdio
+
+_KIB = 1024
+# EX_SOFTWARE of sysexits.h: the exit status of a context that can no longer answer.
+_DAMAGED = 70
+_ATTEMPTS = (1, 2, 3)
+# Between two requests: how often the user's loop may fail before it is given up, and then the context.
+_MAX_IDLE_FAULTS = 100
+_MAX_FAULTS = 1_000
+# Handlers of a comm message run like a cell that nobody counts.
+_HANDLERS = {"allow_stdin": False, "silent": True, "store_history": False, "envs": {}}
+_QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request"))
+
+
+class Language(Protocol):
+    """What a context needs of an interpreter."""
+
+    answerer: Answerer
+
+    @property
+    def reply_count(self) -> int:
+        """The number of the last cell that counts."""
+
+    def run_source(self, source: str, execution: Execution) -> None:
+        """Runs code. What escapes from it is given to `report`."""
+
+    def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
+        """Runs the handlers of a comm message. What escapes from them is given to `report`."""
+
+    def report(self, error: BaseException | None = None) -> None:
+        """Sends the error of the code that has just run, if it had one."""
+
+
+def run_context(
+    shell: PythonShell,
+    channel_fd: int,
+    stdout_fd: int,
+    stderr_fd: int,
+    *,
+    context_id: str,
+    language: str,
+    cwd: str,
+    envs: Mapping[str, str],
+) -> NoReturn:
+    """Turns the calling process into a context and serves the host until it closes the channel.
+
+    Before: the process was forked from the zygote, is confined, and has a session of its own. After: it has ended.
+    """
+    # First: that it cannot be entered is told by a descriptor that is then where it belongs.
+    os.chdir(cwd)
+    channel = Channel(take_descriptors(channel_fd, stdout_fd, stderr_fd))
+    take_environment(envs)
+    Context(channel, shell, language).serve()
+
+
+class Context:
+    """The parts of a context, and its loop."""
+
+    def __init__(self, channel: Channel, shell: PythonShell, language: str) -> None:
+        self._channel = channel
+        self._shell = shell
+        self._outlet = Outlet(channel)
+        self._streams = Streams(self._outlet)
+        self._gate = SignalGate(channel.is_readable)
+        self._background = BackgroundLoop(channel.fileno())
+        self._replies = Replies(channel, self._gate, self._leave)
+        self._inputs = Inputs(self._outlet, self._streams, self._replies)
+        self._tools = HostTools(self._outlet, self._streams, self._replies, lambda: shell.user_ns)
+        self._checkpoints = Checkpoints(channel, self._background)
+        self._telemetry = Telemetry()
+        self._exit = os._exit
+        self._faults = 0
+        self._getrusage = resource.getrusage
+        self._flush_c_stdio = flush_c_stdio
+        self._language: Language = shell
+        self._repairs = shell.repairs
+        self._speaks_bash = language == "bash"
+
+    def serve(self) -> NoReturn:
+        """Says that it is ready, then runs what the host sends."""
+        self._gate.start()
+        self._shell.attach(self._outlet, self._streams, self._background)
+        self._repairs.attach(self._streams)
+        self._inputs.install()
+        self._background.install()
+        os.register_at_fork(before=self._streams.settle, after_in_child=self._become_fork)
+
+        if self._speaks_bash:
+            # A child inherits the mask: bash must not be born with its signals blocked.
+            with self._gate.opened():
+                self._language = BashShell(self._outlet, self._gate)
+
+        self._outlet.ready()
+
+        while True:
+            try:
+                self._serve_one()
+            except BaseException:
+                self._faults += 1  # a handler of the user, in another thread, hit the loop itself
+
+            if self._faults > _MAX_FAULTS:
+                self._exit(_DAMAGED)
+
+    def _serve_one(self) -> None:
+        self._gate.close()
+        self._checkpoints.reap()
+
+        if not self._channel.is_readable() and not self._idle():
+            return
+
+        frame = self._channel.receive()
+
+        if frame is None:
+            return
+
+        header, payload = frame
+
+        self._faults = 0
+
+        kind = header["type"]
+
+        if kind == "execute_request":
+            execution = Execution(header)
+            source = execution.take_stdin(payload).decode("utf-8", "replace")
+            self._execute(execution, lambda: self._language.run_source(source, execution))
+        elif kind in COMM_KINDS:
+            execution = Execution({**header, **_HANDLERS})
+            self._execute(execution, lambda: self._language.run_comm(header, payload))
+        elif kind in _QUESTIONS:
+            self._answer(header, payload.decode("utf-8", "replace"))
+        elif kind == "checkpoint_request":
+            self._make_checkpoint(header["id"])
+        elif kind == "shutdown_request":
+            self._leave()
+
+    def _make_checkpoint(self, request_id: str) -> None:
+        """Forks a checkpoint, and waits until the host lets this context go on: nothing may change meanwhile."""
+        self._insist(self._streams.settle)
+        self._insist(self._flush_c)
+        self._insist(self._replies.let_go)
+        try:
+            is_made_anew = self._checkpoints.make(self._channel.take_fd())
+        except OSError as error:
+            self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": error.errno or 0})
+            return
+
+        if is_made_anew:
+            self._outlet.ready()
+            return
+
+        self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": 0})
+        self._checkpoints.wait_for_leave()
+        self._gate.forget_broken_lease()
+        self._checkpoints.reap()
+
+    def _idle(self) -> bool:
+        """Waits for the host; returns whether it has sent something."""
+        self._gate.open_for_wait()
+        try:
+            self._background.wait()
+        except BaseException as error:
+            self._gate.close()
+            self._faults += 1
+
+            if self._faults > _MAX_IDLE_FAULTS:
+                self._background.abandon()
+
+            self._shell.show_stray(error)
+        finally:
+            self._gate.close()
+
+        # User code may have stopped the loop.
+        return self._channel.is_readable()
+
+    def _execute(self, execution: Execution, work: Callable[[], None]) -> None:
+        before = self._spent()
+        self._outlet.begin(execution)
+
+        if execution.after_interrupt:
+            self._insist(self._gate.forget_interrupt)
+
+        borrowed = BorrowedEnvironment(execution.envs)
+        # Bash has its own.
+        standard_input = BorrowedInput(None if self._speaks_bash else execution.stdin)
+
+        if execution.hears_replies:
+            self._insist(self._replies.begin)
+            self._insist(lambda: self._tools.lend(execution))
+
+        survey = self._survey() if execution.tells_changes else None
+
+        if execution.tells_telemetry:
+            self._telemetry.begin()
+
+        error = self._run(work, borrowed, standard_input)
+        # Listening ends with the cell, also in a fork of it.
+        heard = self._telemetry.end() if execution.tells_telemetry else b""
+
+        if self._outlet.is_detached:
+            self._shell.leave_fork(error)
+
+        if execution.hears_replies:
+            self._insist(self._replies.end)
+            self._insist(self._tools.take_back)
+
+        self._insist(self._repairs.apply)
+        self._insist(self._streams.settle)
+        self._insist(self._flush_c)
+        self._insist(lambda: self._language.report(error))
+        self._insist(borrowed.give_back)
+        self._insist(standard_input.give_back)
+
+        if survey is not None:
+            self._insist(lambda: self._tell_changes(survey))
+
+        if heard:
+            self._insist(lambda: self._outlet.telemetry(heard))
+
+        self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
+
+    def _survey(self) -> Survey | None:
+        """None when it cannot be made: another thread changes what is looked at, memory runs out, or code gets in."""
+        try:
+            return Survey(self._shell.user_ns, self._shell.user_ns_hidden)
+        except BaseException:
+            return None
+
+    def _tell_changes(self, survey: Survey) -> None:
+        try:
+            changes = survey.encoded()
+        except BaseException:
+            return  # what is not known is not told
+
+        self._outlet.changes(changes)
+
+    def _answer(self, question: Dict[str, Any], code: str) -> None:
+        """Answers a question about code. To look at objects runs code of the user, which may do anything."""
+        if question.get("after_interrupt", False):
+            self._insist(self._gate.forget_interrupt)
+
+        reply = empty_answer(question)
+        try:
+            try:
+                self._gate.open_for_cell()
+                reply = answer(self._language.answerer, question, code)
+            finally:
+                self._gate.close_after_cell()
+        except BaseException:
+            # What it is that cannot be looked at is of no interest to whoever asked.
+            reply = empty_answer(question)
+
+        if self._outlet.is_detached:
+            self._shell.leave_fork()
+
+        header, payload = reply
+        self._insist(self._streams.settle)
+        self._insist(lambda: self._channel.send({**header, "id": question["id"]}, payload))
+
+    def _insist(self, step: Callable[[], None]) -> None:
+        """Takes a step that the reply needs. A handler of the user may hit it, through a thread."""
+        for _ in _ATTEMPTS:
+            try:
+                step()
+            except BaseException:  # noqa: S112
+                continue
+
+            return
+
+        # Damaged beyond repair: an end says so at once, silence would not.
+        self._exit(_DAMAGED)
+
+    def _flush_c(self) -> None:
+        try:
+            self._flush_c_stdio()
+        except OSError:
+            return  # user code has closed the descriptor
+
+    def _run(
+        self, work: Callable[[], None], borrowed: BorrowedEnvironment, standard_input: BorrowedInput
+    ) -> BaseException | None:
+        """Runs code with the gate open; returns what escaped from it."""
+        self._inputs.is_cell_running = True
+        try:
+            try:
+                borrowed.take()
+                standard_input.take()
+                self._gate.open_for_cell()
+                work()
+            finally:
+                self._gate.close_after_cell()
+        except BaseException as error:
+            return error
+        finally:
+            self._inputs.is_cell_running = False
+
+        return None
+
+    def _become_fork(self) -> None:
+        """Makes a child that user code forks an ordinary program: no channel, plain text on fds 1 and 2."""
+        if self._checkpoints.is_forking:
+            return
+
+        self._outlet.detach()
+        self._streams.detach()
+        self._replies.detach()
+
+    def _leave(self) -> NoReturn:
+        self._exit(0)
+        raise AssertionError("unreachable")
+
+    def _spent(self) -> Tuple[float, float, int]:
+        """Seconds of CPU time, of the user's and the system's, and the peak of memory."""
+        own = self._getrusage(resource.RUSAGE_SELF)
+        children = self._getrusage(resource.RUSAGE_CHILDREN)
+        return own.ru_utime + children.ru_utime, own.ru_stime + children.ru_stime, own.ru_maxrss * _KIB
+
+    def _usage_since(self, before: Tuple[float, float, int]) -> Dict[str, Any]:
+        user_seconds, system_seconds, peak_memory_bytes = self._spent()
+        return {
+            "user_cpu_seconds": max(0.0, user_seconds - before[0]),
+            "system_cpu_seconds": max(0.0, system_seconds - before[1]),
+            "peak_memory_bytes": peak_memory_bytes,
+        }

@@ -1,0 +1,298 @@
+"""Figures of matplotlib: shown without being asked for, as a picture and as data, then closed.
+
+Runs in a context. It never imports matplotlib: it waits until somebody does, then makes `canvas` the
+backend. A figure is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the
+next cell begins a new one.
+
+Pictures of PIL that a cell saves: shown as results too, as in other code interpreters.
+
+Renderers: figures of plotly and altair are shown as the data that they are, once, as any front end can draw them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import warnings
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
+from weakref import WeakSet
+
+from IPython.core.formatters import BaseFormatter
+from IPython.display import display
+from traitlets import ObjectName, Unicode
+
+from fumehood_guest.context.outlet import Execution
+
+if TYPE_CHECKING:
+    from fumehood_guest.context.shell import PythonShell
+
+
+CHART_MIME = "application/vnd.fumehood.chart+json"
+_PYPLOT = "matplotlib.pyplot"
+_BACKEND = "module://fumehood_guest.context.canvas"
+
+
+class ChartFormatter(BaseFormatter):  # type: ignore[misc]
+    """Describes a figure as data."""
+
+    format_type = Unicode(CHART_MIME)
+    print_method = ObjectName("_repr_fumehood_chart_")
+    _return_type = dict
+
+
+class Figures:
+    """The open figures of a shell."""
+
+    def __init__(self, shell: PythonShell) -> None:
+        self._shown: WeakSet[Any] = WeakSet()
+        formatter = shell.display_formatter
+        formatter.formatters[CHART_MIME] = ChartFormatter(parent=formatter)
+        formatter.formatters[CHART_MIME].for_type_by_name("matplotlib.figure", "Figure", self._describe)
+        formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", self._draw)
+        call_after_import(_PYPLOT, _configure)
+
+    def show_open(self) -> None:
+        """Shows each open figure that was not shown as it is now, and closes all."""
+        pyplot = sys.modules.get(_PYPLOT)
+
+        if pyplot is None or not pyplot.get_fignums():
+            return
+
+        try:
+            for number in pyplot.get_fignums():
+                figure = pyplot.figure(number)
+
+                if not _is_empty(figure) and (figure not in self._shown or figure.stale):
+                    display(figure)
+        finally:
+            self._shown.clear()
+            pyplot.close("all")
+
+    def _draw(self, figure: Any) -> Optional[bytes]:
+        """The figure as PNG."""
+        if _is_empty(figure):
+            return None
+
+        if figure.canvas is None:
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+            FigureCanvasAgg(figure)
+
+        file = io.BytesIO()
+        figure.canvas.print_figure(
+            file,
+            format="png",
+            dpi=figure.dpi,
+            bbox_inches="tight",
+            facecolor=figure.get_facecolor(),
+            edgecolor=figure.get_edgecolor(),
+        )
+        # From here on, stale means: changed after it was shown.
+        figure.stale = False
+        self._shown.add(figure)
+        return file.getvalue()
+
+    def _describe(self, figure: Any) -> Optional[Dict[str, Any]]:
+        """The figure as data; ticks have no labels before it was drawn."""
+        if _is_empty(figure):
+            return None
+
+        from fumehood_guest.context.charts import describe_figure
+
+        is_stale = figure.stale
+
+        if figure not in self._shown or is_stale:
+            figure.draw_without_rendering()
+
+        try:
+            return describe_figure(figure)
+        finally:
+            # To ask for ticks makes a figure stale.
+            figure.stale = is_stale
+
+
+def call_after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
+    """Calls `callback(module)` once the module has been imported; now, if it is."""
+    module = sys.modules.get(name)
+
+    if module is not None:
+        callback(module)
+    else:
+        sys.meta_path.insert(0, _ImportWatch(name, callback))
+
+
+class _ImportWatch(importlib.abc.MetaPathFinder):
+    """Finds one module, by way of the other finders, to be told when it is there."""
+
+    def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._callback = callback
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        """The module's own spec, with a loader that calls back."""
+        if fullname != self._name:
+            return None
+
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+        spec = importlib.util.find_spec(fullname)
+
+        if spec is not None and spec.loader is not None:
+            spec.loader = _CallingLoader(spec.loader, self._callback)
+
+        return spec
+
+
+class _CallingLoader(importlib.abc.Loader):
+    """Loads as another loader does, then calls back."""
+
+    def __init__(self, loader: Any, callback: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._callback = callback
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Optional[ModuleType]:
+        """As the loader behind."""
+        module: Optional[ModuleType] = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the loader behind; then the module gets its own loader back."""
+        module.__loader__ = self._loader
+
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+
+        self._loader.exec_module(module)
+        self._callback(module)
+
+
+def _configure(pyplot: ModuleType) -> None:
+    """Makes our canvas the backend, unless the user has named another one."""
+    from fumehood_guest.context.charts import record_boxes
+
+    record_boxes()
+    # Said by other backends of plt.show(); here the figure is shown nevertheless.
+    warnings.filterwarnings("ignore", message=".* is non-interactive, and thus cannot be shown")
+
+    if "MPLBACKEND" not in os.environ:
+        pyplot.switch_backend(_BACKEND)
+
+
+def _is_empty(figure: Any) -> bool:
+    return not (figure.axes or figure.lines or figure.patches or figure.images or figure.texts)
+
+
+_MODULE = "PIL.Image"
+_MAX_SHOWN = 10
+
+
+class SavedPictures:
+    """What the cells of a shell save.
+
+    Args:
+        shell: The shell, which need not be attached yet.
+    """
+
+    def __init__(self, shell: PythonShell) -> None:
+        self._shell = shell
+        self._execution: Optional[Execution] = None
+        self._shown = 0
+        call_after_import(_MODULE, self._configure)
+
+    def _configure(self, module: ModuleType) -> None:
+        original = module.Image.save
+
+        @functools.wraps(original)
+        def save(image: Any, fp: Any, format: Any = None, **params: Any) -> None:
+            original(image, fp, format, **params)
+
+            if isinstance(fp, (str, bytes, os.PathLike)) and self._is_of_cell(sys._getframe(1)):
+                self._show(image)
+
+        module.Image.save = save
+
+    def _is_of_cell(self, frame: Any) -> bool:
+        return frame.f_globals is self._shell.user_ns and not self._shell.outlet.is_detached
+
+    def _show(self, image: Any) -> None:
+        execution = self._shell.outlet.execution
+
+        if execution is not self._execution:
+            self._execution, self._shown = execution, 0
+
+        self._shown += 1
+
+        if self._shown <= _MAX_SHOWN:
+            display(image)
+
+
+_OURS = "fumehood"
+_MAX_KINDS = 5
+
+
+def set_renderers() -> None:
+    """Sets up what is imported later, and what is imported already."""
+    call_after_import("plotly.io._renderers", _set_up_plotly)
+    call_after_import("altair", _set_up_altair)
+
+
+def _set_up_plotly(module: ModuleType) -> None:
+    """Makes a renderer of ours the default, unless `PLOTLY_RENDERER` names another."""
+    if os.environ.get("PLOTLY_RENDERER") or not hasattr(module, "ExternalRenderer"):
+        return
+
+    class Renderer(module.ExternalRenderer):  # type: ignore[misc, name-defined]
+        """Shows a figure; of the kind that plotly does not ask for nbformat."""
+
+        def render(self, fig_dict: Dict[str, Any]) -> None:
+            """Shows it."""
+            bundle = module.renderers["plotly_mimetype"].to_mimebundle(fig_dict)
+            display({**bundle, "text/plain": _describe(fig_dict)}, raw=True)
+
+    module.renderers[_OURS] = Renderer()
+    module.renderers.default = _OURS
+
+
+def _describe(figure: Dict[str, Any]) -> str:
+    """Says in a line what a figure of plotly shows."""
+    kinds = list(dict.fromkeys(str(trace.get("type", "scatter")) for trace in figure.get("data", ())))
+    title = figure.get("layout", {}).get("title")
+    words = title.get("text") if isinstance(title, dict) else title
+    return f"plotly figure{f' {words!r}' if words else ''}: {', '.join(kinds[:_MAX_KINDS]) or 'empty'}"
+
+
+def _set_up_altair(module: ModuleType) -> None:
+    """Has charts shown as Vega-Lite, unless another renderer was chosen."""
+    renderers = getattr(module, "renderers", None)
+
+    if renderers is None or renderers.active != "default":
+        return
+
+    renderers.enable("mimetype")
+    as_data = renderers.get()
+
+    def render(spec: Dict[str, Any], **_options: Any) -> Any:
+        """Returns the specification; the text that altair puts beside it says that nothing can be seen."""
+        bundle = as_data(spec)
+        formats, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        return {**formats, "text/plain": _describe_chart(spec)}, metadata
+
+    renderers.register(_OURS, render)
+    renderers.enable(_OURS)
+
+
+def _describe_chart(spec: Dict[str, Any]) -> str:
+    """Says in a line what a chart of altair shows."""
+    parts = [spec, *spec.get("layer", ()), *spec.get("hconcat", ()), *spec.get("vconcat", ())]
+    marks = [part["mark"] for part in parts if isinstance(part, dict) and "mark" in part]
+    kinds = list(dict.fromkeys(str(mark.get("type") if isinstance(mark, dict) else mark) for mark in marks))
+    return f"altair chart: {', '.join(kinds[:_MAX_KINDS]) or 'several parts'}"

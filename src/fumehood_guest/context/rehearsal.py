@@ -1,0 +1,133 @@
+"""Warming up a shell in the zygote: every path that a cell may take is taken once, and the traces are wiped.
+
+Runs in the zygote, which has one thread and must keep it. The rehearsal goes through a real channel, so
+that what a context does first has been done before: a fork shares what is loaded and pays for what is not.
+"""
+
+from __future__ import annotations
+
+import linecache
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Dict, Sequence
+
+from fumehood_guest.context.channel import Channel
+from fumehood_guest.context.event_loop import BackgroundLoop
+from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.streams import Streams
+from fumehood_guest.shared.heap_layout import forget_lookups
+from fumehood_guest.shared.preloads import Preloading
+
+if TYPE_CHECKING:
+    from fumehood_guest.context.shell import PythonShell
+
+_CELLS = (
+    "1 + 1",
+    "print('a', 1.5)\nimport sys\nprint('b', file=sys.stderr)",
+    "display({'text/plain': 'x', 'text/html': '<b>x</b>'}, raw=True)",
+    "def f(x):\n    return 1 / x\nf(0)",
+    "1 +",
+    "[n for n in range(3)]",
+    "%time 1",
+    "import asyncio\nawait asyncio.sleep(0)",
+)
+_CELLS_BY_PACKAGE = {
+    "pandas": ("import pandas\npandas.DataFrame({'a': [1, 2.5], 'b': ['x', None]})",),
+    "matplotlib": (
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4], label='x')\nplt.title('t')\nplt.legend()",
+    ),
+}
+_REQUEST: Dict[str, Any] = {
+    "id": "rehearsal",
+    "stdout_bytes": 1 << 20,
+    "stderr_bytes": 1 << 20,
+    "result_bytes": 1 << 20,
+    "result_count": 100,
+    "allow_stdin": False,
+    "silent": False,
+    "store_history": True,
+    "envs": {},
+}
+
+
+def prepare(shell: PythonShell, preload: Preloading) -> None:
+    """Imports the modules of `preload` and rehearses; does not rehearse if some of them are unfit."""
+    preload.load()
+
+    if preload.unfit:
+        return
+
+    for name in preload.found:
+        if name in _CELLS_BY_PACKAGE:
+            _rehearse(shell, _CELLS_BY_PACKAGE[name])
+            preload.check_threads(name, "its first use")
+
+    forget_lookups()
+    _rehearse(shell, _CELLS)
+
+    # What it was connected with ends here: each context would take it apart, and copy it for that.
+    for name in ("outlet", "streams", "background"):
+        setattr(shell, name, None)
+
+
+def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:
+    """Runs the cells as a context would, and puts everything back that they have changed."""
+    streams = sys.stdout, sys.stderr, sys.modules["__main__"]
+    namespaces = dict(shell.user_ns), dict(shell.user_ns_hidden)
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    channel = Channel(near)
+    outlet = Outlet(channel)
+    background = BackgroundLoop(channel.fileno())
+    shell.attach(outlet, Streams(outlet), background)
+    try:
+        for cell in cells:
+            execution = Execution(_REQUEST)
+            outlet.begin(execution)
+            shell.run_source(cell, execution)
+            shell.report()
+            shell.streams.flush()
+            outlet.reply(shell.reply_count, {})
+            _drain(far)
+    finally:
+        background.close()
+        near.close()
+        far.close()
+        sys.stdout, sys.stderr, sys.modules["__main__"] = streams
+        _forget(shell, *namespaces)
+
+
+def _drain(sock: socket.socket) -> None:
+    try:
+        while sock.recv(1 << 20):
+            continue
+    except BlockingIOError:
+        return
+
+
+def _forget(shell: PythonShell, namespace: Dict[str, Any], hidden: Dict[str, Any]) -> None:
+    history = shell.history_manager
+    history.reset(new_session=False)
+    history.input_hist_parsed[:] = [""]
+    history.input_hist_raw[:] = [""]
+    history.db_input_cache.clear()
+    history.output_hist_reprs.clear()
+    history._i00 = history._i = history._ii = history._iii = ""
+    hook = shell.displayhook
+    hook._ = hook.__ = hook.___ = ""
+
+    for name in shell.compile._filename_map:
+        linecache.cache.pop(name, None)
+
+    shell.compile._filename_map.clear()
+    shell.user_ns.clear()
+    shell.user_ns.update(namespace)
+    shell.user_ns_hidden.clear()
+    shell.user_ns_hidden.update(hidden)
+    shell.execution_count = 1
+    shell.last_execution_result = None
+    shell.running_source = ""
+
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)

@@ -1,0 +1,406 @@
+"""sys.stdout and sys.stderr of user code.
+
+Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen. Lines
+that follow one another faster than every few milliseconds are gathered, see `Gathering`: a frame for each would
+cost more than printing it. Any thread may write, and the lines of several stay whole. Nothing here touches fds
+1 and 2, which belong to child processes and C code, except in a process that user code has forked.
+
+Gathering: lines that code prints in quick succession, sent to the host together.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _thread
+import codecs
+import io
+import os
+import sys
+import threading
+import time
+from typing import Any, Dict, Iterable, List, NoReturn, Optional, Tuple
+
+from fumehood_guest.context.outlet import STREAM_FDS, Outlet
+from fumehood_guest.context.signals import ALL_SIGNALS
+
+_FLUSH_CHARACTERS = 8 * 1024
+
+
+class Streams:
+    """The pair of standard output and standard error, kept in order with each other."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self.outlet = outlet
+        self.lock = threading.RLock()
+        self.gathering = Gathering(self)
+        self.stdout = OutputStream(self, "stdout")
+        self.stderr = OutputStream(self, "stderr")
+        self.last_written = self.stdout
+
+    def flush(self) -> None:
+        """Sends what is left in both, in the order of writing."""
+        other = self.stderr if self.last_written is self.stdout else self.stdout
+        other.send_pending()
+        self.last_written.send_pending()
+
+    def settle(self) -> None:
+        """Sends what is left, and ends the thread of the gathering: for the end of a cell, and before a fork."""
+        self.flush()
+        self.gathering.rest()
+
+    def detach(self) -> None:
+        """Forgets, in a forked child, what its parent has still to send."""
+        self.lock = threading.RLock()
+        self.gathering = Gathering(self)
+        self.stdout.forget()
+        self.stderr.forget()
+
+
+class OutputStream(io.TextIOBase):
+    """A text stream whose text leaves through the outlet."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+    newlines = None
+
+    def __init__(self, streams: Streams, name: str) -> None:
+        self._streams = streams
+        self._outlet = streams.outlet
+        self._stream_name = name
+        # Unfinished lines, by thread: print() writes the newline by itself.
+        self._pending: Dict[int, List[str]] = {}
+        self._pending_characters = 0
+        self._get_thread = threading.get_ident
+        self.buffer = _ByteSide(self)
+
+    @property
+    def name(self) -> str:
+        """The name that Python gives its standard streams."""
+        return f"<{self._stream_name}>"
+
+    @property
+    def mode(self) -> str:
+        """Text, for writing."""
+        return "w"
+
+    @property
+    def line_buffering(self) -> bool:
+        """True: a newline sends the line."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Takes text; a complete line is sent, at once or together with those that follow it closely."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+
+        streams = self._streams
+
+        with streams.lock:
+            if streams.last_written is not self:
+                streams.last_written.send_pending()
+                streams.last_written = self
+
+            # A handler of the user may run between any two of these steps, print and flush: each of them takes, or
+            # leaves, all that there is.
+            thread = self._get_thread()
+            try:
+                self._pending[thread].append(text)
+            except KeyError:
+                self._pending[thread] = [text]
+
+            if "\n" in text:
+                line = "".join(self._pending.pop(thread, ()))
+                self._pending_characters = max(0, self._pending_characters - len(line) + len(text))
+
+                if streams.gathering.take(line):
+                    self._send_gathered()
+            else:
+                self._pending_characters += len(text)
+
+                if self._pending_characters >= _FLUSH_CHARACTERS:
+                    self.send_pending()
+
+        return len(text)
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        """Writes each of the lines."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Sends what was not sent yet."""
+        self.send_pending()
+
+    def send_pending(self) -> None:
+        """Sends what was not sent yet: gathered lines, then unfinished ones, a text for each thread."""
+        with self._streams.lock:
+            if self._streams.last_written is self:
+                self._send_gathered()
+
+            if not self._pending:
+                return
+
+            unfinished, self._pending, self._pending_characters = self._pending, {}, 0
+
+            for pending in unfinished.values():
+                self._send("".join(pending))
+
+    def _send_gathered(self) -> None:
+        gathering = self._streams.gathering
+        self._send(gathering.hand_over())
+        gathering.note_sent()
+
+    def _send(self, text: str) -> None:
+        if text:
+            self._outlet.text(self._stream_name, text)
+
+    def forget(self) -> None:
+        """Drops what was not sent yet."""
+        self._pending, self._pending_characters = {}, 0
+
+    def fileno(self) -> int:
+        """The descriptor that child processes inherit; flush first."""
+        self.send_pending()
+        return STREAM_FDS[self._stream_name]
+
+    def writable(self) -> bool:
+        """Always true."""
+        return True
+
+    def isatty(self) -> bool:
+        """Always false."""
+        return False
+
+    def reconfigure(self, **_options: Any) -> None:
+        """Accepted and without effect: the encoding is that of the wire."""
+
+    def detach(self) -> Any:
+        """Gives the byte side, of which a program makes a stream of its own; this one stays, for the next cell."""
+        self.send_pending()
+        return self.buffer
+
+    def close(self) -> None:
+        """Sends what is left; the stream stays open, for the next cell needs it."""
+        self.send_pending()
+
+    def __del__(self) -> None:
+        """Does nothing: there is nothing to close."""
+
+
+class _ByteSide(io.BufferedIOBase):
+    """The `buffer` of a text stream: bytes that become text as they come, a character at a time."""
+
+    def __init__(self, stream: OutputStream) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def raw(self) -> _ByteSide:
+        """Itself: there is no layer below."""
+        return self
+
+    def write(self, data: Any) -> int:
+        """Takes bytes."""
+        content = bytes(data)
+        self._stream.write(self._decoder.decode(content))
+        return len(content)
+
+    def flush(self) -> None:
+        """Sends what was not sent yet."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """The descriptor that child processes inherit."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Always true."""
+        return True
+
+    def isatty(self) -> bool:
+        """Always false."""
+        return False
+
+    def close(self) -> None:
+        """Sends what is left, and stays open."""
+        self._stream.flush()
+
+    def detach(self) -> NoReturn:
+        """Refused, as by a stream that has no layer below."""
+        raise io.UnsupportedOperation("detach")
+
+    def __del__(self) -> None:
+        """Does nothing: there is nothing to close."""
+
+
+# After a pause of this length a line is sent at once, and what waits has waited long enough.
+_GATHER_SECONDS = 0.005
+_GATHER_CHARACTERS = 8 * 1024
+# So many lines of a burst are sent each by itself before any waits.
+_MAX_SINGLE_LINES = 16
+# How often the thread looks whether the code has fallen silent; the code itself looks at each line.
+_LOOK_SECONDS = 0.02
+# After so many looks that find nothing the thread ends.
+_MAX_VAIN_LOOKS = 5
+_MAX_WAITS_FOR_END = 200
+# Other programs may write to the same place: what was printed before they start comes first.
+_STARTS = frozenset(
+    (
+        "subprocess.Popen",
+        "os.system",
+        "os.posix_spawn",
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.kill",
+        "os.killpg",
+    )
+)
+
+
+class _Watch:
+    """One life of the thread."""
+
+    def __init__(self) -> None:
+        # Released: the thread is to end.
+        self.end_wanted = _thread.allocate_lock()
+        self.end_wanted.acquire()
+        # Held while the thread runs.
+        self.running = _thread.allocate_lock()
+        self.running.acquire()
+        self.thread_id: Optional[int] = None
+
+
+class Gathering:
+    """The lines that wait, all of the stream that was written last. Its caller holds the lock of the streams.
+
+    Args:
+        streams: The pair of streams.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._clock = time.monotonic
+        self._sleep = time.sleep
+        self._exists = os.path.exists
+        self._set_mask = _signal.pthread_sigmask
+        self._lines: List[str] = []
+        self._characters = 0
+        # How many were sent each by itself since the last pause.
+        self._single_lines = 0
+        self._sent_at = 0.0
+        self._watch: Optional[_Watch] = None
+        self._is_hooked = False
+
+    def take(self, line: str) -> bool:
+        """Takes a line; returns whether it is time to send all that is there."""
+        is_late = self._clock() - self._sent_at >= _GATHER_SECONDS
+
+        if is_late and not self._lines:
+            self._single_lines = 0
+
+        self._lines.append(line)
+        self._characters += len(line)
+
+        if is_late:
+            return True
+
+        if self._single_lines < _MAX_SINGLE_LINES:
+            self._single_lines += 1
+            return True
+
+        if self._characters >= _GATHER_CHARACTERS:
+            return True
+
+        # Without the thread nothing may wait.
+        return self._watch is None and not self._begin_watch()
+
+    def hand_over(self) -> str:
+        """Returns all that waits, and forgets it."""
+        lines, self._lines = self._lines, []
+        self._characters = 0
+        return "".join(lines)
+
+    def note_sent(self) -> None:
+        """What was handed over has left."""
+        self._sent_at = self._clock()
+
+    def rest(self) -> None:
+        """Ends the thread, and returns when the kernel has forgotten it. The caller does not hold the lock."""
+        watch = self._watch
+
+        if watch is None:
+            return
+
+        try:
+            watch.end_wanted.release()
+        except RuntimeError:
+            pass  # somebody else ends it, too
+
+        with watch.running:
+            pass
+
+        for _ in range(_MAX_WAITS_FOR_END):
+            if not self._exists(f"/proc/self/task/{watch.thread_id}"):
+                break
+
+            self._sleep(0.0001)
+
+    def _begin_watch(self) -> bool:
+        """Starts the thread; false where there is no room for one, or where it may not be."""
+        if self._streams.outlet.is_detached:
+            return False
+
+        if not self._is_hooked:
+            self._is_hooked = True
+            sys.addaudithook(self._hear)
+
+        # The thread is born with all signals blocked: one that it took would run its handler between two cells.
+        mask = self._set_mask(_signal.SIG_BLOCK, ())
+        try:
+            self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+            self._watch = watch = _Watch()
+            _thread.start_new_thread(self._look, (watch,))
+        except RuntimeError:
+            self._watch = None
+            return False
+        finally:
+            self._set_mask(_signal.SIG_SETMASK, mask)
+
+        return True
+
+    def _look(self, watch: _Watch) -> None:
+        """Sends what has waited long enough, until there is nothing for a while."""
+        try:
+            watch.thread_id = _thread.get_native_id()
+            vain_looks = 0
+            lock = self._streams.lock
+
+            while not watch.end_wanted.acquire(timeout=_LOOK_SECONDS):
+                # Its holder writes, and sends when it is time; it may also be waiting in `rest` for this thread to end.
+                if not lock.acquire(blocking=False):
+                    continue
+
+                try:
+                    vain_looks = 0 if self._lines else vain_looks + 1
+
+                    if self._lines and self._clock() - self._sent_at >= _GATHER_SECONDS:
+                        self._streams.last_written.send_pending()
+
+                    if vain_looks >= _MAX_VAIN_LOOKS:
+                        # Still with the lock: a line that comes now starts another one.
+                        self._forget(watch)
+                        return
+                finally:
+                    lock.release()
+        finally:
+            self._forget(watch)
+            watch.running.release()
+
+    def _forget(self, watch: _Watch) -> None:
+        if self._watch is watch:
+            self._watch = None
+
+    def _hear(self, event: str, _arguments: Tuple[Any, ...]) -> None:
+        if event in _STARTS and self._lines and self._streams.gathering is self:
+            self._streams.flush()

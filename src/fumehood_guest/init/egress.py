@@ -1,0 +1,148 @@
+"""The sandbox's end of the way out: a port on its loopback, where programs find the host's proxy.
+
+Runs in init, which listens before any user code exists, so that nobody else can take the port. Init understands
+nothing of what is said: for each connection it asks the host for a stream, and moves bytes between the two. How many
+there may be at once is bounded here and by the host; the others wait in the kernel's queue.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Any, Callable, Dict, Optional, Set, Tuple
+
+from fumehood_guest.init.relays import Relay
+from fumehood_jail.errors import JailError
+from fumehood_wire.init_messages import MAX_PASSAGES
+
+Reply = Tuple[Any, bytes]
+
+PORT = 3128
+_BACKLOG = 128
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def listen() -> socket.socket:
+    """Takes the port.
+
+    Before: the loopback is up, no user code runs here yet.
+
+    Raises:
+        JailError: It cannot be had.
+    """
+    try:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        listener.bind(("127.0.0.1", PORT))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise JailError("listen for the proxy", error.errno or 0, str(error)) from error
+
+    return listener
+
+
+class Egress:
+    """All connections of the sandbox to the proxy.
+
+    Args:
+        init: Whose loop and whose channel it uses.
+        listener: The port.
+    """
+
+    def __init__(self, init: Any, listener: socket.socket) -> None:
+        self._init = init
+        self._listener = listener
+        self._is_listening = False
+        self._next_number = 1
+        # To be given up for a moment when no other descriptor is left: what waits in the kernel's queue would be
+        # reported without a pause.
+        self._spare: Optional[int] = None
+        self._keep_a_spare()
+        # Those for which the host has been asked, and those that are carried.
+        self._waiting: Dict[int, socket.socket] = {}
+        self._carried: Set[Any] = set()
+
+    def verbs(self) -> Dict[str, Callable[..., Reply]]:
+        """Returns the verbs by their names on the wire."""
+        return {"carry_egress": self.carry, "drop_egress": self.drop}
+
+    def begin(self) -> None:
+        """Takes connections while there is room for them."""
+        has_room = len(self._waiting) + len(self._carried) < MAX_PASSAGES
+
+        if has_room and not self._is_listening:
+            self._init.add_reader(self._listener.fileno(), self._accept)
+        elif not has_room and self._is_listening:
+            self._init.remove_reader(self._listener.fileno())
+
+        self._is_listening = has_room
+
+    def carry(self, passage: int) -> Reply:
+        """Connects a connection that waits to the stream that came with the request."""
+        (fd,) = self._init.take_fds(1)
+        host = socket.socket(fileno=fd)
+        client = self._waiting.pop(passage, None)
+
+        if client is None:
+            host.close()
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+        host.setblocking(False)
+        self.note_open(Relay(self, self._init, host, client))
+        return None, b""
+
+    def drop(self, passage: int) -> Reply:
+        """Closes a connection that waits."""
+        client = self._waiting.pop(passage, None)
+
+        if client is not None:
+            client.close()
+
+        self.begin()
+        return None, b""
+
+    def note_open(self, one: Any) -> None:
+        """Counts one."""
+        self._carried.add(one)
+
+    def note_closed(self, one: Any) -> None:
+        """Counts one no more."""
+        self._carried.discard(one)
+        self.begin()
+
+    def _accept(self, _events: int) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _NONE_LEFT:
+                self._turn_away()
+
+            return
+
+        client.setblocking(False)
+        number = self._next_number
+        self._next_number += 1
+        self._waiting[number] = client
+        self._init.send_event({"event": "egress", "passage": number})
+        self.begin()
+
+    def _turn_away(self) -> None:
+        """Closes the next connection, for which no descriptor is left."""
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+        try:
+            client, _ = self._listener.accept()
+            client.close()
+        except OSError:
+            pass  # it has gone, or somebody else of this process was faster
+
+        self._keep_a_spare()
+
+    def _keep_a_spare(self) -> None:
+        try:
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # at the next connection it is tried again

@@ -1,0 +1,400 @@
+"""Init: PID 1 of a sandbox. Finishes the jail, then serves the host; it never runs user code.
+
+A clone of the founder, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and
+carries out the host's file operations inside the guest, so that no path of a guest is ever walked outside.
+One request is answered after the other; none may block for long. The kernel ends everything else in the
+sandbox when this process ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
+
+from fumehood_guest.init import file_transfer, home
+from fumehood_guest.init.egress import Egress, listen
+from fumehood_guest.init.files import HOME, Files
+from fumehood_guest.init.processes import Processes
+from fumehood_guest.init.relays import Relays
+from fumehood_guest.init.sigstop_freezer import Standstill
+from fumehood_guest.init.snapshots import Snapshots
+from fumehood_guest.init.watches import Watches
+from fumehood_guest.shared import process_usage
+from fumehood_guest.shared.memory import MemoryWatcher
+from fumehood_guest.shared.writable_files import empty_writable
+from fumehood_jail import launch, namespaces, own_root
+from fumehood_jail.errors import JailError
+from fumehood_wire.frames import Decoder, ProtocolError, encode
+
+_MAX_FDS = 8
+# What an init says first, before any frame.
+BORN = b"!"
+# What the host says when the first descriptor that it sends is a mount of device nodes; the others are doors.
+WITH_DEVICES = b"d"
+_RECEIVE_BYTES = 1 << 18
+_MAX_SENTENCE = 4096
+_HOLLOW_SECONDS = 3.0
+_LOOK_SECONDS = 0.001
+
+Reply = Tuple[Any, bytes]
+
+
+class RequestError(Exception):
+    """A request that init refuses; becomes a reply, never ends the sandbox."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Init:
+    """The server loop of a sandbox's PID 1."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        listener: socket.socket,
+        watcher: Optional[MemoryWatcher],
+        open_files: int,
+    ) -> None:
+        self._sock = sock
+        self._decoder = Decoder()
+        self._fds: List[int] = []
+        self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poller = select.poll()
+        self._readers: Dict[int, Callable[[int], None]] = {}
+        self._just_removed: Set[int] = set()
+        self._is_hollow = False
+        self._watcher = watcher
+        self._processes = Processes(self, open_files)
+        self._files = Files()
+        self._watches = Watches(self)
+        self._relays = Relays(self)
+        self._egress = Egress(self, listener)
+        self._standstill = Standstill()
+        self._snapshots = Snapshots(self._standstill)
+        self._verbs: Dict[str, Callable[..., Reply]] = {
+            "stop_all": self._standstill.stop_all,
+            "continue_all": self._standstill.continue_all,
+            "signal_context": self._signal_context,
+            "kill_context": self._kill_context,
+            "metrics": self._metrics,
+            "expect_forks": self._expect_forks,
+            "send_snapshot": self._send_snapshot,
+            "receive_files": self._receive_files,
+            "hollow_out": self._hollow_out,
+            **self._files.verbs(),
+            **self._processes.verbs(),
+            **self._watches.verbs(),
+            **self._relays.verbs(),
+            **self._snapshots.verbs(),
+            **self._egress.verbs(),
+        }
+
+    def run(self) -> NoReturn:
+        """Serves until the host closes the socket."""
+        self._be_unmoved_by_signals()
+        self.add_reader(self._sock.fileno(), self._receive)
+        self.add_reader(self._wakeup_read, self._heed_signals)
+        self._egress.begin()
+
+        while True:
+            timeout_ms = self._watcher.pause_ms() if self._watcher and not self._standstill.is_on else None
+
+            ready = self._poller.poll(timeout_ms)
+            self._just_removed.clear()
+
+            for fd, events in ready:
+                reader = self._readers.get(fd)
+
+                # A descriptor that was closed a moment ago may have come back as another one.
+                if reader is not None and fd not in self._just_removed:
+                    reader(events)
+
+            if self._watcher and not self._standstill.is_on:
+                self._bound_memory(self._watcher)
+
+    def _bound_memory(self, watcher: MemoryWatcher) -> None:
+        pid = watcher.over_limit()
+
+        if pid is not None:
+            # First told, then done: the host must know the reason when it hears of the end.
+            self.send_event({"event": "memory_kill", "pid": pid})
+            process_usage.kill(pid)
+
+    # -- what the parts of init use
+
+    def add_reader(self, fd: int, callback: Callable[[int], None], events: int = select.POLLIN) -> None:
+        """Calls `callback(events)` whenever `fd` is ready."""
+        self._readers[fd] = callback
+        self._poller.register(fd, events)
+
+    def remove_reader(self, fd: int) -> None:
+        """Stops watching `fd`."""
+        if self._readers.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+            self._just_removed.add(fd)
+
+    def send_event(self, fields: Dict[str, Any], payload: bytes = b"") -> None:
+        """Tells the host something that it did not ask for."""
+        self._send({"type": "event", **fields}, payload)
+
+    def take_fds(self, count: int) -> List[int]:
+        """Hands over the next `count` descriptors that the host has sent.
+
+        Whoever answers a request that brings some takes them before anything else that can fail: those that were left
+        would be taken for the next request's, and all later ones would get somebody else's.
+        """
+        if len(self._fds) < count:
+            raise RequestError("protocol", f"{count} descriptors expected, {len(self._fds)} came")
+
+        taken, self._fds = self._fds[:count], self._fds[count:]
+        return taken
+
+    # -- the loop
+
+    def _be_unmoved_by_signals(self) -> None:
+        """With the default disposition, PID 1 receives no signal at all from inside its namespace."""
+        for number in (signal.SIGINT, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+
+        for number in (signal.SIGCHLD, signal.SIGIO):
+            signal.signal(number, lambda *_: None)
+
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+
+    def _receive(self, _events: int) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE_BYTES, _MAX_FDS)
+        except ConnectionResetError:
+            data, fds = b"", []  # the host has gone, and has not read all that was said
+
+        if not data and self._is_hollow:
+            self.remove_reader(self._sock.fileno())
+            return
+
+        if not data:
+            os._exit(0)
+
+        self._fds.extend(fds)
+
+        for header, payload in self._decoder.feed(data):
+            self._answer(header, payload)
+
+    def _answer(self, header: Dict[str, Any], payload: bytes) -> None:
+        number = header.pop("id")
+        header.pop("type")
+        verb = header.pop("verb")
+
+        if payload:
+            header["payload"] = payload
+
+        try:
+            value, data = self._verbs[verb](**header)
+        except RequestError as error:
+            self._refuse(number, error.code, str(error))
+        except OSError as error:
+            self._refuse(number, "os", error.strerror or str(error), error.errno)
+        except RecursionError:
+            # Guests can nest folders deeper than Python calls.
+            self._refuse(number, "os", "nested too deeply", errno.ENAMETOOLONG)
+        except Exception as error:
+            self._refuse(number, "invalid", f"{type(error).__name__}: {error}")
+        else:
+            self._send({"type": "reply", "id": number, "ok": True, "value": value}, data)
+
+    def _refuse(self, number: int, code: str, message: str, errno_value: Optional[int] = None) -> None:
+        fields = {"errno": errno_value} if errno_value else {}
+        header = {
+            "type": "reply",
+            "id": number,
+            "ok": False,
+            "code": code,
+            "message": message[:_MAX_SENTENCE],
+        }
+        self._send({**header, **fields})
+
+    def _send(self, header: Dict[str, Any], payload: bytes = b"") -> None:
+        try:
+            frame = encode(header, payload)
+        except ProtocolError as error:
+            # Only a reply can grow so large, and the host waits for it.
+            refusal = {"code": "too_large", "message": f"the answer does not fit into a frame: {error.code}"}
+            frame = encode({"type": "reply", "id": header["id"], "ok": False, **refusal})
+
+        try:
+            self._sock.sendall(frame)
+        except OSError:
+            # Of a hollow one nobody wants to hear any more, and it stays.
+            if not self._is_hollow:
+                os._exit(0)
+
+    def _heed_signals(self, _events: int) -> None:
+        if signal.SIGIO in os.read(self._wakeup_read, 4096):
+            self._snapshots.copy_what_is_opened()
+
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+
+            if pid == 0:
+                return
+
+            code = os.waitstatus_to_exitcode(status)
+            outcome = {"exit_code": code} if code >= 0 else {"signal": -code}
+
+            if self._processes.ended(pid, code):
+                self.send_event({"event": "process_exit", "pid": pid, **outcome})
+
+    def _metrics(self) -> Reply:
+        figures = process_usage.metrics(self._watcher.weigh) if self._watcher else process_usage.metrics()
+        return figures, b""
+
+    # -- forked sandboxes
+
+    def _expect_forks(self) -> Reply:
+        """Takes note that processes of forked sandboxes will be in /proc, before the first of them is."""
+        process_usage.note_fork()
+        return None, b""
+
+    def _send_snapshot(self, snapshot: int) -> Reply:
+        """Sends the files of a snapshot to the init of a forked sandbox."""
+        with socket.socket(fileno=self.take_fds(1)[0]) as sock:
+            self._snapshots.copy_what_is_opened()
+            file_transfer.send(sock, self._snapshots.taken(snapshot))
+
+        self._snapshots.copy_what_is_opened()
+        return None, b""
+
+    def _receive_files(self) -> Reply:
+        """Takes the files of the sandbox that this one is forked from."""
+        with socket.socket(fileno=self.take_fds(1)[0]) as sock:
+            return {"files": file_transfer.receive(sock)}, b""
+
+    def _hollow_out(self) -> Reply:
+        """Ends everything in this sandbox but itself: forked sandboxes, which lie beneath its namespace, live on."""
+        deadline = time.monotonic() + _HOLLOW_SECONDS
+        self._is_hollow = True
+
+        while True:
+            left = list(process_usage.living())
+
+            if not left:
+                break
+
+            if time.monotonic() > deadline:
+                raise RequestError("os", f"{len(left)} processes do not end")
+
+            for pid in left:
+                process_usage.kill(pid)
+
+            self._reap()
+            time.sleep(_LOOK_SECONDS)
+
+        empty_writable()
+        return None, b""
+
+    # -- contexts
+
+    def _signal_context(self, pid: int, signal: int) -> Reply:
+        """Signals a context and all of its group, as a terminal does: a child of the cell that waits hears it too."""
+        os.killpg(pid, signal)
+        return None, b""
+
+    def _kill_context(self, pid: int, spare: Sequence[int] = ()) -> Reply:
+        process_usage.kill_tree(pid, spare)
+        return None, b""
+
+
+def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
+    """Finishes the jail around this clone, greets the host, and serves it.
+
+    Args:
+        fds: The socket to the host; the gate for which the first context waits.
+        options: What is different from sandbox to sandbox.
+        program: The system call filter.
+    """
+    fd, gate = fds
+    sock = socket.socket(fileno=fd)
+    # The first word carries our credentials: by it the host knows this process, and has the first context
+    # prepared.
+    sock.send(BORN)
+    # Up to here 2 is a file of the host, inherited from the founder, for its last words. Init reads files for the
+    # host, and links to its own descriptors are files too.
+    os.dup2(1, 2)
+    # The host makes the control groups while this process is cloned.
+    word, doors, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
+
+    if not word:
+        raise EOFError("the host gave up")
+
+    devices = doors.pop(0) if word == WITH_DEVICES else None
+    launch.enter_control_groups(doors)
+    launch.furnish_sandbox(options, devices)
+
+    if devices is not None:
+        os.close(devices)
+
+    if options["is_fork"]:
+        os.chdir(HOME)  # what it is to have comes from the sandbox that it is forked from
+    else:
+        home.furnish()
+
+    # Before user code can: it comes through the gate.
+    listener = listen()
+    _open_gate(gate)
+    watcher = _watcher(options["watch_memory_bytes"])
+    abi = launch.confine(
+        options, program, is_context=False, before_landlock=watcher.start if watcher else None
+    )
+    applied = {**process_usage.applied_restrictions(), "namespaces": namespaces.own_numbers()}
+    shared = own_root.shared_places()[:_MAX_SENTENCE]
+    sock.sendall(
+        encode(
+            {
+                "type": "hello",
+                "landlock_abi": abi,
+                "shared_places": shared,
+                "own_devices": devices is not None,
+                **applied,
+            }
+        )
+    )
+    Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
+
+
+def _watcher(limit_bytes: Optional[int]) -> Optional[MemoryWatcher]:
+    return MemoryWatcher(limit_bytes, process_usage.processes) if limit_bytes else None
+
+
+def _open_gate(gate: int) -> None:
+    try:
+        os.write(gate, b"!")
+    except BrokenPipeError:
+        # The first context has failed, and says why on its own pipe.
+        pass
+
+    os.close(gate)
+
+
+def report_failure(fd: int, error: BaseException) -> None:
+    """Tells the host which step of the launch failed, in place of the greeting."""
+    known = (
+        error if isinstance(error, JailError) else JailError("start", 0, f"{type(error).__name__}: {error}")
+    )
+    texts = {
+        "step": known.step[:64],
+        "detail": known.detail[:_MAX_SENTENCE],
+        "hint": known.hint[:_MAX_SENTENCE],
+    }
+    os.write(fd, encode({"type": "failed", "errno": known.errno, **texts}))

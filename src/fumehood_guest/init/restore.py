@@ -1,0 +1,301 @@
+"""Restoring: puts the writable files of a sandbox back as a snapshot knows them.
+
+Runs in init, while everything else in the sandbox stands still. What can fail because room runs out is done first, and
+leaves nothing behind when it fails. A file that is still there is written to in place, for whoever has it open; the
+others are moved into their places. Never follows a link of the guest's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from typing import Callable, Dict, Iterable, List, Tuple
+
+from fumehood_guest.shared.writable_files import (
+    PART_PREFIX,
+    Entry,
+    SnapshotError,
+    copy_content,
+    open_to_read,
+    set_mode,
+    walk,
+)
+from fumehood_jail.mounts import WRITABLE
+
+# Where contents wait to be put in their places. What watches folders does not tell of it, as of an upload's parts.
+_ROOM = f"{PART_PREFIX}room-"
+
+
+class Restoration:
+    """Puts files back: first whatever can fail because room runs out, then the rest.
+
+    Args:
+        taken: What there should be.
+        is_unchanged: Whether a file is there as it was.
+        give_back: Gives up a lease on the file of an inode; its holder may not write to the file either.
+    """
+
+    def __init__(
+        self,
+        taken: Dict[str, Entry],
+        is_unchanged: Callable[[Entry, os.stat_result], bool],
+        give_back: Callable[[int], None],
+    ) -> None:
+        self._taken = taken
+        self._is_unchanged = is_unchanged
+        self._give_back = give_back
+        self._now = dict(walk())
+        # Where the contents wait, by the path that they will have. Nobody sees them: everything stands still.
+        self._copies: Dict[str, str] = {}
+        self._rooms: List[str] = []
+        # Those whose content needs no room beside them, where there is none.
+        self._in_place: List[str] = []
+
+    def carry_out(self) -> Tuple[Dict[str, int], int]:
+        """Returns the new inodes of the files that were written, and how many things were removed."""
+        self._prepare()
+        try:
+            removed = self._remove_what_is_new()
+            self._write_in_place()
+            self._make_the_rest()
+            inodes = self._place_copies()
+        finally:
+            self._remove_rooms(self._taken[place].mode for place in WRITABLE)
+
+        self._set_directory_times()
+        return inodes, removed
+
+    def _prepare(self) -> None:
+        try:
+            self._copy_contents()
+        except BaseException as error:
+            self._remove_rooms(self._now[place].st_mode for place in WRITABLE)
+
+            if self._in_place or not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+                raise
+
+            # A full disk is what many want to go back from: most of it needs none.
+            self._in_place = [path for path, entry in self._taken.items() if self._fits_in_place(path, entry)]
+
+            if not self._in_place:
+                raise
+
+            self._copies = {}
+            self._prepare()
+
+    def _fits_in_place(self, path: str, entry: Entry) -> bool:
+        """Whether the file itself is still there, takes as much already, and can be written to."""
+        status = self._now.get(path)
+
+        if (
+            status is None
+            or entry.content is None
+            or entry.content.fd is None
+            or status.st_ino != entry.inode
+            or not stat.S_ISREG(status.st_mode)
+            or self._is_unchanged(entry, status)
+            or status.st_blocks < os.fstat(entry.content.fd).st_blocks
+        ):
+            return False
+
+        self._give_back(entry.inode)
+        try:
+            os.close(_open_to_write(path))
+        except OSError:
+            return False
+
+        return True
+
+    def _write_in_place(self) -> None:
+        for path in self._in_place:
+            content = self._taken[path].content
+            assert content is not None, "what fits has a content"
+            assert content.fd is not None, "what fits has a content"
+            target = _open_to_write(path)
+            try:
+                os.ftruncate(target, 0)
+                copy_content(content.fd, target)
+                _set_marks(target, self._taken[path])
+            finally:
+                os.close(target)
+
+    def _remove_rooms(self, modes: Iterable[int]) -> None:
+        for room in self._rooms:
+            shutil.rmtree(room, ignore_errors=True)
+
+        self._rooms = []
+
+        for place, mode in zip(WRITABLE, modes):  # noqa: B905 - guests run on Python 3.9 too
+            set_mode(place, mode)
+
+    def _copy_contents(self) -> None:
+        rooms = {}
+        in_place = frozenset(self._in_place)
+
+        for place in WRITABLE:
+            set_mode(place, self._now[place].st_mode | 0o700)
+            rooms[place] = tempfile.mkdtemp(prefix=_ROOM, dir=place)
+            self._rooms.append(rooms[place])
+
+        for path, entry in self._taken.items():
+            status = self._now.get(path)
+
+            if entry.content is None or path in in_place:
+                continue
+
+            if status is not None and self._is_unchanged(entry, status):
+                continue
+
+            if entry.content.fd is None:
+                raise SnapshotError(errno.ENOSPC, f"there was no room to keep the content of {path}")
+
+            # A file can be moved within one mount only.
+            root = next(place for place in WRITABLE if path.startswith(f"{place}/"))
+            self._copies[path] = copy = f"{rooms[root]}/{len(self._copies)}"
+            target = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                copy_content(entry.content.fd, target)
+                _set_marks(target, entry)
+            finally:
+                os.close(target)
+
+    def _remove_what_is_new(self) -> int:
+        removed = 0
+
+        # The longest first: a directory is empty when its turn comes.
+        for path in sorted(self._now, key=len, reverse=True):
+            entry = self._taken.get(path)
+            mode = self._now[path].st_mode
+
+            if entry is not None and stat.S_IFMT(entry.mode) == stat.S_IFMT(mode):
+                continue
+
+            _make_parent_writable(path)
+
+            if stat.S_ISDIR(mode):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+
+            del self._now[path]
+            removed += 1
+
+        return removed
+
+    def _make_the_rest(self) -> None:
+        for path, entry in self._taken.items():
+            is_there = path in self._now
+
+            # The file of a socket, which is of no use without whoever listened.
+            if not is_there and path not in self._copies and not _can_be_made(entry.mode):
+                continue
+
+            if stat.S_ISDIR(entry.mode) and not is_there:
+                os.mkdir(path)
+            elif stat.S_ISFIFO(entry.mode) and not is_there:
+                os.mkfifo(path)
+            elif stat.S_ISLNK(entry.mode) and not (is_there and os.readlink(path) == entry.target):
+                if is_there:
+                    os.unlink(path)
+
+                os.symlink(entry.target, path)
+
+            if not stat.S_ISLNK(entry.mode) and path not in self._copies:
+                set_mode(path, entry.mode | (0o700 if stat.S_ISDIR(entry.mode) else 0))
+
+            if (
+                stat.S_ISREG(entry.mode)
+                and path not in self._copies
+                and self._now[path].st_mtime_ns != entry.modified_ns
+            ):
+                os.utime(path, ns=(entry.modified_ns, entry.modified_ns))
+
+    def _place_copies(self) -> Dict[str, int]:
+        inodes: Dict[str, int] = {}
+        overwritten = {
+            path for path, copy in self._copies.items() if self._is_overwritten(path, self._taken[path], copy)
+        }
+        # Of the names that one file has, those that lead to it already: the others become links to it.
+        linked = {
+            entry.inode: path
+            for path, entry in self._taken.items()
+            if entry.links > 1 and entry.content is not None and path not in self._copies
+        }
+        linked.update((self._taken[path].inode, path) for path in overwritten)
+
+        for path, copy in self._copies.items():
+            if path in overwritten:
+                continue
+
+            entry = self._taken[path]
+            first = linked.setdefault(entry.inode, path)
+
+            if first != path:
+                os.unlink(copy)
+                os.link(first, copy)
+
+            os.replace(copy, path)
+            inodes[path] = os.lstat(path).st_ino
+
+        return inodes
+
+    def _is_overwritten(self, path: str, entry: Entry, copy: str) -> bool:
+        """Writes the content into the file itself if that is still there: SQLite and others know it by its number.
+
+        False where that cannot be done, even if only room is lacking; then the copy takes the file's place.
+        """
+        status = self._now.get(path)
+
+        if status is None or status.st_ino != entry.inode:
+            return False
+
+        self._give_back(entry.inode)
+        try:
+            target = _open_to_write(path)
+        except OSError:
+            return False
+
+        source = open_to_read(copy, entry.mode)
+        try:
+            os.ftruncate(target, 0)
+            copy_content(source, target)
+            _set_marks(target, entry)
+        except OSError:
+            return False
+        finally:
+            os.close(source)
+            os.close(target)
+
+        return True
+
+    def _set_directory_times(self) -> None:
+        for path in sorted(self._taken, key=len, reverse=True):
+            entry = self._taken[path]
+
+            if stat.S_ISDIR(entry.mode):
+                set_mode(path, entry.mode)
+                os.utime(path, ns=(entry.modified_ns, entry.modified_ns))
+
+
+def _open_to_write(path: str) -> int:
+    # Without waiting: nobody but us would give back what this waits for.
+    return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _set_marks(fd: int, entry: Entry) -> None:
+    os.fchmod(fd, stat.S_IMODE(entry.mode))
+    os.utime(fd, ns=(entry.modified_ns, entry.modified_ns))
+
+
+def _can_be_made(mode: int) -> bool:
+    return any(is_kind(mode) for is_kind in (stat.S_ISREG, stat.S_ISDIR, stat.S_ISFIFO, stat.S_ISLNK))
+
+
+def _make_parent_writable(path: str) -> None:
+    parent = os.path.dirname(path)
+
+    if parent not in WRITABLE:
+        set_mode(parent, os.lstat(parent).st_mode | 0o700)

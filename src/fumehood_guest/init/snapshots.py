@@ -1,0 +1,322 @@
+"""Snapshots: the writable files of a sandbox as they were at one moment, to be compared with and put back.
+
+Runs in init. Nothing is copied as long as nothing changes: init keeps each file open under a read lease, and when
+somebody opens it to write, the kernel lets that wait until init has copied the content (man 2 fcntl, "Leases").
+A file that was open for writing when the snapshot was taken, or that is one too many, is copied at once. Copies
+are nameless files of the sandbox's own filesystem and count as its disk. While a snapshot is taken or put back,
+whatever runs in the sandbox is stopped, but for what waits for the host anyway. If a content could not be kept, this
+is known, and its snapshot can no longer be put back: never a wrong file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+
+from fumehood_guest.init.files import MAX_CHUNK_BYTES
+from fumehood_guest.init.restore import Restoration
+from fumehood_guest.init.sigstop_freezer import Standstill
+from fumehood_guest.shared import process_usage
+from fumehood_guest.shared.writable_files import (
+    PART_PREFIX,
+    Content,
+    Entry,
+    SnapshotError,
+    nameless_copy,
+    open_to_read,
+    walk,
+)
+from fumehood_jail.launch import SNAPSHOT_FILES
+from fumehood_jail.mounts import WRITABLE, shown
+from fumehood_wire.messages import (
+    MAX_CHANGED_FILES,
+    MAX_LEFT_BEHIND,
+    MAX_LEFT_BEHIND_CHARS,
+    MAX_LISTED_FILES,
+    MAX_TIME_NS,
+)
+
+Reply = Tuple[Any, bytes]
+
+# Each takes a descriptor of init's; the other half is for copies.
+_MAX_LEASES = SNAPSHOT_FILES // 2
+# Of the names in one reply.
+_MAX_PAGE_CHARS = 1 << 16
+_STOP_SECONDS = 2.0
+_LOOK_SECONDS = 0.001
+
+
+class Snapshots:
+    """The snapshots of this sandbox, by number.
+
+    Args:
+        standstill: Stops what runs.
+    """
+
+    def __init__(self, standstill: Standstill) -> None:
+        self._standstill = standstill
+        self._snapshots: Dict[int, Dict[str, Entry]] = {}
+        self._next_number = 1
+        # Contents under a lease, by their inode: snapshots share them.
+        self._leased: Dict[int, Content] = {}
+
+    def verbs(self) -> Dict[str, Callable[..., Reply]]:
+        """Returns the verbs by their names on the wire."""
+        return {
+            "take_snapshot": self.take,
+            "restore_snapshot": self.restore,
+            "compare_snapshot": self.compare,
+            "list_snapshot": self.list_taken,
+            "read_snapshot": self.read_taken,
+            "drop_snapshot": self.drop,
+        }
+
+    def take(self, held: Sequence[int]) -> Reply:
+        """Keeps all writable files as they are now."""
+        lost: List[str] = []
+        taken: Dict[str, Entry] = {}
+        try:
+            with self._still(held):
+                for path, status in walk():
+                    taken[path] = self._keep(path, status, lost)
+        except BaseException:
+            self._release(taken)
+            raise
+
+        number = self._next_number
+        self._next_number += 1
+        self._snapshots[number] = taken
+        files = [entry for entry in taken.values() if entry.content is not None]
+        value = {
+            "snapshot": number,
+            "files": len(files),
+            "size_bytes": sum(entry.size_bytes for entry in files),
+            "left_behind": [line[:MAX_LEFT_BEHIND_CHARS] for line in lost[:MAX_LEFT_BEHIND]],
+        }
+        return value, b""
+
+    def restore(self, snapshot: int, held: Sequence[int]) -> Reply:
+        """Puts all writable files back as they were; refused with nothing changed when one of them was not kept."""
+        taken = self._snapshots[snapshot]
+        self.copy_what_is_opened()
+
+        with self._still(held):
+            self.copy_what_is_opened()
+            restored, removed = Restoration(taken, self._is_unchanged, self._give_back).carry_out()
+
+            for path, inode in restored.items():
+                taken[path] = taken[path]._replace(inode=inode)
+
+        return {"restored": len(restored), "removed": removed}, b""
+
+    def compare(self, snapshot: int) -> Reply:
+        """Tells what was created, modified and deleted since."""
+        self.copy_what_is_opened()
+        before = self._snapshots[snapshot]
+        now = {path: status for path, status in walk() if not stat.S_ISDIR(status.st_mode)}
+        found: Dict[str, List[Dict[str, Any]]] = {"created": [], "modified": [], "deleted": []}
+
+        for path, status in now.items():
+            entry = before.get(path)
+
+            if entry is None:
+                found["created"].append({"path": shown(path), "size_bytes": status.st_size})
+            elif not self._is_same(entry, status):
+                found["modified"].append({"path": shown(path), "size_bytes": status.st_size})
+
+        for path, entry in before.items():
+            if path not in now and not stat.S_ISDIR(entry.mode):
+                found["deleted"].append({"path": shown(path), "size_bytes": entry.size_bytes})
+
+        more = sum(max(0, len(changes) - MAX_CHANGED_FILES) for changes in found.values())
+        return {**{kind: changes[:MAX_CHANGED_FILES] for kind, changes in found.items()}, "more": more}, b""
+
+    def taken(self, snapshot: int) -> Dict[str, Entry]:
+        """Returns what a snapshot holds, by path."""
+        return self._snapshots[snapshot]
+
+    def list_taken(self, snapshot: int, offset: int) -> Reply:
+        """Describes what a snapshot holds, in its order, from entry number `offset` on."""
+        listed: List[Dict[str, Any]] = []
+        room_chars = _MAX_PAGE_CHARS
+
+        for number, entry in enumerate(islice(self._snapshots[snapshot].values(), offset, None), offset):
+            if len(listed) == MAX_LISTED_FILES or room_chars <= 0:
+                return {"entries": listed, "next": number}, b""
+
+            if entry.path in WRITABLE or os.path.basename(entry.path).startswith(PART_PREFIX):
+                continue
+
+            listed.append(
+                {
+                    "path": entry.path,
+                    "mode": entry.mode,
+                    "modified_ns": max(-MAX_TIME_NS, min(entry.modified_ns, MAX_TIME_NS)),
+                    "size_bytes": entry.size_bytes,
+                    "inode": entry.inode,
+                    "links": entry.links,
+                    "target": entry.target,
+                }
+            )
+            # A character can take six in a frame.
+            room_chars -= len(entry.path) + len(entry.target)
+
+        return {"entries": listed, "next": None}, b""
+
+    def read_taken(self, snapshot: int, path: str, offset: int, length: int) -> Reply:
+        """Reads what a file held at the moment of a snapshot; an empty payload is the end."""
+        self.copy_what_is_opened()
+        content = self._snapshots[snapshot][path].content
+
+        if content is None:
+            raise SnapshotError(errno.EINVAL, "it is no file")
+
+        if content.fd is None:
+            raise SnapshotError(errno.ENOSPC, "it was changed meanwhile, and there was no room to keep it")
+
+        return None, os.pread(content.fd, min(length, MAX_CHUNK_BYTES), offset)
+
+    def drop(self, snapshot: int) -> Reply:
+        """Forgets a snapshot."""
+        self._release(self._snapshots.pop(snapshot))
+        return None, b""
+
+    def copy_what_is_opened(self) -> None:
+        """Copies each content that somebody is about to change, and lets that go on.
+
+        Called on the signal that the kernel sends then; anybody else who sends it causes a look and nothing more.
+        """
+        for inode, content in list(self._leased.items()):
+            if content.fd is not None and fcntl.fcntl(content.fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK:
+                del self._leased[inode]
+                self._copy_and_release(content)
+
+    # -- contents
+
+    def _give_back(self, inode: int) -> None:
+        """Copies what later snapshots keep of a file that is about to be written to."""
+        content = self._leased.pop(inode, None)
+
+        if content is not None:
+            self._copy_and_release(content)
+
+    def _keep(self, path: str, status: os.stat_result, lost: List[str]) -> Entry:
+        content, target = None, ""
+
+        if stat.S_ISREG(status.st_mode):
+            content = self._content(path, status)
+        elif stat.S_ISLNK(status.st_mode):
+            target = os.readlink(path)
+        elif not stat.S_ISDIR(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
+            lost.append(f"{shown(path)}, which is neither a file nor a directory")
+
+        return Entry(
+            path,
+            status.st_mode,
+            status.st_mtime_ns,
+            status.st_size,
+            status.st_ino,
+            status.st_nlink,
+            content,
+            target,
+        )
+
+    def _content(self, path: str, status: os.stat_result) -> Content:
+        shared = self._leased.get(status.st_ino)
+
+        if shared is not None:
+            shared.users += 1
+            return shared
+
+        fd = open_to_read(path, status.st_mode)
+
+        if len(self._leased) < _MAX_LEASES:
+            try:
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                # Somebody has it open to write, or this system knows no leases.
+                if error.errno not in (errno.EAGAIN, errno.EINVAL, errno.EACCES):
+                    raise
+            else:
+                content = self._leased[status.st_ino] = Content(fd, status.st_ino)
+                return content
+
+        try:
+            return Content(nameless_copy(fd))
+        finally:
+            os.close(fd)
+
+    def _copy_and_release(self, content: Content) -> None:
+        """Puts a copy in the place of the file itself; whoever waits to write may go on."""
+        fd = content.fd
+        assert fd is not None, "a leased content has a descriptor"
+        try:
+            content.fd = nameless_copy(fd)
+        except OSError:
+            content.fd = None  # no room: what comes may overwrite it, and the snapshot is of no use any more
+        finally:
+            content.leased_inode = None
+            # Closing gives the lease back.
+            os.close(fd)
+
+    def _release(self, taken: Dict[str, Entry]) -> None:
+        for entry in taken.values():
+            content = entry.content
+
+            if content is None:
+                continue
+
+            content.users -= 1
+
+            if content.users == 0 and content.fd is not None:
+                if content.leased_inode is not None:
+                    del self._leased[content.leased_inode]
+
+                os.close(content.fd)
+                content.fd = None
+
+    def _is_same(self, entry: Entry, status: os.stat_result) -> bool:
+        if stat.S_IFMT(entry.mode) != stat.S_IFMT(status.st_mode) or entry.size_bytes != status.st_size:
+            return False
+
+        if entry.content is not None:
+            return self._is_unchanged(entry, status) or (
+                entry.inode == status.st_ino and entry.modified_ns == status.st_mtime_ns
+            )
+
+        return entry.modified_ns == status.st_mtime_ns
+
+    @staticmethod
+    def _is_unchanged(entry: Entry, status: os.stat_result) -> bool:
+        """Whether what lies there is the very file, and nobody has opened it to write since."""
+        return entry.content is not None and entry.content.leased_inode == status.st_ino
+
+    # -- standing still
+
+    @contextmanager
+    def _still(self, held: Sequence[int]) -> Iterator[None]:
+        """Stops everything for a while, unless nothing runs but what waits for the host anyway."""
+        if self._standstill.is_on or set(process_usage.living()) <= set(held):
+            yield
+            return
+
+        deadline = time.monotonic() + _STOP_SECONDS
+        try:
+            while not self._standstill.stop_all()[0]["stopped"]:
+                # One that waits for a lease stops only when it has it.
+                self.copy_what_is_opened()
+
+                if time.monotonic() > deadline:
+                    raise SnapshotError(errno.EBUSY, "some of the sandbox's processes do not stop")
+
+                time.sleep(_LOOK_SECONDS)
+
+            yield
+        finally:
+            self._standstill.continue_all()

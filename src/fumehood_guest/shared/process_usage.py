@@ -1,0 +1,197 @@
+"""Accounting: what the processes of a sandbox use, seen from inside through its own /proc.
+
+Runs in init. Where the host has cgroups these figures are only informative; where it has none, they are what it
+reports. It must never follow anything but /proc entries of this PID namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Sequence, Tuple
+
+from fumehood_guest.shared import memory
+from fumehood_jail.launch import MOVER_UID
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_INIT_PID = 1
+_STATUS_BYTES = 1 << 14
+
+
+class _Beneath:
+    """Whether sandboxes have been forked from this one: their processes are in its /proc, and not its own."""
+
+    are_forks = False
+
+
+def note_fork() -> None:
+    """From now on processes of forked sandboxes are told apart, which takes a look at each."""
+    _Beneath.are_forks = True
+
+
+def has_forks() -> bool:
+    """Whether sandboxes have been forked from this one."""
+    return _Beneath.are_forks
+
+
+class _Among:
+    """Where /proc shows others too: init, from whom those of the sandbox descend, and the folder of its files."""
+
+    root = 0
+    place = "/tmp"  # noqa: S108 - the one writable filesystem
+
+
+def live_among_others(place: str) -> None:
+    """From now on only what descends from the caller counts, and what lies in its folder."""
+    _Among.root = os.getpid()
+    _Among.place = place
+
+
+def processes() -> Iterator[int]:
+    """Yields the pids of this sandbox, without init."""
+    if _Among.root:
+        yield from _descendants(_Among.root)
+        return
+
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != _INIT_PID and not (_Beneath.are_forks and _is_beneath(name)):
+            yield int(name)
+
+
+def _descendants(root: int) -> Iterator[int]:
+    children: Dict[int, List[int]] = {}
+
+    for name in os.listdir("/proc"):
+        fields = stat_fields(int(name)) if name.isdigit() else []
+
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(name))
+
+    found = list(children.get(root, ()))
+
+    for pid in found:
+        yield pid
+        found.extend(children.get(pid, ()))
+
+
+def _is_beneath(name: str) -> bool:
+    """Whether a process is in a namespace beneath this one, or is fumehood's own on the way there."""
+    try:
+        with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return True  # it has ended
+
+    told = ("NSpid:", "CapPrm:", "Uid:")
+    fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
+    # User code never has a capability, nor is it ever the owner of forks: their maker is.
+    is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == MOVER_UID
+    return is_own or len(fields["NSpid"]) > 1
+
+
+def living() -> Iterator[int]:
+    """Yields those of them that have not ended."""
+    for pid in processes():
+        if stat_fields(pid)[:1] not in (["Z"], ["X"], []):
+            yield pid
+
+
+def kill_tree(leader: int, spare: Sequence[int] = ()) -> None:
+    """Kills a process, all of its session and all that descends from either.
+
+    What has cut both ties (a double fork and a new session) is an orphan of init and ends with the sandbox.
+
+    Args:
+        leader: The process.
+        spare: Processes that live on, with all that descend from them.
+    """
+    for pid in [*_session_members(leader, frozenset(spare)), leader]:
+        kill(pid)
+
+
+def kill(pid: int) -> None:
+    """Kills a process, unless it has ended already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _session_members(leader: int, spare: FrozenSet[int]) -> List[int]:
+    parents: Dict[int, Tuple[int, int]] = {}
+
+    for pid in processes():
+        fields = stat_fields(pid)
+
+        if fields:
+            parents[pid] = (int(fields[1]), int(fields[3]))
+
+    return [pid for pid in parents if pid != leader and _leads_to(pid, leader, parents, spare)]
+
+
+def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]], spare: FrozenSet[int]) -> bool:
+    while pid in parents and pid not in spare:
+        parent, session = parents[pid]
+
+        if leader in (parent, session):
+            return True
+
+        pid = parent
+
+    return False
+
+
+def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> Dict[str, Any]:
+    """Returns memory, CPU time, processes and threads, and disk use of the whole sandbox."""
+    pids = (os.getpid(), *processes())
+    cpu_ticks = 0
+    count = 0
+
+    for pid in pids:
+        fields = stat_fields(pid)
+
+        if fields:
+            count += int(fields[17])
+            cpu_ticks += sum(int(part) for part in fields[11:15])
+
+    disk = os.statvfs(_Among.place)
+    return {
+        "memory_bytes": sum(weigh(pids).values()),
+        "cpu_seconds": cpu_ticks / _TICKS_PER_SECOND,
+        "processes": count,
+        "disk_used_bytes": (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+        "disk_total_bytes": disk.f_blocks * disk.f_frsize,
+        "inodes_used": disk.f_files - disk.f_ffree,
+    }
+
+
+def applied_restrictions() -> Dict[str, Any]:
+    """Returns what the kernel says is in force on this very process; the isolation level is computed from it."""
+    # Read as bytes and without a file object: this is on the way of every new context, and what it touches is
+    # copied.
+    fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    lines = os.read(fd, _STATUS_BYTES).split(b"\n")
+    os.close(fd)
+    capabilities = 0
+    found = {"no_new_privileges": False, "seccomp_mode": 0, "groups": 0, "pid": os.getpid()}
+
+    for line in lines:
+        if line.startswith(b"Cap"):
+            capabilities |= int(line[8:], 16)
+        elif line.startswith(b"NoNewPrivs:"):
+            found["no_new_privileges"] = int(line[12:]) == 1
+        elif line.startswith(b"Seccomp:"):
+            found["seccomp_mode"] = int(line[9:])
+        elif line.startswith(b"Groups:"):
+            found["groups"] = len(line[7:].split())
+
+    return {**found, "capabilities": capabilities}
+
+
+def stat_fields(pid: int) -> List[str]:
+    """Fields of /proc/PID/stat after the name, which may hold anything: state, ppid, pgrp, session, ..."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,231 @@
+"""The founder: makes sandboxes for the host: namespaces, and in them the process that becomes init.
+
+Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It stays small, so that
+cloning it costs little: nothing of the template is imported here, that is the zygote's business, which it
+forks at its start. It has one thread, never runs user code, and when it ends the kernel ends everything in
+the base jail. It must never read what belongs to one sandbox: all later inits are copies of its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any, Dict, List, NoReturn
+
+from fumehood_guest.init import home, init
+from fumehood_guest.shared import heap_layout, process_usage
+from fumehood_guest.shared.packets import Packets, close_all
+from fumehood_guest.template.service_loop import Service
+from fumehood_jail import launch, mounts, namespaces, syscalls
+from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
+from fumehood_wire.frames import encode
+
+# What is done outside of the founder has to be done by then.
+_WITHIN_SECONDS = 30
+_NUMBER_BYTES = 16
+# As in the zygote.
+_REHEARSALS = 16
+
+
+class Founder:
+    """Clones inits until the host is gone.
+
+    Args:
+        host: The socket to the host.
+        zygote_pid: The zygote, without which there is nothing to live for.
+    """
+
+    def __init__(self, host: Packets, zygote_pid: int) -> None:
+        self._host = host
+        self._zygote_pid = zygote_pid
+        self._program = b""
+        self._sandboxes: Dict[int, int] = {}
+        self._service = Service(host, self._obey, self._note_end)
+
+    def run(self) -> NoReturn:
+        """Serves the host; leaves the process when the host closes the socket."""
+        config, _ = self._host.receive()
+        self._program = bytes.fromhex(config["seccomp"])
+        heap_layout.forget_lookups()
+        _rehearse_birth()
+        mounts.look_around()
+        home.find_given()
+        heap_layout.freeze()
+        self._service.run()
+
+    def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
+        if request["type"] == "spawn":
+            self._spawn(request, fds)
+        elif request["type"] == "spawn_within":
+            self._spawn_within(request, fds)
+        elif request["type"] == "kill":
+            self._kill(request["sandbox"])
+        elif request["type"] == "kill_held":
+            self._kill_held(fds)
+
+    def _spawn(self, request: Dict[str, Any], fds: List[int]) -> None:
+        gate = namespaces.Gate()
+        try:
+            pid = syscalls.clone(namespaces.JAIL_FLAGS)
+        except OSError as error:
+            gate.close()
+            close_all(fds)
+            self._failed(request["sandbox"], error)
+            return
+
+        if pid == 0:
+            self._be_init(gate, fds, request["options"])
+
+        close_all(fds)
+        self._sandboxes[pid] = request["sandbox"]
+        try:
+            namespaces.write_map(pid, GUEST_UID, request["slot"], request["spare"])
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            gate.close()
+            self._failed(request["sandbox"], error)
+            return
+
+        gate.open()
+
+    def _spawn_within(self, request: Dict[str, Any], fds: List[int]) -> None:
+        """Has the init of a forked sandbox made, in namespaces beneath those that the first one's lie in.
+
+        A fork of this process goes there. It is not waited for: whatever becomes of it, the host hears it from the
+        socket of the new init.
+        """
+        sock, gate, pids, mount_namespace, *users = fds
+        try:
+            is_mover = os.fork() == 0
+        except OSError as error:
+            init.report_failure(sock, error)
+            is_mover = False
+
+        if is_mover:
+            self._service.leave()
+            # Guest code of that sandbox may get in the way of what is born there.
+            signal.alarm(_WITHIN_SECONDS)
+            try:
+                namespaces.enter_lineage(users, pids)
+                close_all([pids, *users])
+                self._be_above(sock, gate, mount_namespace, request)
+            except BaseException as error:
+                init.report_failure(sock, error)
+
+            os._exit(0)
+
+        close_all(fds)
+
+    def _be_above(self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]) -> None:
+        """With every capability in the sandbox that is forked, as the base jail's user: writes the map of the new init.
+
+        What is forked here is born in the PID namespace of that sandbox, and so can make another one beneath it.
+        """
+        passage = namespaces.Gate()
+        read_end, write_end = os.pipe()
+
+        if os.fork() == 0:
+            try:
+                self._be_parent_within([sock, gate], mount_namespace, request, passage, write_end)
+            except BaseException as error:
+                init.report_failure(sock, error)
+
+            os._exit(0)
+
+        os.close(write_end)
+        number = os.read(read_end, _NUMBER_BYTES)
+
+        if number:
+            namespaces.write_map(int(number), GUEST_UID, request["slot"], request["spare"])
+            passage.open()
+
+    def _be_parent_within(
+        self,
+        fds: List[int],
+        mount_namespace: int,
+        request: Dict[str, Any],
+        passage: namespaces.Gate,
+        write_end: int,
+    ) -> None:
+        """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
+        signal.alarm(_WITHIN_SECONDS)
+        mounts.leave_sandbox(mount_namespace)
+        os.close(mount_namespace)
+        launch.become_owner_of_fork(request["options"]["has_movers"])
+        pid = syscalls.clone(namespaces.JAIL_FLAGS)
+
+        if pid == 0:
+            os.close(write_end)
+            passage.wait()
+            init.main(fds, request["options"], self._program)
+
+        os.write(write_end, str(namespaces.number_outside(pid)).encode("ascii"))
+
+    def _kill_held(self, fds: List[int]) -> None:
+        """Kills processes that the host holds and may not signal itself."""
+        for fd in fds:
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+        close_all(fds)
+
+    def _failed(self, sandbox: int, error: OSError) -> None:
+        self._host.send({"type": "failed", "sandbox": sandbox, "errno": error.errno, "detail": str(error)})
+
+    def _be_init(self, gate: namespaces.Gate, fds: List[int], options: Dict[str, Any]) -> NoReturn:
+        self._service.leave()
+        try:
+            gate.wait()
+            init.main(fds, options, self._program)
+        except BaseException as error:
+            init.report_failure(fds[0], error)
+
+        os._exit(1)
+
+    def _kill(self, sandbox: int) -> None:
+        for pid, number in self._sandboxes.items():
+            if number == sandbox:
+                os.kill(pid, signal.SIGKILL)
+
+    def _note_end(self, pid: int, status: int) -> None:
+        if pid == self._zygote_pid:
+            os._exit(status & 0xFF)
+
+        sandbox = self._sandboxes.pop(pid, None)
+
+        if sandbox is not None:
+            self._host.tell("exited", sandbox=sandbox, status=status)
+
+
+def _rehearse_birth() -> None:
+    """Takes those steps of an init's birth that leave no trace, as the zygote does for contexts."""
+    for _ in range(_REHEARSALS):
+        near, far = socket.socketpair()
+
+        with near, far:
+            near.send(init.BORN)
+            socket.recv_fds(far, len(init.BORN), 1)
+
+        syscalls.prctl(syscalls.PR_GET_DUMPABLE)
+        applied = {**process_usage.applied_restrictions(), "namespaces": namespaces.own_numbers()}
+        encode({"type": "hello", "landlock_abi": 1, **applied})
+
+
+def main() -> NoReturn:
+    """Entry point of the interpreter that the keeper starts in the base jail."""
+    for name in ("PYTHONPATH", "LD_BIND_NOW"):
+        os.environ.pop(name, None)
+
+    pid = os.fork()
+
+    if pid == 0:
+        from fumehood_guest.template import zygote
+
+        os.close(FOUNDER_FD)
+        zygote.Zygote(Packets(ZYGOTE_FD)).run()
+
+    os.close(ZYGOTE_FD)
+    Founder(Packets(FOUNDER_FD), pid).run()
