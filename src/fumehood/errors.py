@@ -16,8 +16,19 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   ├── SandboxPausedError (RuntimeError)         is frozen; resume it first
     │   ├── PortClosedError (ConnectionRefusedError)  nothing in the sandbox listens on this port
     │   ├── ProtocolViolationError (RuntimeError)     the guest broke the wire and was killed for it
+    │   ├── WrongProcessError (RuntimeError)          held by a forked child of the process that made it
     │   ├── SandboxNotStartedError (RuntimeError)     an AsyncSandbox was used before it was entered
-    │   └── WrongProcessError (RuntimeError)          held by a forked child of the process that made it
+    │   ├── ForkError                                 it is as it was, and has no fork
+    │   │   ├── ForkUnavailableError                  not at this level of isolation
+    │   │   └── ForkDepthError                        forks of forks are nested too deeply
+    │   ├── CheckpointError                           a checkpoint could not be made, or gone back to
+    │   │   ├── CheckpointUnavailableError            not at this level of isolation
+    │   │   ├── CheckpointNotFoundError (LookupError) no checkpoint has this id or name
+    │   │   └── CheckpointLostError                   ended by code in the sandbox, or for lack of memory
+    │   ├── SaveError                                 nothing was stored
+    │   └── LoadError                                 no sandbox came of it
+    │       ├── SavedStateDamagedError (ValueError)   not what was written, or no saved state
+    │       └── SavedStateVersionError (ValueError)   a format that this version does not read
     ├── TemplateStoreError                            a named template could not be built, read or removed
     ├── ContextNotFoundError (LookupError)
     ├── CommandError
@@ -25,23 +36,35 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   ├── CommandTimeoutError (TimeoutError)        a command ran out of time and was killed
     │   ├── CommandStartError (OSError)               it could not be started
     │   └── ProcessNotFoundError (ProcessLookupError)
-    └── FileError (OSError)
-        ├── PathNotFoundError (FileNotFoundError)
-        ├── PathExistsError (FileExistsError)
-        ├── PathIsDirectoryError (IsADirectoryError)
-        ├── PathNotDirectoryError (NotADirectoryError)
-        ├── PathPermissionError (PermissionError)
-        ├── PathNotTextError (ValueError)             its bytes are not UTF-8
-        ├── FileTooLargeError                         larger than the caller wants to hold
-        └── DiskFullError                             bytes or inodes of the writable mounts are used up
-
-What a server refuses, or cannot say, before or instead of asking a sandbox: the second branch of the error tree.
-
-What goes wrong with forks of a sandbox: a branch of the error tree.
-
-What goes wrong with going back and forking: the branch of the error tree for checkpoints.
-
-What goes wrong with saving and loading: the branch of the error tree for saved states.
+    ├── FileError (OSError)
+    │   ├── PathNotFoundError (FileNotFoundError)
+    │   ├── PathExistsError (FileExistsError)
+    │   ├── PathIsDirectoryError (IsADirectoryError)
+    │   ├── PathNotDirectoryError (NotADirectoryError)
+    │   ├── PathPermissionError (PermissionError)
+    │   ├── DiskFullError                             bytes or inodes of the writable mounts are used up
+    │   ├── PathNotTextError (ValueError)             its bytes are not UTF-8
+    │   └── FileTooLargeError                         larger than the caller wants to hold
+    └── ServiceError                                  a server refused, or could not be reached
+        ├── UnauthenticatedError                      no token, or an unknown one
+        ├── ForbiddenError                            the key is known, and may not do this
+        ├── NetworkForbiddenError                     not allowed to this key or server
+        ├── LimitForbiddenError                       higher than the key allows
+        ├── QuotaError                                the key has used up its quota
+        ├── OverloadedError                           more than can be done or queued
+        ├── ServerEndingError (ConnectionError)       the server begins nothing new
+        ├── QueueTimeoutError (TimeoutError)          waited as long as it may, and was not begun
+        ├── RequestTooLargeError                      the request is larger than the server takes
+        ├── SlowReaderError                           a reader of a stream did not keep up
+        ├── IdempotencyConflictError                  the key was used for something else, or just now
+        ├── BadGatewayError (ConnectionError)         a server inside does not speak the protocol
+        ├── NoHostNameError (LookupError)             ports have no host names here
+        ├── HostUnavailableError (ConnectionError)    the host of the sandbox cannot be reached
+        ├── StorageStartError                         the database or the blob store cannot be opened
+        │   └── StorageVersionError                   the database is of a newer version
+        ├── StorageError                              the database or the blob store failed
+        ├── BlobNotFoundError (LookupError)           no stored content has this name
+        └── KeyNotFoundError (LookupError)            no key has this id
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 MIN_CHARTER_LINES = 3
-MAX_CHARTER_LINES = 14
+MAX_CHARTER_LINES = 16
 # The error tree is drawn in its charter.
 DRAWN = "fumehood.errors"
 

@@ -1,1 +1,4 @@
-"""Where sandboxes live, seen from the client: one port and its implementations."""
+"""The port over HTTP: sandboxes that live in another process, behind a server or a host daemon.
+
+Runs in the process that asks. Needs the extra `client`.
+"""

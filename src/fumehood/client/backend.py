@@ -2,18 +2,6 @@
 
 Runs in the process that asks. Each verb is one request; nothing is kept here but connections. What the server
 answers is checked and becomes the same values, and the same errors, as those of a sandbox in this process.
-
-The audit record in the words of a server's routes.
-
-Checkpoints and judging in the words of a server's routes.
-
-Files in the words of a server's routes.
-
-Forks in the words of a server's routes.
-
-Saving and loading in the words of a server's routes.
-
-Signed addresses of files at a server: no verb of the port, because only a server can sign.
 """
 
 from __future__ import annotations

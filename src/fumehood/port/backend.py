@@ -12,10 +12,6 @@ and that the contract suite checks:
 - Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
 - Iterators are closed with `aclose()`; closing one early ends what it stands for, where its verb says so.
   Each item may be awaited in another task: no iterator keeps a cancel scope open between items.
-
-A stream of bytes to something inside a sandbox, as the port of sandboxes has it.
-
-The verbs of the port that save a sandbox and load one.
 """
 
 from __future__ import annotations

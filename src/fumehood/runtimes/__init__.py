@@ -1,1 +1,4 @@
-"""Runtimes: how isolation is made. `base` is the port, the others are ways to fill it."""
+"""How isolation is made: `base` is the port of a runtime, each folder fills it in one way.
+
+Runs in the host process, on the engine's loop. Runtimes are the only part of the host that knows `fumehood_jail`.
+"""

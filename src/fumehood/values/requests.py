@@ -3,14 +3,6 @@
 Used on both sides of the port. A request that exists is valid: types, names, sizes and paths are checked
 here once, in the host process, before anything is done. Paths are paths inside the sandbox; nothing here or
 behind the port uses one on the host.
-
-What callers ask of a backend about forks: frozen, checked when made, able to cross a process border.
-
-What callers ask of a backend about checkpoints: frozen, checked when made, able to cross a process border.
-
-What callers ask of a backend about saved states: frozen, checked when made, able to cross a process border.
-
-Tools in the words of the port: what code inside may call, and the answer to one call.
 """
 
 from __future__ import annotations

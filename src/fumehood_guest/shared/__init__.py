@@ -1,1 +1,1 @@
-"""."""
+"""What more than one process of the guest side uses; imports nothing of the other folders."""
