@@ -51,6 +51,7 @@ check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house;
 	@$(BIN)/ruff format --check --output-format concise $(SOURCES)
 	@$(BIN)/ruff check --output-format concise $(SOURCES)
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/import_linter
 	@$(BIN)/python -m pytest -q tests/rules
 
 format: $(VENV)/.installed-dev ## rewrite the sources in the house's format

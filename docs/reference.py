@@ -24,41 +24,33 @@ Written by `make reference` from the docstrings; do not edit. The guides explain
 
 """
 
-# Module of the package, heading, in the order of the page.
+# Modules of the package that a section lists, and its heading, in the order of the page.
 _SECTIONS = (
-    ("oneshot", "A single call"),
-    ("sandbox", "Sandbox"),
-    ("aio", "AsyncSandbox"),
-    ("filesystem", "Files"),
-    ("commands", "Commands"),
-    ("command_handle", "Running commands"),
-    ("pty", "Terminals"),
-    ("execution", "Executions"),
-    ("tools", "Tools"),
-    ("results", "Results"),
-    ("events", "Events"),
-    ("charts", "Charts"),
-    ("changes", "Changes"),
-    ("exploring", "Exploring"),
-    ("judging", "Judging"),
-    ("record", "Records"),
-    ("saving", "Saved states"),
-    ("saved_state", "What is in a saved state"),
-    ("audit", "Audit records"),
-    ("security", "Security events"),
-    ("notebook", "Replays"),
-    ("limits", "Limits and usage"),
-    ("network", "Network"),
-    ("models", "Other values"),
-    ("storage", "Files out"),
-    ("templates", "Templates"),
-    ("advice", "Advice"),
+    ("api.one_shot", "A single call"),
+    ("api.sandbox", "Sandbox"),
+    ("api.async_sandbox", "AsyncSandbox"),
+    ("api.files", "Files"),
+    ("api.commands", "Commands"),
+    ("api.pty", "Terminals"),
+    ("values.execution", "Executions"),
+    ("api.tools", "Tools"),
+    ("values.results", "Results"),
+    ("values.events", "Events"),
+    ("values.charts", "Charts"),
+    ("api.explore", "Exploring"),
+    ("values.judging", "Judging"),
+    ("api.time_travel values.saved_state", "Saved states"),
+    ("values.audit", "Audit records"),
+    ("values.security", "Security events"),
+    ("api.notebooks notebook.comparing notebook.writing", "Replays"),
+    ("values.limits", "Limits and usage"),
+    ("values.network", "Network"),
+    ("values.sandbox", "What a sandbox tells of itself"),
+    ("storage.artifact_files storage.artifacts storage.signed_files", "Files out"),
+    ("api.templates values.template templates.store", "Templates"),
+    ("advice.findings advice.scan advice.wrapping", "Advice"),
     ("errors", "Errors"),
-    ("checkpoint_errors", "Errors of checkpoints"),
-    ("fork_errors", "Errors of forks"),
-    ("save_errors", "Errors of saving and loading"),
-    ("service_errors", "Errors of a server"),
-    ("backends", "Where sandboxes live"),
+    ("port.backend", "Where sandboxes live"),
 )
 
 
@@ -71,17 +63,16 @@ def page() -> str:
 
     parts = [_HEAD]
 
-    for module, heading in _SECTIONS:
+    for modules, heading in _SECTIONS:
         parts.append(f"## {heading}\n\n")
-        parts.extend(_entry(name) for name in by_section.pop(module, ()))
+        parts.extend(_entry(name) for module in modules.split() for name in by_section.pop(module, ()))
 
     assert not by_section, f"these modules have no section in docs/reference.py: {sorted(by_section)}"
     return "".join(parts).rstrip() + "\n"
 
 
 def _section(name: str) -> str:
-    home = next(module for module, names in fumehood._HOMES.items() if name in names.split())
-    return home.removeprefix("facade.").split(".")[0]
+    return next(module for module, names in fumehood._HOMES.items() if name in names.split())
 
 
 def _entry(name: str) -> str:

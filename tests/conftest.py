@@ -64,7 +64,7 @@ LONG = (
     "tests/integration/test_examples.py",
     "tests/mcp/",
     "tests/contract/",
-    "tests/compat/",
+    "tests/dialects/",
     "tests/llm/",
 )
 

@@ -151,7 +151,7 @@ def test_w01_a_revoked_key_opens_nothing(
 def test_w02_no_dialect_compares_secrets_by_itself() -> None:
     """Tokens, signatures and the like are compared by hash or `hmac.compare_digest`, never by `==`."""
     secret = re.compile(r"token|secret|signature|password|xsrf|cookie", re.I)
-    folder = Path(fumehood.compat.__file__).parent
+    folder = Path(fumehood.dialects.__file__).parent
     seen, found = 0, []
 
     for path in sorted(folder.rglob("*.py")):

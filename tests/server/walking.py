@@ -36,7 +36,7 @@ def dialect_of(route: BaseRoute) -> str:
     """The dialect that a route belongs to, by where its code is; "native" for the server's own."""
     endpoint = getattr(route, "endpoint", route)
     module = getattr(endpoint, "__module__", type(endpoint).__module__)
-    return next((name for name in DIALECTS if f".compat.{name}." in f"{module}."), "native")
+    return next((name for name in DIALECTS if f".dialects.{name}." in f"{module}."), "native")
 
 
 def methods_of(route: BaseRoute) -> list[str]:

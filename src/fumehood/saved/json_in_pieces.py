@@ -124,8 +124,8 @@ class _Reader:
             except json.JSONDecodeError:
                 continue
 
-            # A number that reaches the end of the window may go on behind it.
-            if length < len(text) or self.place + length == len(self._text):
+            # A number may go on behind the window: with digits, or with what is left out as no number yet (`1.`, `1e+`).
+            if length + 2 < len(text) or self.place + len(text) == len(self._text):
                 self.place += length
 
                 if isinstance(value, (dict, list)):

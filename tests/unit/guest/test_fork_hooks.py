@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import os
-from fumehood_guest import fork_hooks
+from fumehood_guest.shared import fork_hooks
 fork_hooks.leave_out()
 import random, traceback, types
 

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import random, sys
-from fumehood_guest import gaps
+from fumehood_guest.shared import heap_layout as gaps
 
 # Room for one or two in each pool, all over the heap.
 random.seed(1)

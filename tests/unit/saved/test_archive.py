@@ -11,7 +11,7 @@ import zipfile
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fumehood.errors import LoadError, SavedStateDamagedError, SavedStateVersionError
@@ -251,6 +251,8 @@ VALUES = st.recursive(
 )
 
 
+@example([[0], -12.5], None, (4, 16, 1 << 20))
+@example([1e100, 1.5e-7], 1, (4, 16, 1 << 20))
 @given(VALUES, st.sampled_from([None, 1]), st.sampled_from([(1 << 20,), (8, 1 << 20), (4, 16, 1 << 20)]))
 def test_json_read_in_pieces_is_the_same(value, indent, windows):
     """However small the pieces are."""

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.compat.librechat.conftest import CodeApi
+from tests.dialects.librechat.conftest import CodeApi
 
 TOOLS = [
     {"name": "get-weather", "description": "Weather", "parameters": {"type": "object"}},

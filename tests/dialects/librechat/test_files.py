@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from tests.compat.librechat.conftest import CodeApi
+from tests.dialects.librechat.conftest import CodeApi
 
 
 def test_an_upload_of_the_old_generation(api):
