@@ -17,7 +17,7 @@ POINTS = (
     # A template's processes: before the keeper is started, and before its zygote has imported everything.
     "template.start",
     "template.begin",
-    # A sandbox: there is room; the founder is asked; control groups are made; init exists; its first context is
+    # A sandbox: there is room; the jail init is asked; control groups are made; init exists; its first context is
     # asked for; init has greeted; the host holds it; its context is ready; it is handed out.
     "create.admitted",
     "create.spawn",

@@ -1,6 +1,6 @@
 """Capabilities: the five sets of a process, and the bits that keep them empty.
 
-Runs in founder and zygote (which keep the few that making sandboxes takes) and in the init of a sandbox (which
+Runs in jail init and zygote (which keep the few that making sandboxes takes) and in the init of a sandbox (which
 keeps none). The order matters: the bounding set can only be emptied while CAP_SETPCAP is held, so `seal`
 comes before a change of the user id and `drop_all` after it.
 """

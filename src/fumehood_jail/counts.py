@@ -1,6 +1,6 @@
 """Counts: kernel objects that are counted for a user of the host, and so are common to all sandboxes.
 
-Runs in the clone that becomes the founder and in the clone that becomes a sandbox's init, while they hold every
+Runs in the clone that becomes the jail init and in the clone that becomes a sandbox's init, while they hold every
 capability of their namespace. Whoever makes a user namespace pays for what is used inside it: without bounds of
 their own, a sandbox could use up the inotify instances of the user who runs the host process (`/proc/sys/user` in
 namespaces(7)). It must never raise what the host allows: the kernel takes the lowest bound on the way up.

@@ -1,9 +1,9 @@
-"""The keeper: clones the founder into its base jail, and sees to it that the founder dies with the host.
+"""The keeper: clones the jail init into its base jail, and sees to it that the jail init dies with the host.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is
 the only process that acts with the host user's rights: it writes the id maps, then waits. It never reads
 anything that comes from the template or the guest. If the host dies, however it dies, the keeper kills the
-founder, and with it (PID 1 of its namespace) every sandbox, paused ones too.
+jail init, and with it (PID 1 of its namespace) every sandbox, paused ones too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _THAW_PAUSE_SECONDS = 0.01
 
 
 def main(plan_fd: int) -> NoReturn:
-    """Carries out the plan found on `plan_fd`; exits with the founder's status."""
+    """Carries out the plan found on `plan_fd`; exits with the jail init's status."""
     with open(plan_fd, "rb") as file:
         plan = json.load(file)
 
-    # Out of the way of the descriptor numbers that the founder is promised.
+    # Out of the way of the descriptor numbers that the jail init is promised.
     report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 16)
     os.close(int(plan["report_fd"]))
     plan["report_fd"] = report_fd
     try:
-        pid = _clone_founder(plan)
+        pid = _clone_jail_init(plan)
     except JailError as error:
         _report(report_fd, error)
         os._exit(EXIT_LAUNCH_FAILED)
@@ -47,7 +47,7 @@ def main(plan_fd: int) -> NoReturn:
     _watch(pid, int(plan["host_pidfd"]), plan["freezer"])
 
 
-def _clone_founder(plan: Dict[str, Any]) -> int:
+def _clone_jail_init(plan: Dict[str, Any]) -> int:
     ids = users.IdPlan.from_dict(plan["ids"])
     if os.geteuid() == 0:
         # Refused in a namespace that was made with setgroups denied, as by `unshare -r`.
@@ -65,7 +65,7 @@ def _clone_founder(plan: Dict[str, Any]) -> int:
         ) from None
 
     if pid == 0:
-        _be_founder(gate, plan)
+        _become_jail_init(gate, plan)
 
     try:
         users.write_maps(pid, ids)
@@ -77,7 +77,7 @@ def _clone_founder(plan: Dict[str, Any]) -> int:
     return pid
 
 
-def _be_founder(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
+def _become_jail_init(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
     try:
         gate.wait()
         launch.enter_base_jail(plan)
@@ -95,15 +95,15 @@ def _report(report_fd: int, error: JailError) -> None:
 
 
 def _watch(pid: int, host_pidfd: int, freezer: Optional[Dict[str, str]]) -> NoReturn:
-    founder_pidfd = os.pidfd_open(pid)
-    _close_all_but(founder_pidfd, host_pidfd)
+    jail_init_pidfd = os.pidfd_open(pid)
+    _close_all_but(jail_init_pidfd, host_pidfd)
     poller = select.poll()
-    poller.register(founder_pidfd, select.POLLIN)
+    poller.register(jail_init_pidfd, select.POLLIN)
     poller.register(host_pidfd, select.POLLIN)
     ready = {fd for fd, _ in poller.poll()}
 
-    if founder_pidfd not in ready:
-        signal.pidfd_send_signal(founder_pidfd, signal.SIGKILL)
+    if jail_init_pidfd not in ready:
+        signal.pidfd_send_signal(jail_init_pidfd, signal.SIGKILL)
         _wait_for_all(pid, freezer)
         os._exit(EXIT_HOST_GONE)
 
@@ -112,7 +112,7 @@ def _watch(pid: int, host_pidfd: int, freezer: Optional[Dict[str, str]]) -> NoRe
 
 
 def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
-    """Waits for the founder, which ends after all others in its namespace; what is frozen is thawed to die."""
+    """Waits for the jail init, which ends after all others in its namespace; what is frozen is thawed to die."""
     if freezer is None:
         os.waitpid(pid, 0)
         return
@@ -123,7 +123,7 @@ def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Closes what the founder now holds: while the keeper had its socket open too, nobody would see the founder end."""
+    """Closes what the jail init now holds: while the keeper had its socket open too, nobody would see the jail init end."""
     first = 0
 
     for fd in sorted(kept):

@@ -21,18 +21,18 @@ from fumehood_jail.errors import JailError
 GUEST_UID = 1000
 # What contexts have in reserve, where there are enough ids: its holder owns the namespaces of forked sandboxes.
 MOVER_UID = 2000
-# Inside the base jail founder and zygote are root of its user namespace, and nobody on the host.
+# Inside the base jail jail init and zygote are root of its user namespace, and nobody on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
 # How many files init may have open for snapshots.
 SNAPSHOT_FILES = 8192
-# Where founder and zygote find their sockets to the host.
-FOUNDER_FD = 3
+# Where jail init and zygote find their sockets to the host.
+JAIL_INIT_FD = 3
 ZYGOTE_FD = 4
 _ABOVE_PROMISED = 16
 _ABOVE_WRITABLE = sorted({os.path.dirname(place) for place in mounts.WRITABLE})
 
-# What founder and zygote must still be able to do: write the id maps of sandboxes (which may
+# What jail init and zygote must still be able to do: write the id maps of sandboxes (which may
 # map their own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces
 # (CAP_SYS_ADMIN, and CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter
 # refuses ptrace itself). Dropped from the bounding set as well, so that the exec as root of the namespace
@@ -48,7 +48,7 @@ _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | sysc
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
-    """Turns a fresh clone of the keeper into the founder: own root, own names, then the template's interpreter.
+    """Turns a fresh clone of the keeper into the jail init: own root, own names, then the template's interpreter.
 
     Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter
     has six capabilities within its own user namespace, a system call filter, and the certainty of dying with
@@ -62,11 +62,11 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     # 1 and not 0: only 1 keeps cores from the program that a core_pattern may name (fs/coredump.c). No guest
     # can change it.
     _step("forbid core dumps", rlimits.apply, {"core": 1})
-    _step("close what is not ours", _keep_only, plan["founder_fd"], plan["zygote_fd"])
+    _step("close what is not ours", _keep_only, plan["jail_init_fd"], plan["zygote_fd"])
     _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    _step("load the system call filter of founder and zygote", seccomp.load, bytes.fromhex(plan["seccomp"]))
+    _step("load the system call filter of jail init and zygote", seccomp.load, bytes.fromhex(plan["seccomp"]))
     _step("start the interpreter", os.execve, plan["argv"][0], plan["argv"], plan["envs"])
     raise AssertionError("execve returned")
 
@@ -230,10 +230,10 @@ def _enforce_landlock(is_context: bool) -> int:
     )
 
 
-def _keep_only(founder_fd: int, zygote_fd: int) -> None:
+def _keep_only(jail_init_fd: int, zygote_fd: int) -> None:
     """Leaves the interpreter with 0, 1, 2 and the two sockets as 3 and 4; the report pipe closes by the exec itself."""
     spare = fcntl.fcntl(zygote_fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_PROMISED)
-    os.dup2(founder_fd, FOUNDER_FD)
+    os.dup2(jail_init_fd, JAIL_INIT_FD)
     os.dup2(spare, ZYGOTE_FD)
     syscalls.close_range(ZYGOTE_FD + 1, 0xFFFFFFFF, syscalls.CLOSE_RANGE_CLOEXEC)
 

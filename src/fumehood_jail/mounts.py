@@ -1,6 +1,6 @@
 """Mounts: the root that a jail sees, made of read-only binds, written files and sized memory filesystems.
 
-`build_root` runs once per template, in the clone that becomes the founder; `mount_sandbox` runs once per
+`build_root` runs once per template, in the clone that becomes the jail init; `mount_sandbox` runs once per
 sandbox, in the clone that becomes its init. Both run with full capabilities inside a user namespace of their
 own and before any guest code exists. Every source is resolved before the old root is detached, and afterwards
 nothing of the host remains reachable but what the plan names.
@@ -160,7 +160,7 @@ def enter_fork_root() -> None:
 def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
     """Gives a sandbox its own writable directories, its own /proc, masked, and its own terminals.
 
-    Before: a clone of the founder in namespaces of its own, with every capability in them. After: the only
+    Before: a clone of the jail init in namespaces of its own, with every capability in them. After: the only
     writable places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
     """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
@@ -223,7 +223,7 @@ def _mask_proc() -> None:
     syscalls.mount(_QUIET_VMSTAT, "/proc/vmstat", None, syscalls.MS_BIND)
 
 
-# Which of the masked names this kernel has. The founder asks once; its clones inherit the answer.
+# Which of the masked names this kernel has. The jail init asks once; its clones inherit the answer.
 _MASKABLE_FILES: List[str] = []
 _MASKABLE_DIRECTORIES: List[str] = []
 
@@ -235,7 +235,7 @@ def _find_maskable() -> List[str]:
 
 
 def look_around() -> None:
-    """Looks once, in the founder, which names of /proc are there to be masked, and of what there can be an overlay."""
+    """Looks once, in the jail init, which names of /proc are there to be masked, and of what there can be an overlay."""
     _find_maskable()
     own_root.find([f"/dev/{name}" for name in DEVICES])
 

@@ -5,7 +5,7 @@ If all sandboxes saw the host's inodes, then two of them could exchange data by 
 and the host open, and each could hold a lock that a program of the host waits for. So each sandbox gets overlay
 filesystems of its own over what its template shows: the inodes are new, and the pages of the files stay shared.
 
-`prepare` runs in the clone that becomes the founder, when the template's root is complete. `find` runs in the founder.
+`prepare` runs in the clone that becomes the jail init, when the template's root is complete. `find` runs in the jail init.
 `enter` runs in each sandbox's init, before guest code exists. `go_to_parent` runs in the process that makes the init of
 a fork, which gets the inodes of the sandbox that it is forked from: Landlock's rules belong to inodes as well.
 
@@ -31,7 +31,7 @@ _PROC = "/proc"
 _DEV = "/dev"
 _READ_ONLY_DEVICES = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 
-# What the founder has found, and its clones inherit: where each layer is shown; what can only be bound, and why.
+# What the jail init has found, and its clones inherit: where each layer is shown; what can only be bound, and why.
 _OVERLAID: Dict[str, str] = {}
 _BOUND: Dict[str, int] = {}
 _DEVICES: List[str] = []
@@ -61,7 +61,7 @@ def prepare(places: Iterable[str]) -> None:
 
 
 def find(devices: Iterable[str]) -> None:
-    """Tries once, in the founder, of which places this kernel makes an overlay; the others are bound as they are.
+    """Tries once, in the jail init, of which places this kernel makes an overlay; the others are bound as they are.
 
     Args:
         devices: The device nodes of the template's root.
@@ -88,7 +88,7 @@ def shared_places() -> str:
 def enter(devices: Optional[int]) -> None:
     """Replaces the root of this mount namespace by one with inodes of its own.
 
-    Before: a clone of the founder in namespaces of its own, with every capability in them. After: `/` is as it was,
+    Before: a clone of the jail init in namespaces of its own, with every capability in them. After: `/` is as it was,
     but for the scratch space of the base jail, and nobody else reaches its inodes.
 
     Args:

@@ -127,7 +127,7 @@ class _Origin(GuestContext):
 
 
 class Packets:
-    """The founder and the zygote of a template: a spawner that has asked them for a sandbox and two contexts."""
+    """The jail init and the zygote of a template: a spawner that has asked them for a sandbox and two contexts."""
 
     def __init__(self) -> None:
         self._keeper = subprocess.Popen(["true"])
@@ -137,7 +137,7 @@ class Packets:
         """A packet of one of the two."""
         pairs = [open_pair(), open_pair()]
         spawner = LinuxSpawner(
-            founder=pairs[0][0],
+            jail_init=pairs[0][0],
             zygote=pairs[1][0],
             keeper=self._keeper,
             ids=users.IdPlan("single", [], [], 0, 1, []),
@@ -151,7 +151,7 @@ class Packets:
         for _ in range(2):
             spawner.start_context(birth, Limits(), 0, [], [])
 
-        says = spawner._founder_says if kind == "founder" else spawner._zygote_says
+        says = spawner._on_jail_init_message if kind == "jail_init" else spawner._zygote_says
         outcome = "taken"
         try:
             says(parse_json(data))
@@ -163,7 +163,7 @@ class Packets:
                 spawner._ready.exception()
 
             spawner._all_ended()
-            spawner._founder.close()
+            spawner._jail_init.close()
             spawner._zygote.close()
 
             for _, far in pairs:

@@ -82,7 +82,7 @@ def targets(recorded: dict[str, list[Message]]) -> list[Target]:
             feed=links.feed_checkpoint,
             is_framed=True,
         ),
-        Target(name="founder and zygote", seeds=_PACKETS, feed=packets.feed),
+        Target(name="jail init and zygote", seeds=_PACKETS, feed=packets.feed),
         Target(name="egress HTTP", seeds=_with(_HEADS, "head"), feed=_feed_head, refusals=_EGRESS),
         Target(name="egress TLS", seeds=_HELLOS, feed=_feed_hello, refusals=(HelloError,)),
         Target(name="egress SOCKS", seeds=_with(_SOCKS, "socks"), feed=_feed_socks, refusals=_EGRESS),
@@ -138,8 +138,8 @@ def _checkpoint_seeds(recorded: list[Message]) -> list[tuple[bytes, str]]:
 _PACKETS = [
     (json.dumps(packet).encode(), speaker)
     for speaker, packet in (
-        ("founder", {"type": "exited", "sandbox": 1, "status": 0}),
-        ("founder", {"type": "failed", "sandbox": 1, "errno": 12, "detail": "Cannot allocate memory"}),
+        ("jail_init", {"type": "exited", "sandbox": 1, "status": 0}),
+        ("jail_init", {"type": "failed", "sandbox": 1, "errno": 12, "detail": "Cannot allocate memory"}),
         ("zygote", {"type": "ready", "python": "3.11.7", "threads": 1}),
         ("zygote", {"type": "context_exited", "number": 1, "status": -9}),
         ("zygote", {"type": "context_failed", "number": 2, "errno": 11, "detail": "Try again"}),

@@ -237,8 +237,8 @@ async def _one(kind: str, point: str, spared: set[int]) -> dict[str, Any]:
     verb = verb_of(point)
     sandbox = await AsyncSandbox.create(template=PLAIN, limits=LIMITS)
     await sandbox.run_code(PREPARE)
-    # Of a zygote or founder there is one for all; those of a template that is just being started are its own.
-    is_common = kind in ("zygote", "founder", "keeper") and verb is not start_template
+    # Of a zygote or jail init there is one for all; those of a template that is just being started are its own.
+    is_common = kind in ("zygote", "jail_init", "keeper") and verb is not start_template
     fault = Fault(kind, set() if is_common else spared)
     begun = time.monotonic()
 

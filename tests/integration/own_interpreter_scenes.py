@@ -49,7 +49,7 @@ def ends_and_deaths() -> dict[str, Any]:
         before = _holdings()
         mounts = census.mounts()
         told: dict[str, Any] = {"killed": _killed(before), "forked": _forked(before)}
-        told["deaths"] = {part: _death(part, before) for part in ("keeper", "founder", "zygote", "init")}
+        told["deaths"] = {part: _death(part, before) for part in ("keeper", "jail_init", "zygote", "init")}
         told["survivor"] = survivor.run_code("6 * 7").text
         told["mounts"] = census.mounts() == mounts
 

@@ -37,7 +37,7 @@ ENDED = {"SandboxClosedError", "SandboxPausedError"}
 # How the death of a sandbox is told; what ends with its init may be noticed first.
 DEATHS = ("SandboxClosedError", "SandboxStartError", "CheckpointError", "ForkError")
 # These take every sandbox of their template along.
-COMMON = ("zygote", "founder", "keeper")
+COMMON = ("zygote", "jail_init", "keeper")
 EVERY = bool(os.environ.get("EVERY_FAULT"))
 
 Seen = dict[str, Any]
@@ -55,7 +55,7 @@ def steps() -> list[tuple[str, str]]:
         "context": OTHERS if EVERY else SOME,
         "hold": HELD if EVERY else SOME,
         "give up": HELD if EVERY else SOME,
-        "founder": OTHERS if EVERY else ["create.born", "rollback.files"],
+        "jail_init": OTHERS if EVERY else ["create.born", "rollback.files"],
         "zygote": OTHERS if EVERY else ["run.sent"],
         "keeper": OTHERS if EVERY else ["transaction.run"],
     }

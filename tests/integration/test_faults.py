@@ -33,7 +33,15 @@ SURVIVAL_SECONDS = 5.0
 @pytest.mark.parametrize(
     ("victim", "seed"),
     # With the last three a template's packages are imported anew each time, which takes a second.
-    [("context", 1), ("context", 2), ("init", 3), ("init", 4), ("zygote", 5), ("founder", 6), ("keeper", 7)],
+    [
+        ("context", 1),
+        ("context", 2),
+        ("init", 3),
+        ("init", 4),
+        ("zygote", 5),
+        ("jail_init", 6),
+        ("keeper", 7),
+    ],
 )
 def test_a_part_is_killed_at_a_random_moment(victim: str, seed: int) -> None:
     """Each verb is answered in time, the next sandbox works, and the host holds no more than before."""
@@ -64,7 +72,7 @@ def test_a_part_is_killed_at_a_random_moment(victim: str, seed: int) -> None:
             assert seen["after"] in ("42", "SandboxClosedError"), seen
 
 
-@pytest.mark.parametrize("victim", ["init", "founder"])
+@pytest.mark.parametrize("victim", ["init", "jail_init"])
 def test_every_call_that_waits_is_told(victim: str) -> None:
     """A call that waits when its sandbox dies hears that it died, at once, whatever it waits for."""
     told = in_time(
@@ -238,7 +246,7 @@ def test_a_forked_child_does_not_keep_sandboxes_alive() -> None:
     child_pidfd = os.pidfd_open(child)
 
     try:
-        # keeper, founder, zygote, three inits and contexts, a command
+        # keeper, jail init, zygote, three inits and contexts, a command
         assert len(pidfds) >= 6
         os.kill(pid, signal.SIGKILL)
         assert census.wait_for_ends(pidfds, SURVIVAL_SECONDS) == []

@@ -1,4 +1,4 @@
-"""Own interpreters: each guest of a template has a founder and a zygote of its own.
+"""Own interpreters: each guest of a template has a jail init and a zygote of its own.
 
 Runs in the host process, on the engine's loop, over any runtime. Guests of one zygote have its hash seed and its
 addresses; those of two have not. The price is the start of an interpreter for each guest, which nobody waits for as

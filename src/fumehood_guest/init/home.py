@@ -1,6 +1,6 @@
 """The home of a sandbox: the files that its template gives it, and the places where pip installs.
 
-The founder looks once what is given; its clones inherit the list. Each init, which is then the guest's user and
+The jail init looks once what is given; its clones inherit the list. Each init, which is then the guest's user and
 runs no guest code yet, copies the small files and links the large ones, so that a creation takes as long for a
 table of gigabytes as for one of a megabyte. What it copies counts as the sandbox's own disk and memory.
 """
@@ -33,7 +33,7 @@ _large: List[str] = []
 
 
 def find_given() -> None:
-    """Looks once, in the founder, what the template gives to each sandbox."""
+    """Looks once, in the jail init, what the template gives to each sandbox."""
     if os.path.isdir(GIVEN):
         _look_into("")
 

@@ -1,6 +1,6 @@
 """Init: PID 1 of a sandbox. Finishes the jail, then serves the host; it never runs user code.
 
-A clone of the founder, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and
+A clone of the jail init, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and
 carries out the host's file operations inside the guest, so that no path of a guest is ever walked outside.
 One request is answered after the other; none may block for long. The kernel ends everything else in the
 sandbox when this process ends.
@@ -329,7 +329,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     # The first word carries our credentials: by it the host knows this process, and has the first context
     # prepared.
     sock.send(BORN)
-    # Up to here 2 is a file of the host, inherited from the founder, for its last words. Init reads files for the
+    # Up to here 2 is a file of the host, inherited from the jail init, for its last words. Init reads files for the
     # host, and links to its own descriptors are files too.
     os.dup2(1, 2)
     # The host makes the control groups while this process is cloned.

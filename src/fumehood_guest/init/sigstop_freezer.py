@@ -84,4 +84,4 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # it has ended, or is the founder's, on its way to a forked sandbox, and soon gone
+        return  # it has ended, or is the jail init's, on its way to a forked sandbox, and soon gone

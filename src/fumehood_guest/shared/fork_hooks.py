@@ -1,6 +1,6 @@
 """Fork hooks: what modules have asked to be done at each fork, left out where it is fumehood that forks.
 
-Runs in founder and zygote, from their first instruction on, and in contexts when they fork checkpoints. Python's own
+Runs in jail init and zygote, from their first instruction on, and in contexts when they fork checkpoints. Python's own
 modules look at all their locks in each child, and seed anew: every look copies a page, so that a millisecond goes by
 before a sandbox does anything. In a fork of a process with one thread no lock is held by anybody else, and `randomness`
 seeds. What libraries of the template ask for is done in every fork, as ever, but once in the zygote before, so that the

@@ -1,6 +1,6 @@
 """Gaps: the room for small objects that imports leave all over the heap, taken so that forks write to few pages.
 
-Runs in founder and zygote, once, when everything is imported and before anybody is forked from them. What a process
+Runs in jail init and zygote, once, when everything is imported and before anybody is forked from them. What a process
 makes after that lies close together, in memory that nothing else uses: a page that is written to in a fork is copied,
 and a huge page that is written to is split, in the process that forks for good.
 """

@@ -1,7 +1,7 @@
 """Packets: one JSON message each, with descriptors, on the sockets between the host and the processes of the base jail.
 
-Used by founder and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on
-them. They are read and written with as little of Python as can be: founder and zygote do it for each sandbox, and what
+Used by jail init and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on
+them. They are read and written with as little of Python as can be: jail init and zygote do it for each sandbox, and what
 they touch is copied, since their forks still hold it.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Tuple
 # The first packet brings the system call filters; the others would fit into far less, for which no memory is mapped.
 _MAX_FIRST_BYTES = 1 << 18
 _MAX_PACKET_BYTES = 1 << 14
-# The most that one request carries: see `init.main`, `Zygote` and `Founder`.
+# The most that one request carries: see `init.main`, `Zygote` and `JailInit`.
 _MAX_FDS = 48
 _FDS_BYTES = socket.CMSG_SPACE(_MAX_FDS * 4)
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)

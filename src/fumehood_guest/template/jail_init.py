@@ -1,4 +1,4 @@
-"""The founder: makes sandboxes for the host: namespaces, and in them the process that becomes init.
+"""The jail init: makes sandboxes for the host: namespaces, and in them the process that becomes init.
 
 Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It stays small, so that
 cloning it costs little: nothing of the template is imported here, that is the zygote's business, which it
@@ -18,17 +18,17 @@ from fumehood_guest.shared import heap_layout, process_usage
 from fumehood_guest.shared.packets import Packets, close_all
 from fumehood_guest.template.service_loop import Service
 from fumehood_jail import launch, mounts, namespaces, syscalls
-from fumehood_jail.launch import FOUNDER_FD, GUEST_UID, ZYGOTE_FD
+from fumehood_jail.launch import GUEST_UID, JAIL_INIT_FD, ZYGOTE_FD
 from fumehood_wire.frames import encode
 
-# What is done outside of the founder has to be done by then.
+# What is done outside of the jail init has to be done by then.
 _WITHIN_SECONDS = 30
 _NUMBER_BYTES = 16
 # As in the zygote.
 _REHEARSALS = 16
 
 
-class Founder:
+class JailInit:
     """Clones inits until the host is gone.
 
     Args:
@@ -224,8 +224,8 @@ def main() -> NoReturn:
     if pid == 0:
         from fumehood_guest.template import zygote
 
-        os.close(FOUNDER_FD)
+        os.close(JAIL_INIT_FD)
         zygote.Zygote(Packets(ZYGOTE_FD)).run()
 
     os.close(ZYGOTE_FD)
-    Founder(Packets(FOUNDER_FD), pid).run()
+    JailInit(Packets(JAIL_INIT_FD), pid).run()

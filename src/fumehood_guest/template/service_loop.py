@@ -1,6 +1,6 @@
 """The loop of a process of the base jail: obeys the host, and notices children that end.
 
-Used by founder and zygote, which have one thread each and sleep until there is work. A fork of either leaves
+Used by jail init and zygote, which have one thread each and sleep until there is work. A fork of either leaves
 the loop at once, by `leave`, and never comes back to it.
 """
 

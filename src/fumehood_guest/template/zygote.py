@@ -1,6 +1,6 @@
 """The zygote: imports once what every context of a template needs, then forks contexts into sandboxes on request.
 
-Runs in the base jail, forked by the founder at its start. It has one thread and one socket to the host, and
+Runs in the base jail, forked by the jail init at its start. It has one thread and one socket to the host, and
 never runs user code. What it imports is the template's and not ours, which is why it lives in a jail itself.
 A fork of it enters a sandbox's namespaces, confines itself there as the sandbox's init has done, and becomes
 a context; it never comes back. The zygote must never read what belongs to one sandbox: all later contexts are

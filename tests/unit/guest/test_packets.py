@@ -1,4 +1,4 @@
-"""Founder and zygote read what the host has sent, with its descriptors, and answer in JSON."""
+"""Jail init and zygote read what the host has sent, with its descriptors, and answer in JSON."""
 
 from __future__ import annotations
 

@@ -68,11 +68,11 @@ class LinuxContext(GuestContext):
 
 
 class LinuxGuest(CountedGuest):
-    """One sandbox made by a founder.
+    """One sandbox made by a jail init.
 
     Args:
-        spawner: Asks the founder.
-        number: The founder's name for it.
+        spawner: Asks the jail init.
+        number: The jail init's name for it.
         slot: Its user id in the base jail.
         limits: What it may use.
         lineage: Those that it is forked from, the oldest first.
@@ -213,7 +213,7 @@ class LinuxGuest(CountedGuest):
         return f"/proc/{self._pid}/net" if self._pidfd >= 0 else None
 
     def failed(self, step: str, reason: str) -> None:
-        """Takes note of why the founder could not make this guest."""
+        """Takes note of why the jail init could not make this guest."""
         self._failure = SandboxStartError(step=step, reason=reason)
 
     # -- forks
@@ -250,7 +250,7 @@ class LinuxGuest(CountedGuest):
         return self._pidfd
 
     async def fork(self, sandbox_id: str, limits: Limits) -> LinuxGuest:
-        """Has the founder make one beneath it; see the port."""
+        """Has the jail init make one beneath it; see the port."""
         return await self._spawner.fork(self, sandbox_id, limits)
 
     async def move_out(
@@ -299,7 +299,7 @@ class LinuxGuest(CountedGuest):
         self._heirs.add(heir)
 
     def watch(self) -> None:
-        """Takes note of its end by itself: of a fork the founder does not tell."""
+        """Takes note of its end by itself: of a fork the jail init does not tell."""
         self._is_watched = True
         asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
 
@@ -441,7 +441,7 @@ class LinuxGuest(CountedGuest):
         return self._cgroup.open_doors() if self._cgroup is not None else []
 
     async def _give_up(self) -> None:
-        # The founder knows more; what it says comes on its own socket.
+        # The jail init knows more; what it says comes on its own socket.
         await asyncio.wait([self.ended], timeout=_LAST_WORDS_SECONDS)
         raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
 

@@ -53,7 +53,7 @@ _GET_IDS = (
 
 _CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
 
-_FOUNDER = (
+_JAIL_INIT = (
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
 )
@@ -80,7 +80,7 @@ class LinuxRuntime(Runtime):
         return self._room.read()
 
     async def start(self, template: Template) -> LinuxSpawner:
-        """Starts a keeper, a founder and a zygote for the template; returns when everything is imported."""
+        """Starts a keeper, a jail init and a zygote for the template; returns when everything is imported."""
         return await self._left_out.start(template, self._start)
 
     async def _start(self, template: Template) -> LinuxSpawner:
@@ -92,16 +92,16 @@ class LinuxRuntime(Runtime):
         with ExitStack() as unused:
             ids = _plan_ids()
             unused.callback(ids.release)
-            founder, founder_end = _packet_pair(unused)
+            jail_init, jail_init_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
-            keeper = _Keeper(template, environment, (founder_end, zygote_end), ids, program, freezer)
+            keeper = _Keeper(template, environment, (jail_init_end, zygote_end), ids, program, freezer)
             made = unused.pop_all()
 
         spawner: LinuxSpawner | None = None
         try:
             await keeper.launched()
             spawner = LinuxSpawner(
-                founder=founder,
+                jail_init=jail_init,
                 zygote=zygote,
                 keeper=keeper.process,
                 ids=ids,
@@ -207,11 +207,11 @@ class _Keeper:
         program: bytes,
         freezer: dict[str, str] | None,
     ) -> None:
-        founder_end, zygote_end = ends
+        jail_init_end, zygote_end = ends
 
         # What is passed on is closed here in any case, and the rest only if there will be no keeper.
         with ExitStack() as passed, ExitStack() as kept:
-            passed.callback(founder_end.close)
+            passed.callback(jail_init_end.close)
             passed.callback(zygote_end.close)
             self._report_fd, report_write = os.pipe()
             kept.callback(os.close, self._report_fd)
@@ -226,7 +226,7 @@ class _Keeper:
             plan |= {
                 "host_pidfd": host_pidfd,
                 "ids": ids.to_dict(),
-                "founder_fd": founder_end.fileno(),
+                "jail_init_fd": jail_init_end.fileno(),
                 "zygote_fd": zygote_end.fileno(),
                 "report_fd": report_write,
                 "seccomp": program.hex(),
@@ -241,7 +241,7 @@ class _Keeper:
                 stderr=self._stderr,
                 cwd="/",
                 env={},
-                pass_fds=(plan_fd, founder_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
+                pass_fds=(plan_fd, jail_init_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
                 start_new_session=True,
             )
             kept.pop_all()
@@ -249,7 +249,7 @@ class _Keeper:
     @staticmethod
     def _plan(template: Template, environment: Environment, freezer: dict[str, str] | None) -> dict[str, Any]:
         return {
-            "argv": [GUEST_PYTHON, "-B", "-c", _FOUNDER],
+            "argv": [GUEST_PYTHON, "-B", "-c", _JAIL_INIT],
             "envs": {
                 **guest_environment(environment),
                 **template.envs,
@@ -263,7 +263,7 @@ class _Keeper:
         }
 
     async def launched(self) -> None:
-        """Waits until the founder's interpreter has been started.
+        """Waits until the jail init's interpreter has been started.
 
         Raises:
             IsolationUnavailableError: A step of the launch failed; the error names it and the way out.
@@ -293,7 +293,7 @@ class _Keeper:
         )
 
     def last_words(self) -> str:
-        """What keeper, founder and zygote wrote to standard error before they ended."""
+        """What keeper, jail init and zygote wrote to standard error before they ended."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 

@@ -1,6 +1,6 @@
-"""Makes guests of one template by asking its founder and its zygote.
+"""Makes guests of one template by asking its jail init and its zygote.
 
-Runs in the host process, on the engine's loop. The founder makes namespaces and init, the zygote forks
+Runs in the host process, on the engine's loop. The jail init makes namespaces and init, the zygote forks
 contexts into them; both work at the same time on the same sandbox. What the zygote says is checked: its
 packages are not ours.
 """
@@ -64,12 +64,12 @@ class Filters:
 
 
 class LinuxSpawner(KeptSpawner[LinuxGuest]):
-    """Makes guests from one founder and one zygote."""
+    """Makes guests from one jail init and one zygote."""
 
     def __init__(
         self,
         *,
-        founder: socket.socket,
+        jail_init: socket.socket,
         zygote: socket.socket,
         keeper: subprocess.Popen[bytes],
         ids: users.IdPlan,
@@ -78,7 +78,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     ) -> None:
         super().__init__(keeper)
         self.guest_envs = guest_envs
-        self._founder = PacketSocket(founder, self._founder_says, self._base_jail_ended)
+        self._jail_init = PacketSocket(jail_init, self._on_jail_init_message, self._base_jail_ended)
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
         self._ids = ids
         self._slots = GuestIds(ids)
@@ -96,11 +96,11 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._removals: set[asyncio.Task[None]] = set()
 
     async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
-        """Gives founder and zygote their orders, and waits until everything is imported."""
+        """Gives jail init and zygote their orders, and waits until everything is imported."""
         self._told_calls = filters.told_calls
         self.policy_digest = filters.digest
         untold = filters.program.hex()
-        self._founder.send({"type": "configure", "seccomp": untold})
+        self._jail_init.send({"type": "configure", "seccomp": untold})
         await failpoints.reach("template.begin", self)
         self._preload = PreloadReport(preload)
         orders = {"seccomp": filters.told_program.hex(), "seccomp_untold": untold, "preload": list(preload)}
@@ -110,7 +110,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> LinuxGuest:
         """Makes one guest; see the port."""
         if self.ended.done():
-            raise SandboxStartError(step="ask the founder", reason="the template's processes have ended")
+            raise SandboxStartError(step="ask the jail init", reason="the template's processes have ended")
 
         slot = self._slots.take()
         number = next(self._numbers)
@@ -122,16 +122,16 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             with guest.guest_fds() as fds:
                 order = {"type": "spawn", "sandbox": number, "slot": slot}
                 spare = self._slots.spare([slot], is_within=False)
-                self._founder.send({**order, "spare": spare, "options": self._options(limits)}, fds)
+                self._jail_init.send({**order, "spare": spare, "options": self._options(limits)}, fds)
         except BaseException:
-            # The founder does not know it, and will never report its end.
+            # The jail init does not know it, and will never report its end.
             guest.abandon()
             self.note_end(number)
             raise
 
         try:
             await failpoints.reach("create.cgroup", guest)
-            # What the host has to make is made while the founder clones.
+            # What the host has to make is made while the jail init clones.
             guest.admit(self._make_cgroup(sandbox_id, limits))
             await failpoints.reach("create.admit", guest)
             birth = first()
@@ -162,7 +162,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             raise ForkDepthError(generation=parent.generation, maximum=MAX_GENERATION)
 
         if self.ended.done() or parent.ended.done():
-            raise ForkError(step="ask the founder", reason="what it would lie beneath has ended")
+            raise ForkError(step="ask the jail init", reason="what it would lie beneath has ended")
 
         slot = self._slots.take()
         number = next(self._numbers)
@@ -179,7 +179,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
             async with self._forking, asyncio.timeout(_GREETING_SECONDS):
                 with guest.guest_fds() as fds, parent.lineage_fds() as held:
-                    self._founder.send(order, [*fds, *held])
+                    self._jail_init.send(order, [*fds, *held])
 
                 guest.admit(self._make_cgroup(sandbox_id, limits))
                 await guest.born()
@@ -204,7 +204,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
     async def aclose(self) -> None:
         """Ends the base jail; the kernel ends everything in it."""
-        # As the first process of its namespace the founder ends only after all others in it have.
+        # As the first process of its namespace the jail init ends only after all others in it have.
         await self._end_processes()
         self._all_ended()
         await self._wait_for_others(self._removals)
@@ -226,12 +226,12 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return describe_isolation(greeting, self._ids, self._driver, self._cgroup_reason)
 
     def ask_to_kill(self, number: int) -> None:
-        """Lets the founder kill a guest whose processes belong to another user than we do."""
-        self._founder.send({"type": "kill", "sandbox": number})
+        """Lets the jail init kill a guest whose processes belong to another user than we do."""
+        self._jail_init.send({"type": "kill", "sandbox": number})
 
     def ask_to_kill_held(self, pidfd: int) -> None:
-        """Lets the founder kill a process that belongs to another user than we do, and that the host holds."""
-        self._founder.send({"type": "kill_held"}, [pidfd])
+        """Lets the jail init kill a process that belongs to another user than we do, and that the host holds."""
+        self._jail_init.send({"type": "kill_held"}, [pidfd])
 
     @property
     def has_movers(self) -> bool:
@@ -283,7 +283,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
     @property
     def _sockets(self) -> tuple[PacketSocket, ...]:
-        return self._founder, self._zygote
+        return self._jail_init, self._zygote
 
     def _make_cgroup(self, sandbox_id: str, limits: Limits) -> cgroups.Cgroup | None:
         if self._driver is None:
@@ -329,7 +329,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         if guest is not None:
             guest.on_refused(name, inside)
 
-    def _founder_says(self, message: dict[str, Any]) -> None:
+    def _on_jail_init_message(self, message: dict[str, Any]) -> None:
         number = int(message["sandbox"])
         guest = self._guests.get(number)
 
