@@ -14,7 +14,7 @@ from typing import Any
 # In the order in which a sandbox comes by. One that is listed and never reached fails a test, and so does one that is
 # reached and not listed.
 POINTS = (
-    # A template's processes: before the keeper is started, and before its zygote has imported everything.
+    # A template's processes: before the launcher is started, and before its zygote has imported everything.
     "template.start",
     "template.begin",
     # A sandbox: there is room; the jail init is asked; control groups are made; init exists; its first context is

@@ -1,6 +1,6 @@
 """What is frozen in version 1 does not die until it is thawed: so what the dead leave behind is thawed.
 
-Runs in the host process and, after its end, in the keeper. Nothing here makes a process run that has not been
+Runs in the host process and, after its end, in the launcher. Nothing here makes a process run that has not been
 killed: the caller has already sent the signal. Version 2 needs none of this.
 """
 

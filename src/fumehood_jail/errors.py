@@ -1,6 +1,6 @@
 """The one error of the jail: a step of the set-up failed, and why.
 
-Used in every process that builds a jail (keeper, jail init, zygote, init) and by the probe. Host code translates it
+Used in every process that builds a jail (launcher, jail init, zygote, init) and by the probe. Host code translates it
 into its own error tree. It carries plain fields, so that it can cross a pipe as JSON; it never holds
 another exception's objects.
 """

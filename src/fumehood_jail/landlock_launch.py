@@ -1,6 +1,6 @@
 """The launch where there are no namespaces: the visible, ordered lists of steps for zygote, sandbox and guest code.
 
-A reviewer reads here what `landlock-only` is made of. `enter_zygote` runs in the keeper's child and ends in an exec
+A reviewer reads here what `landlock-only` is made of. `enter_zygote` runs in the launcher's child and ends in an exec
 of the template's interpreter, which is fenced from its first instruction. `enter_sandbox` runs in the process that
 becomes a sandbox's warden, `enter_init` in its init, `enter_guest` in each process before it becomes guest code.
 Each step is named; a step that fails ends the launch with a `JailError` and nothing runs half-fenced.
@@ -49,11 +49,11 @@ _PROCESSES = ["/proc"]
 
 
 def enter_zygote(plan: Dict[str, Any]) -> NoReturn:
-    """Turns a fork of the keeper into the zygote: no rights, fenced, then the template's interpreter.
+    """Turns a fork of the launcher into the zygote: no rights, fenced, then the template's interpreter.
 
-    Before: a child of the keeper with the rights of the host's user. After: does not return; the interpreter has no
+    Before: a child of the launcher with the rights of the host's user. After: does not return; the interpreter has no
     capability, can gain none, reads the system and its template, writes beneath one folder, reaches no network, and
-    dies with the keeper.
+    dies with the launcher.
     """
     _step("become the guests' user", _become, plan["uid"], plan["gid"])
     os.chdir("/")
@@ -61,7 +61,7 @@ def enter_zygote(plan: Dict[str, Any]) -> NoReturn:
     # 1 and not 0: only 1 keeps cores from the program that a core_pattern may name (fs/coredump.c).
     _step("forbid core dumps", rlimits.apply, {"core": 1})
     _step("close what is not ours", _keep_only, plan["zygote_fd"])
-    _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _step("die with the launcher", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
     _step(
         "enforce Landlock",

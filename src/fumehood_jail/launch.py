@@ -1,6 +1,6 @@
 """The launch: the visible, ordered list of steps that makes a base jail, and the one that makes a sandbox.
 
-A reviewer reads the security of the product here. `enter_base_jail` runs in the keeper's clone and ends in an
+A reviewer reads the security of the product here. `enter_base_jail` runs in the launcher's clone and ends in an
 exec of the template's interpreter, which is restricted from its first instruction. `furnish_sandbox` runs in
 the clone that becomes a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in
 both, before user code runs there. Each step is named; a step that fails ends the launch with a `JailError`
@@ -48,11 +48,11 @@ _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | sysc
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
-    """Turns a fresh clone of the keeper into the jail init: own root, own names, then the template's interpreter.
+    """Turns a fresh clone of the launcher into the jail init: own root, own names, then the template's interpreter.
 
     Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter
     has six capabilities within its own user namespace, a system call filter, and the certainty of dying with
-    the keeper. Every descriptor but 0, 1, 2 and the two sockets is closed by the exec.
+    the launcher. Every descriptor but 0, 1, 2 and the two sockets is closed by the exec.
     """
     _step("give up supplementary groups", users.drop_supplementary_groups)
     _step("build the root", mounts.build_root, plan["root"])
@@ -63,7 +63,7 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     # can change it.
     _step("forbid core dumps", rlimits.apply, {"core": 1})
     _step("close what is not ours", _keep_only, plan["jail_init_fd"], plan["zygote_fd"])
-    _step("die with the keeper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _step("die with the launcher", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
     _step("load the system call filter of jail init and zygote", seccomp.load, bytes.fromhex(plan["seccomp"]))

@@ -1,6 +1,6 @@
 """Namespaces: which ones a jail gets, and the gate between a parent and its cloned child.
 
-Runs in the keeper (for the base jail) and in the jail init (for each sandbox), on both sides of one raw clone.
+Runs in the launcher (for the base jail) and in the jail init (for each sandbox), on both sides of one raw clone.
 The child may do nothing until its parent has written its id maps: the gate is the pipe that says so. Must
 never be called in a process that has more than one thread: a raw clone copies only the calling one.
 """

@@ -1,6 +1,6 @@
 """Raw Linux system calls for x86-64 and arm64; the only file of the project that imports `ctypes`.
 
-Used in the keeper, the jail init, the zygote and the init of a sandbox, in the host process (the probe, and the entering
+Used in the launcher, the jail init, the zygote and the init of a sandbox, in the host process (the probe, and the entering
 of forks), and by the attacker's program. Every function returns a value or raises `OSError` with the errno and the
 name of the call; none of them decides anything.
 Argument types are prepared once, at import, so that a call costs about a microsecond.
@@ -113,7 +113,7 @@ _MAP_FIXED = 0x10
 
 _NR = call_numbers.HERE
 
-# Read by the type checker only: `typing` would cost the keeper's start a few milliseconds.
+# Read by the type checker only: `typing` would cost the launcher's start a few milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     _Argument = int | bytes | ctypes.Array[ctypes.c_char] | None

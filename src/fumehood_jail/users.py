@@ -1,6 +1,6 @@
 """User ids: which ids of this system the base jail and its sandboxes get, and how they are mapped.
 
-`plan_ids` runs in the host process, `write_maps` in the keeper, which still has the host user's rights.
+`plan_ids` runs in the host process, `write_maps` in the launcher, which still has the host user's rights.
 There are three kinds of plan. `range`: root takes a block of ids that belong to nobody, reserved with a
 lock file. `subuid`: an ordinary user takes a block of the ids listed in /etc/subuid, through the setuid
 programs newuidmap and newgidmap. `single`: everything runs under the caller's own id. Root of the host

@@ -130,8 +130,8 @@ class Packets:
     """The jail init and the zygote of a template: a spawner that has asked them for a sandbox and two contexts."""
 
     def __init__(self) -> None:
-        self._keeper = subprocess.Popen(["true"])
-        self._keeper.wait()
+        self._launcher = subprocess.Popen(["true"])
+        self._launcher.wait()
 
     async def feed(self, data: bytes, kind: str) -> str:
         """A packet of one of the two."""
@@ -139,7 +139,7 @@ class Packets:
         spawner = LinuxSpawner(
             jail_init=pairs[0][0],
             zygote=pairs[1][0],
-            keeper=self._keeper,
+            launcher=self._launcher,
             ids=users.IdPlan("single", [], [], 0, 1, []),
             cgroup_place=(None, ""),
             guest_envs={},

@@ -238,7 +238,7 @@ async def _one(kind: str, point: str, spared: set[int]) -> dict[str, Any]:
     sandbox = await AsyncSandbox.create(template=PLAIN, limits=LIMITS)
     await sandbox.run_code(PREPARE)
     # Of a zygote or jail init there is one for all; those of a template that is just being started are its own.
-    is_common = kind in ("zygote", "jail_init", "keeper") and verb is not start_template
+    is_common = kind in ("zygote", "jail_init", "launcher") and verb is not start_template
     fault = Fault(kind, set() if is_common else spared)
     begun = time.monotonic()
 

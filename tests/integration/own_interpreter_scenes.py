@@ -49,7 +49,7 @@ def ends_and_deaths() -> dict[str, Any]:
         before = _holdings()
         mounts = census.mounts()
         told: dict[str, Any] = {"killed": _killed(before), "forked": _forked(before)}
-        told["deaths"] = {part: _death(part, before) for part in ("keeper", "jail_init", "zygote", "init")}
+        told["deaths"] = {part: _death(part, before) for part in ("launcher", "jail_init", "zygote", "init")}
         told["survivor"] = survivor.run_code("6 * 7").text
         told["mounts"] = census.mounts() == mounts
 
@@ -59,10 +59,10 @@ def ends_and_deaths() -> dict[str, Any]:
 
 def _killed(before: dict[str, int]) -> list[Any]:
     sandbox = Sandbox(OWN)
-    lived = len(_parts("keeper"))
+    lived = len(_parts("launcher"))
     sandbox.kill()
     # Not a moment later: whoever has waited for the end finds nothing.
-    return [lived, len(_parts("keeper")), census.excess(_holdings, before)]
+    return [lived, len(_parts("launcher")), census.excess(_holdings, before)]
 
 
 def _forked(before: dict[str, int]) -> list[Any]:
@@ -124,8 +124,8 @@ def unused() -> dict[str, Any]:
         spawner = await start_template(LinuxRuntime(), OWN)
         first = _parts("zygote")
 
-        for keeper in _parts("keeper"):
-            os.kill(keeper, signal.SIGKILL)
+        for launcher in _parts("launcher"):
+            os.kill(launcher, signal.SIGKILL)
 
         while first & _parts("zygote") or census.descendants_of(os.getpid()):
             await asyncio.sleep(0)
@@ -135,7 +135,7 @@ def unused() -> dict[str, Any]:
         second = _parts("zygote")
         starting = asyncio.ensure_future(spawner.spawn("never", Limits(), birth.first_context))
 
-        while not _parts("keeper") - _keepers_of(second):
+        while not _parts("launcher") - _launchers_of(second):
             await asyncio.sleep(0)
 
         # Who waits for it gives up, and while that is tidied up everything ends.
@@ -156,9 +156,9 @@ def unused() -> dict[str, Any]:
     return asyncio.run(main())
 
 
-def _keepers_of(zygotes: set[int]) -> set[int]:
-    keepers = _parts("keeper")
-    return {keeper for keeper in keepers if zygotes & set(census.descendants_of(keeper))}
+def _launchers_of(zygotes: set[int]) -> set[int]:
+    launchers = _parts("launcher")
+    return {launcher for launcher in launchers if zygotes & set(census.descendants_of(launcher))}
 
 
 def given_up() -> int:
@@ -183,7 +183,7 @@ def given_up() -> int:
         before = len(os.listdir("/proc/self/fd"))
         starting = asyncio.create_task(LinuxRuntime().start(OWN))
 
-        while not _parts("keeper"):
+        while not _parts("launcher"):
             await asyncio.sleep(0)
 
         starting.cancel()
@@ -237,10 +237,10 @@ def given_up_again_and_again(level: IsolationLevel) -> list[Any]:
 
 
 def _watch_late(begin: Callable[[], None]) -> None:
-    """Lets whoever waits for a keeper hear of it some turns of the loop later, as on a busy machine.
+    """Lets whoever waits for a launcher hear of it some turns of the loop later, as on a busy machine.
 
     Args:
-        begin: Called when somebody waits: first for what a new keeper says of its launch.
+        begin: Called when somebody waits: first for what a new launcher says of its launch.
     """
 
     async def watch_late(fd: int) -> None:

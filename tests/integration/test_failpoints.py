@@ -37,7 +37,7 @@ ENDED = {"SandboxClosedError", "SandboxPausedError"}
 # How the death of a sandbox is told; what ends with its init may be noticed first.
 DEATHS = ("SandboxClosedError", "SandboxStartError", "CheckpointError", "ForkError")
 # These take every sandbox of their template along.
-COMMON = ("zygote", "jail_init", "keeper")
+COMMON = ("zygote", "jail_init", "launcher")
 EVERY = bool(os.environ.get("EVERY_FAULT"))
 
 Seen = dict[str, Any]
@@ -57,7 +57,7 @@ def steps() -> list[tuple[str, str]]:
         "give up": HELD if EVERY else SOME,
         "jail_init": OTHERS if EVERY else ["create.born", "rollback.files"],
         "zygote": OTHERS if EVERY else ["run.sent"],
-        "keeper": OTHERS if EVERY else ["transaction.run"],
+        "launcher": OTHERS if EVERY else ["transaction.run"],
     }
     return [(kind, point) for kind, points in chosen.items() for point in points]
 

@@ -40,7 +40,7 @@ SURVIVAL_SECONDS = 5.0
         ("init", 4),
         ("zygote", 5),
         ("jail_init", 6),
-        ("keeper", 7),
+        ("launcher", 7),
     ],
 )
 def test_a_part_is_killed_at_a_random_moment(victim: str, seed: int) -> None:
@@ -161,7 +161,7 @@ def test_a_program_that_breaks_off_leaves_no_process(start_host: type[Host], how
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """A process of somebody else that looks like one of ours to whoever goes by names."""
-    words = ["fumehood_jail.keeper", "fumehood_guest.template.jail_init", "fumehood"]
+    words = ["fumehood_jail.launcher", "fumehood_guest.template.jail_init", "fumehood"]
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *words])
     yield process
     process.kill()
@@ -246,7 +246,7 @@ def test_a_forked_child_does_not_keep_sandboxes_alive() -> None:
     child_pidfd = os.pidfd_open(child)
 
     try:
-        # keeper, jail init, zygote, three inits and contexts, a command
+        # launcher, jail init, zygote, three inits and contexts, a command
         assert len(pidfds) >= 6
         os.kill(pid, signal.SIGKILL)
         assert census.wait_for_ends(pidfds, SURVIVAL_SECONDS) == []

@@ -22,7 +22,7 @@ def test_x02_an_end_is_of_that_sandbox_alone_and_leaves_nothing() -> None:
     told = run_scene("own_interpreter_scenes.ends_and_deaths")
     assert told["killed"] == [2, 1, {}]
     assert told["forked"] == ["42", {}]
-    assert set(told["deaths"]) == {"keeper", "jail_init", "zygote", "init"}
+    assert set(told["deaths"]) == {"launcher", "jail_init", "zygote", "init"}
     assert [death for death in told["deaths"].values() if death != ["SandboxClosedError", False, {}]] == []
     assert (told["survivor"], told["mounts"], told["last"]) == ("42", True, 0)
 

@@ -19,7 +19,7 @@ from .conftest import play
 
 
 @asynccontextmanager
-async def keeper(server: Any) -> AsyncIterator[Caller]:
+async def launcher(server: Any) -> AsyncIterator[Caller]:
     """A host whose sandboxes live at a server."""
     address = ServerAddress(url=server.url, token=server.token)
     backend = HttpBackend(address, asyncio.get_running_loop())
@@ -37,7 +37,7 @@ def test_a_host_keeps_no_more_than_it_may_however_many_are_asked_for_at_once(
     monkeypatch.setattr(keeping, "_MAX_KEPT", 2)
 
     async def scene() -> None:
-        async with keeper(server) as kept:
+        async with launcher(server) as kept:
 
             async def make() -> str:
                 async with kept.new(NewSandbox()) as sandbox:
@@ -57,7 +57,7 @@ def test_room_is_not_made_by_ending_what_is_new(server: Any, monkeypatch: pytest
     monkeypatch.setattr(keeping, "_MAX_KEPT", 3)
 
     async def scene() -> None:
-        async with keeper(server) as kept:
+        async with launcher(server) as kept:
 
             async def make() -> str:
                 async with kept.new(NewSandbox()) as sandbox:

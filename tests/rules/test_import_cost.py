@@ -50,7 +50,7 @@ def test_importing_the_sandbox_loads_no_engine(root):
     assert not {"fumehood_jail", "fumehood_wire", "fumehood_guest"} & loaded
 
 
-@pytest.mark.parametrize("module", ["fumehood_jail.keeper", "fumehood_jail.launch"])
+@pytest.mark.parametrize("module", ["fumehood_jail.launcher", "fumehood_jail.launch"])
 def test_the_jail_stays_small(root, module):
     """What runs with privileges loads a handful of modules of the standard library and nobody else's."""
     loaded = loaded_by(f"import {module}", root)

@@ -43,9 +43,9 @@ def test_a_key_does_what_its_scopes_say(make: Callable[..., httpx2.Client]) -> N
         refused = runner.request(method, path, json={"name": "x"} if path == "/v1/keys" else {})
         assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
 
-    keeper = make(scopes=["sandboxes"])
-    assert keeper.post("/v1/sandboxes", json={}).status_code == 201
-    assert keeper.post("/v1/execute", json={"code": "1"}).status_code == 403
+    launcher = make(scopes=["sandboxes"])
+    assert launcher.post("/v1/sandboxes", json={}).status_code == 201
+    assert launcher.post("/v1/execute", json={"code": "1"}).status_code == 403
 
 
 def test_w09_keys_do_not_see_one_another(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:

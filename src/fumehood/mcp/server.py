@@ -74,11 +74,11 @@ class SandboxServer(MCPServer[Any]):
         return [await read_file_at(str(uri), context)]
 
 
-def make_server(keeper: Caller | None = None) -> Server[Any]:
+def make_server(launcher: Caller | None = None) -> Server[Any]:
     """Make the server, without a transport.
 
     Args:
-        keeper: For whom it works when requests do not say; what this caller makes ends with the server.
+        launcher: For whom it works when requests do not say; what this caller makes ends with the server.
     """
     # What tools are called with, and what they refuse, is up to the caller.
     logging.getLogger("mcp").setLevel(logging.WARNING)
@@ -89,7 +89,7 @@ def make_server(keeper: Caller | None = None) -> Server[Any]:
         instructions=_INSTRUCTIONS,
         version=version("fumehood"),
         log_level="WARNING",
-        lifespan=_keeping(keeper),
+        lifespan=_keeping(launcher),
         subscriptions=False,
         middleware=[_refuse_unknown_arguments],
     )
@@ -104,14 +104,14 @@ def make_server(keeper: Caller | None = None) -> Server[Any]:
     return server.session_manager.app
 
 
-def _keeping(keeper: Caller | None) -> _Lifespan:
+def _keeping(launcher: Caller | None) -> _Lifespan:
     @asynccontextmanager
     async def lifespan(server: MCPServer[Any]) -> AsyncIterator[Caller | None]:
         try:
-            yield keeper
+            yield launcher
         finally:
-            if keeper is not None:
-                await keeper.kill_all()
+            if launcher is not None:
+                await launcher.kill_all()
 
     return lifespan
 

@@ -1,6 +1,6 @@
 """How the processes of a template end: on request, or with the last guest that was made from them.
 
-Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A keeper ends only after all
+Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A launcher ends only after all
 that it keeps, so its end means that nothing of the template is left.
 """
 
@@ -35,15 +35,15 @@ _T = TypeVar("_T")
 
 
 class KeptSpawner(Spawner, Generic[_Guest]):
-    """Makes guests by processes that a keeper keeps.
+    """Makes guests by processes that a launcher keeps.
 
     Args:
-        keeper: It.
+        launcher: It.
     """
 
-    def __init__(self, keeper: subprocess.Popen[bytes]) -> None:
+    def __init__(self, launcher: subprocess.Popen[bytes]) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper = keeper
+        self._launcher = launcher
         # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
         self._guests: dict[int, _Guest] = {}
         self._uncharged = Uncharged(self._guests)
@@ -113,7 +113,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
     async def _end_processes(self) -> None:
         self._close_sockets()
-        await until_ended(self._keeper)
+        await until_ended(self._launcher)
 
     async def _wait_for_others(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         """Waits for what else is at work on the end."""
@@ -134,7 +134,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
 
 async def read_report(fd: int) -> bytes:
-    """Reads what a keeper says of its launch: nothing when it has succeeded.
+    """Reads what a launcher says of its launch: nothing when it has succeeded.
 
     Without a thread: a caller that gives up leaves no reader behind.
     """
@@ -166,15 +166,15 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-async def until_ended(keeper: subprocess.Popen[bytes]) -> None:
-    """Waits until a keeper has ended that was left by whoever it serves."""
+async def until_ended(launcher: subprocess.Popen[bytes]) -> None:
+    """Waits until a launcher has ended that was left by whoever it serves."""
     try:
         async with asyncio.timeout(_CLOSE_SECONDS):
-            await wait_for_exit(keeper)
+            await wait_for_exit(launcher)
     except TimeoutError:
         # Stopped, or hanging. It is ours to kill, and takes along what it keeps.
-        keeper.kill()
-        await wait_for_exit(keeper)
+        launcher.kill()
+        await wait_for_exit(launcher)
 
 
 async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:

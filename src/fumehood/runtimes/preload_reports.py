@@ -155,7 +155,7 @@ def start_fault(
         template: The template.
         error: What was raised.
         importing: The module that was being imported.
-        words: What keeper, jail init and zygote have written to standard error.
+        words: What launcher, jail init and zygote have written to standard error.
         hint: The way out where the error itself names none.
     """
     if isinstance(error, asyncio.CancelledError | IsolationUnavailableError | UnfitModulesError):

@@ -1,6 +1,6 @@
 """The jail init: makes sandboxes for the host: namespaces, and in them the process that becomes init.
 
-Runs as PID 1 of a base jail, started by the keeper in the template's own interpreter. It stays small, so that
+Runs as PID 1 of a base jail, started by the launcher in the template's own interpreter. It stays small, so that
 cloning it costs little: nothing of the template is imported here, that is the zygote's business, which it
 forks at its start. It has one thread, never runs user code, and when it ends the kernel ends everything in
 the base jail. It must never read what belongs to one sandbox: all later inits are copies of its memory.
@@ -215,7 +215,7 @@ def _rehearse_birth() -> None:
 
 
 def main() -> NoReturn:
-    """Entry point of the interpreter that the keeper starts in the base jail."""
+    """Entry point of the interpreter that the launcher starts in the base jail."""
     for name in ("PYTHONPATH", "LD_BIND_NOW"):
         os.environ.pop(name, None)
 

@@ -1,6 +1,6 @@
 """The zygote where there are no namespaces: imports once, then forks a warden for each sandbox.
 
-Runs as the keeper's child in the template's own interpreter, fenced since its first instruction. It has one thread and
+Runs as the launcher's child in the template's own interpreter, fenced since its first instruction. It has one thread and
 one socket to the host, and never runs user code. Unlike its sibling it forks whole sandboxes: the warden forks init,
 and init forks contexts, so that every process of a sandbox descends from one that the guest cannot reach. It must
 never read what belongs to one sandbox: all later ones are copies of its memory.
@@ -53,7 +53,7 @@ class LandlockZygote(Zygote):
 
 
 def main() -> NoReturn:
-    """Entry point of the interpreter that the keeper starts."""
+    """Entry point of the interpreter that the launcher starts."""
     for name in ("PYTHONPATH", "LD_BIND_NOW"):
         os.environ.pop(name, None)
 

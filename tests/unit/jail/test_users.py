@@ -168,7 +168,7 @@ def test_supplementary_groups_can_be_dropped(in_namespaces):
 
 
 def test_a_plan_survives_json():
-    """The keeper gets the same plan that the host made, without the lock."""
+    """The launcher gets the same plan that the host made, without the lock."""
     plan = users.IdPlan(
         "subuid", [(0, 1000, 1), (1, 100000, 9)], [(0, 1000, 1), (1, 100000, 9)], 1, 9, ["note"], 5
     )

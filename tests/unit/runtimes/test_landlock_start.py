@@ -82,7 +82,7 @@ def test_a_thread_that_comes_too_late_leaves_no_folder(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("module", "function"), [(subprocess, "Popen"), (os, "pidfd_open"), (os, "memfd_create")]
 )
-def test_a_keeper_that_cannot_be_had_leaves_no_descriptor(monkeypatch, tmp_path, module, function):
+def test_a_launcher_that_cannot_be_started_leaves_no_descriptor(monkeypatch, tmp_path, module, function):
     """Whatever the machine has no more of."""
     monkeypatch.setattr(landlock, "why_impossible", lambda: None)
     monkeypatch.setattr(landlock, "_own_ids", lambda: None)

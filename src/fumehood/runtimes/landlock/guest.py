@@ -176,7 +176,7 @@ class LandlockGuest(CountedGuest):
             # A fork of this process may hold the pipe as well: the word does not wait for its end.
             os.write(leash, b"!")
         except BrokenPipeError:
-            pass  # the warden has ended, and the keeper ends what it has left
+            pass  # the warden has ended, and the launcher ends what it has left
         finally:
             os.close(leash)
 

@@ -49,9 +49,9 @@ _ZYGOTE = (
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.landlock_zygote import main; main()"
 )
-_KEEPER = (
+_LAUNCHER = (
     "import sys; sys.path.insert(0, {folder!r}); "
-    "from fumehood_jail.landlock_keeper import main; main(int(sys.argv[1]))"
+    "from fumehood_jail.landlock_launcher import main; main(int(sys.argv[1]))"
 )
 _LAYER = "landlock"
 _CHECK_ACCESS = "check that its interpreter and its packages can be read by the user of the guests"
@@ -80,7 +80,7 @@ class LandlockRuntime(Runtime):
         return self._room.read()
 
     async def start(self, template: Template) -> LandlockSpawner:
-        """Starts a keeper and a zygote for the template; returns when everything is imported."""
+        """Starts a launcher and a zygote for the template; returns when everything is imported."""
         return await self._left_out.start(template, self._start)
 
     async def _start(self, template: Template) -> LandlockSpawner:
@@ -152,28 +152,28 @@ class LandlockRuntime(Runtime):
             zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             unused.callback(zygote.close)
             unused.callback(zygote_end.close)
-            keeper = _Keeper(template, folder, place, zygote_end, program)
+            launcher = _Launcher(template, folder, place, zygote_end, program)
             unused.pop_all()
 
         spawner: LandlockSpawner | None = None
         try:
-            await keeper.launched()
-            spawner = LandlockSpawner(zygote, keeper.process, place)
+            await launcher.launched()
+            spawner = LandlockSpawner(zygote, launcher.process, place)
 
             # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
             async with asyncio.timeout(_READY_SECONDS):
                 await spawner.begin(self._program(guests), template.preload)
         except BaseException as error:
-            await to_its_end(_undo(keeper.process, spawner, zygote))
+            await to_its_end(_undo(launcher.process, spawner, zygote))
             importing = spawner.importing if spawner is not None else ""
-            fault = start_fault(template, error, importing, keeper.last_words(), _CHECK_ACCESS)
+            fault = start_fault(template, error, importing, launcher.last_words(), _CHECK_ACCESS)
 
             if fault is error:
                 raise
 
             raise fault from None
         finally:
-            keeper.close()
+            launcher.close()
 
         return spawner
 
@@ -199,24 +199,24 @@ class LandlockRuntime(Runtime):
 
 
 async def _undo(
-    keeper: subprocess.Popen[bytes], spawner: LandlockSpawner | None, zygote: socket.socket
+    launcher: subprocess.Popen[bytes], spawner: LandlockSpawner | None, zygote: socket.socket
 ) -> None:
-    """Takes a start back: a zygote that is left ends, and the keeper after it."""
+    """Takes a start back: a zygote that is left ends, and the launcher after it."""
     if spawner is not None:
         await spawner.aclose()
         return
 
     zygote.close()
-    await until_ended(keeper)
+    await until_ended(launcher)
 
 
-class _Keeper:
-    """A started keeper, as long as its launch is not reported."""
+class _Launcher:
+    """A started launcher, as long as its launch is not reported."""
 
     def __init__(
         self, template: Template, folder: str, place: Place, zygote_end: socket.socket, program: bytes
     ) -> None:
-        # What is passed on is closed here in any case, and the rest only if there will be no keeper.
+        # What is passed on is closed here in any case, and the rest only if there will be no launcher.
         with ExitStack() as passed, ExitStack() as kept:
             passed.callback(zygote_end.close)
             self._report_fd, report_write = os.pipe()
@@ -239,7 +239,7 @@ class _Keeper:
             os.lseek(plan_fd, 0, os.SEEK_SET)
             code = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER.format(folder=code), str(plan_fd)],
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER.format(folder=code), str(plan_fd)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -288,7 +288,7 @@ class _Keeper:
         raise launch_fault(str(step), int(number), str(detail), str(hint))
 
     def last_words(self) -> str:
-        """What the keeper or the zygote wrote to standard error before it ended."""
+        """What the launcher or the zygote wrote to standard error before it ended."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 

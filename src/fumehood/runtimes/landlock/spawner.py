@@ -61,8 +61,8 @@ class Place:
 class LandlockSpawner(KeptSpawner[LandlockGuest]):
     """Makes guests from one zygote."""
 
-    def __init__(self, zygote: socket.socket, keeper: subprocess.Popen[bytes], place: Place) -> None:
-        super().__init__(keeper)
+    def __init__(self, zygote: socket.socket, launcher: subprocess.Popen[bytes], place: Place) -> None:
+        super().__init__(launcher)
         self.guest_envs = place.envs
         self.host_pidfd = os.pidfd_open(os.getpid())
         self._place = place
@@ -117,7 +117,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         return guest
 
     async def aclose(self) -> None:
-        """Ends the template's processes; the keeper ends when nothing of them is left."""
+        """Ends the template's processes; the launcher ends when nothing of them is left."""
         for guest in list(self._guests.values()):
             guest.kill()
 
@@ -246,7 +246,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
 
 
 def _remove_room(folder: str) -> None:
-    """By a program that follows no link, whatever is exchanged meanwhile; what it cannot remove, the keeper does."""
+    """By a program that follows no link, whatever is exchanged meanwhile; what it cannot remove, the launcher does."""
     subprocess.run(
         ["rm", "-rf", folder],
         env={"PATH": "/usr/bin:/bin"},

@@ -23,8 +23,8 @@ from fumehood.runtimes.namespaces.migration import (
     Home,
     MovedContext,
     Quarters,
-    end_keepers,
     end_strangers,
+    end_unreaped_parents,
     move_out,
 )
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
@@ -350,12 +350,12 @@ class LinuxGuest(CountedGuest):
 
     def _look_after(self) -> None:
         if self.lineage:
-            self.ended.get_loop().call_later(_RELUCTANT_SECONDS, self._end_keepers)
+            self.ended.get_loop().call_later(_RELUCTANT_SECONDS, self._end_unreaped_parents)
 
-    def _end_keepers(self) -> None:
+    def _end_unreaped_parents(self) -> None:
         # Until then somebody in the sandbox that it is forked from keeps it.
         if self._pidfd >= 0:
-            end_keepers(self.lineage[-1].holds, self._spawner.ask_to_kill_held)
+            end_unreaped_parents(self.lineage[-1].holds, self._spawner.ask_to_kill_held)
             self._look_after()
 
     @property

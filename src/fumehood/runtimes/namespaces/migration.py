@@ -333,7 +333,7 @@ async def end_strangers(
             os.close(pidfd)
 
 
-def end_keepers(is_theirs: Callable[[int], bool], kill_held: Callable[[int], None]) -> None:
+def end_unreaped_parents(is_theirs: Callable[[int], bool], kill_held: Callable[[int], None]) -> None:
     """Ends processes of a sandbox that never reap the dead of its forks: until they do, these cannot end.
 
     A process that moves as asked leaves no such dead. Looks at every process there is: for when a fork does not end.
@@ -343,20 +343,20 @@ def end_keepers(is_theirs: Callable[[int], bool], kill_held: Callable[[int], Non
         kill_held: Kills what the host may not signal itself.
     """
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
-        keeper = parent_of(pid) if has_died(pid) else 0
-        numbers = numbers_of(keeper) if keeper else []
+        launcher = parent_of(pid) if has_died(pid) else 0
+        numbers = numbers_of(launcher) if launcher else []
 
         # A child of its own lies no deeper; and its init takes leave of all.
         if not numbers or len(numbers) >= len(numbers_of(pid)) or numbers[-1] == 1:
             continue
 
         try:
-            pidfd = os.pidfd_open(keeper)
+            pidfd = os.pidfd_open(launcher)
         except OSError:
             continue  # it has ended
 
         try:
-            if is_theirs(os.stat(f"/proc/{keeper}/ns/pid").st_ino) and not _has_ended(pidfd):
+            if is_theirs(os.stat(f"/proc/{launcher}/ns/pid").st_ino) and not _has_ended(pidfd):
                 _end(pidfd, kill_held)
         except OSError:
             continue

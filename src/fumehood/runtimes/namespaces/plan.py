@@ -1,6 +1,6 @@
 """The plan of a base jail: which parts of the host a template's sandboxes see, and where.
 
-Runs in the host process and only computes. The keeper carries the plan out. A guest never sees where on the
+Runs in the host process and only computes. The launcher carries the plan out. A guest never sees where on the
 host its parts come from: an interpreter outside /usr appears at /opt/python, with the environment's packages
 as its own.
 

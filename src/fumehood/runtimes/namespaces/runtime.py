@@ -1,7 +1,7 @@
 """The Linux runtime: namespaces, Landlock, seccomp and cgroups.
 
 Runs in the host process, on the engine's loop. Of the engine, the runtimes alone know the jail. Everything
-privileged is done by the keeper, a process of its own. This module starts it, hands it the plan, and reports
+privileged is done by the launcher, a process of its own. This module starts it, hands it the plan, and reports
 truthfully what was applied.
 """
 
@@ -57,7 +57,7 @@ _JAIL_INIT = (
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
 )
-_KEEPER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.keeper import main; main(int(sys.argv[1]))"
+_LAUNCHER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.launcher import main; main(int(sys.argv[1]))"
 
 
 class LinuxRuntime(Runtime):
@@ -80,7 +80,7 @@ class LinuxRuntime(Runtime):
         return self._room.read()
 
     async def start(self, template: Template) -> LinuxSpawner:
-        """Starts a keeper, a jail init and a zygote for the template; returns when everything is imported."""
+        """Starts a launcher, a jail init and a zygote for the template; returns when everything is imported."""
         return await self._left_out.start(template, self._start)
 
     async def _start(self, template: Template) -> LinuxSpawner:
@@ -94,16 +94,16 @@ class LinuxRuntime(Runtime):
             unused.callback(ids.release)
             jail_init, jail_init_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
-            keeper = _Keeper(template, environment, (jail_init_end, zygote_end), ids, program, freezer)
+            launcher = _Launcher(template, environment, (jail_init_end, zygote_end), ids, program, freezer)
             made = unused.pop_all()
 
         spawner: LinuxSpawner | None = None
         try:
-            await keeper.launched()
+            await launcher.launched()
             spawner = LinuxSpawner(
                 jail_init=jail_init,
                 zygote=zygote,
-                keeper=keeper.process,
+                launcher=launcher.process,
                 ids=ids,
                 cgroup_place=self._cgroup_place(),
                 guest_envs={**guest_environment(environment), **template.envs},
@@ -113,16 +113,16 @@ class LinuxRuntime(Runtime):
             async with asyncio.timeout(_READY_SECONDS):
                 await spawner.begin(self._sandbox_filters(), template.preload)
         except BaseException as error:
-            await to_its_end(_undo(keeper.process, spawner, made))
+            await to_its_end(_undo(launcher.process, spawner, made))
             importing = spawner.importing if spawner is not None else ""
-            fault = start_fault(template, error, importing, keeper.last_words(), _CHECK_IMPORTS)
+            fault = start_fault(template, error, importing, launcher.last_words(), _CHECK_IMPORTS)
 
             if fault is error:
                 raise
 
             raise fault from None
         finally:
-            keeper.close()
+            launcher.close()
 
         return spawner
 
@@ -159,7 +159,7 @@ class LinuxRuntime(Runtime):
         return self._cgroups
 
     def _freezer(self) -> dict[str, str] | None:
-        """Where the keeper finds what it must thaw when this process has died."""
+        """Where the launcher finds what it must thaw when this process has died."""
         driver, _ = self._cgroup_place()
 
         if driver is None or driver.freezer_parent is None:
@@ -184,10 +184,10 @@ def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-async def _undo(keeper: subprocess.Popen[bytes], spawner: LinuxSpawner | None, made: ExitStack) -> None:
+async def _undo(launcher: subprocess.Popen[bytes], spawner: LinuxSpawner | None, made: ExitStack) -> None:
     """Takes a start back: its processes first, then the sockets and the ids that nobody has any more."""
-    keeper.kill()
-    await wait_for_exit(keeper)
+    launcher.kill()
+    await wait_for_exit(launcher)
 
     if spawner is not None:
         await spawner.aclose()
@@ -195,8 +195,8 @@ async def _undo(keeper: subprocess.Popen[bytes], spawner: LinuxSpawner | None, m
     made.close()
 
 
-class _Keeper:
-    """A started keeper, as long as its launch is not reported."""
+class _Launcher:
+    """A started launcher, as long as its launch is not reported."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Keeper:
     ) -> None:
         jail_init_end, zygote_end = ends
 
-        # What is passed on is closed here in any case, and the rest only if there will be no keeper.
+        # What is passed on is closed here in any case, and the rest only if there will be no launcher.
         with ExitStack() as passed, ExitStack() as kept:
             passed.callback(jail_init_end.close)
             passed.callback(zygote_end.close)
@@ -235,7 +235,7 @@ class _Keeper:
             os.lseek(plan_fd, 0, os.SEEK_SET)
             folder = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER.format(folder=folder), str(plan_fd)],
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER.format(folder=folder), str(plan_fd)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -293,7 +293,7 @@ class _Keeper:
         )
 
     def last_words(self) -> str:
-        """What keeper, jail init and zygote wrote to standard error before they ended."""
+        """What launcher, jail init and zygote wrote to standard error before they ended."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 

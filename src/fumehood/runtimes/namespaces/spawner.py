@@ -71,12 +71,12 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         *,
         jail_init: socket.socket,
         zygote: socket.socket,
-        keeper: subprocess.Popen[bytes],
+        launcher: subprocess.Popen[bytes],
         ids: users.IdPlan,
         cgroup_place: tuple[cgroups.CgroupDriver | None, str],
         guest_envs: dict[str, str],
     ) -> None:
-        super().__init__(keeper)
+        super().__init__(launcher)
         self.guest_envs = guest_envs
         self._jail_init = PacketSocket(jail_init, self._on_jail_init_message, self._base_jail_ended)
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
@@ -375,7 +375,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     def _base_jail_ended(self) -> None:
         self._close_sockets()
         self._all_ended()
-        # Its keeper ends too: to be reaped, and its ids given back.
+        # Its launcher ends too: to be reaped, and its ids given back.
         self._farewell = asyncio.get_running_loop().create_task(self.aclose())
 
         if not self._ready.done():

@@ -1,8 +1,8 @@
-"""The keeper: clones the jail init into its base jail, and sees to it that the jail init dies with the host.
+"""The launcher: clones the jail init into its base jail, and sees to it that the jail init dies with the host.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is
 the only process that acts with the host user's rights: it writes the id maps, then waits. It never reads
-anything that comes from the template or the guest. If the host dies, however it dies, the keeper kills the
+anything that comes from the template or the guest. If the host dies, however it dies, the launcher kills the
 jail init, and with it (PID 1 of its namespace) every sandbox, paused ones too.
 """
 
@@ -123,7 +123,7 @@ def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Closes what the jail init now holds: while the keeper had its socket open too, nobody would see the jail init end."""
+    """Closes what the jail init now holds: while the launcher had its socket open too, nobody would see the jail init end."""
     first = 0
 
     for fd in sorted(kept):

@@ -1,4 +1,4 @@
-"""The keeper where there are no namespaces: starts the zygote, and leaves nothing behind when it or the host has gone.
+"""The launcher where there are no namespaces: starts the zygote, and leaves nothing behind when it or the host has gone.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor, with the rights
 of the host's user. It adopts every process that loses its parent: a sandbox whose warden was killed from outside loses
@@ -181,7 +181,7 @@ def _remove(folder: str) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Closes what the zygote now holds: while the keeper had its socket open too, nobody would see it end."""
+    """Closes what the zygote now holds: while the launcher had its socket open too, nobody would see it end."""
     if kept > 3:
         syscalls.close_range(3, kept - 1)
 
