@@ -2,7 +2,7 @@
 
 A reviewer reads here what `landlock-only` is made of. `enter_zygote` runs in the launcher's child and ends in an exec
 of the template's interpreter, which is fenced from its first instruction. `enter_sandbox` runs in the process that
-becomes a sandbox's warden, `enter_init` in its init, `enter_guest` in each process before it becomes guest code.
+becomes a sandbox's reaper, `enter_init` in its init, `enter_guest` in each process before it becomes guest code.
 Each step is named; a step that fails ends the launch with a `JailError` and nothing runs half-fenced.
 """
 
@@ -96,10 +96,10 @@ def enter_sandbox(options: Dict[str, Any], doors: List[int]) -> None:
 
 
 def enter_init(options: Dict[str, Any]) -> None:
-    """Makes a fork of the warden the init of its sandbox: it may signal everybody in it but the warden."""
-    _step("die with the warden", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Makes a fork of the reaper the init of its sandbox: it may signal everybody in it but the reaper."""
+    _step("die with the reaper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("adopt whoever loses its parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    _step("spare the warden", landlock_fence.fence_signals)
+    _step("spare the reaper", landlock_fence.fence_signals)
     open_files = options["rlimits"]["nofile"] + _OPEN_FILES_OF_INIT
     _step("set resource limits", rlimits.apply, {**options["rlimits"], "nofile": open_files})
 

@@ -1,7 +1,7 @@
 """The launcher where there are no namespaces: starts the zygote, and leaves nothing behind when it or the host has gone.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor, with the rights
-of the host's user. It adopts every process that loses its parent: a sandbox whose warden was killed from outside loses
+of the host's user. It adopts every process that loses its parent: a sandbox whose reaper was killed from outside loses
 its processes to it, and it ends them. At its end it removes the folder of the sandboxes. It never reads what comes from
 a template or a guest.
 """
@@ -25,8 +25,8 @@ EXIT_LAUNCH_FAILED = 4
 _LOOK_MS = 500
 # How soon it looks again for those whom the ones just ended have made meanwhile.
 _NEXT_LOOK_MS = 1
-# How long wardens may take to end their sandboxes before they are ended themselves.
-_WARDENS_SECONDS = 3.0
+# How long reapers may take to end their sandboxes before they are ended themselves.
+_REAPERS_SECONDS = 3.0
 _PAUSE_SECONDS = 0.005
 
 
@@ -69,7 +69,7 @@ def _report(report_fd: int, error: JailError) -> None:
 
 
 def _watch(zygote: int, host: int) -> int:
-    """Waits for the end of the zygote or of the host; meanwhile ends whoever is adopted, because its warden is dead."""
+    """Waits for the end of the zygote or of the host; meanwhile ends whoever is adopted, because its reaper is dead."""
     zygote_pidfd = os.pidfd_open(zygote)
     poller = select.poll()
     poller.register(zygote_pidfd, select.POLLIN)
@@ -99,9 +99,9 @@ def _watch(zygote: int, host: int) -> int:
 
 
 def _end_everybody() -> None:
-    """Wardens end their sandboxes when the host or the zygote has gone; what is left after a while is ended here."""
-    deadline = time.monotonic() + _WARDENS_SECONDS
-    wardens: Set[int] = set(_children())
+    """Reapers end their sandboxes when the host or the zygote has gone; what is left after a while is ended here."""
+    deadline = time.monotonic() + _REAPERS_SECONDS
+    reapers: Set[int] = set(_children())
 
     while True:
         try:
@@ -110,11 +110,11 @@ def _end_everybody() -> None:
             return
 
         if pid:
-            wardens.discard(pid)
+            reapers.discard(pid)
             continue
 
         for child in _children():
-            if child not in wardens or time.monotonic() > deadline:
+            if child not in reapers or time.monotonic() > deadline:
                 _kill(child)
 
         time.sleep(_PAUSE_SECONDS)
@@ -148,7 +148,7 @@ def _kill(pid: int) -> None:
 def _kill_group(pid: int) -> None:
     """Kills the group of somebody adopted, dead or not: one that forks and ends all the time is found nowhere else.
 
-    A group is within a session, and each session of a sandbox has begun there: nobody else is in it. Only a warden
+    A group is within a session, and each session of a sandbox has begun there: nobody else is in it. Only a reaper
     that was not even begun is still in ours.
     """
     try:

@@ -288,7 +288,7 @@ def ends() -> dict[str, Any]:
     """What lives of a sandbox before its end and after it, however it ends."""
     seen: dict[str, Any] = {}
 
-    for how in ("killed", "warden killed"):
+    for how in ("killed", "reaper killed"):
         marker = f"survivor-{os.getpid()}-{how.replace(' ', '-')}"
         sandbox = Sandbox(isolation="landlock-only")
         program = SURVIVORS.format(python=sys.executable, marker=marker)
@@ -301,7 +301,7 @@ def ends() -> dict[str, Any]:
         with open(f"{home}/held", "rb") as held:
             assert not _is_let_go(held)
 
-            if how == "warden killed":
+            if how == "reaper killed":
                 # The parent of init: the first of the family.
                 os.kill(family[0], signal.SIGKILL)
             else:
@@ -408,7 +408,7 @@ def _outside(program: str) -> str:
 
 
 def _family(folder: str) -> list[int]:
-    """The warden of the sandbox in a folder, and all that descend from it, the warden first."""
+    """The reaper of the sandbox in a folder, and all that descend from it, the reaper first."""
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid))}
     # The only process whose working directory is in the room, and whose parent's is not, is init.
     inits = [

@@ -106,9 +106,9 @@ def test_nothing_of_the_host_is_in_reach(seen: Any) -> None:
 def test_nothing_survives(seen: Any) -> None:
     """Double forks, sessions of their own, one that changes its number all the time: all end with the sandbox.
 
-    When the warden itself is killed from outside, the launcher ends what it has left.
+    When the reaper itself is killed from outside, the launcher ends what it has left.
     """
-    assert seen["ends"] == {"killed": [True, [], [], False], "warden killed": [True, [], [], False]}
+    assert seen["ends"] == {"killed": [True, [], [], False], "reaper killed": [True, [], [], False]}
 
 
 def test_nothing_outlives_the_host(seen: Any) -> None:

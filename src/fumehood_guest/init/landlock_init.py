@@ -1,6 +1,6 @@
 """Init where there are no namespaces: serves the host, and forks contexts itself; it never runs user code.
 
-A fork of the warden, behind the sandbox's fence. It is the init of every sandbox but for three things: its contexts
+A fork of the reaper, behind the sandbox's fence. It is the init of every sandbox but for three things: its contexts
 are its own children, the folders of the sandbox lie in one private folder of the host, and each process that it starts
 steps behind a fence of its own before it becomes guest code. Whatever it cannot do here (ports, a way out, snapshots)
 it refuses by name.

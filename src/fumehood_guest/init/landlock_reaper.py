@@ -1,9 +1,9 @@
-"""The warden: ends a sandbox as a whole where there is no PID namespace that the kernel would end.
+"""The reaper: ends a sandbox as a whole where there is no PID namespace that the kernel would end.
 
 Runs as a fork of the zygote, one for each sandbox, behind the sandbox's own fence. It forks init, and then waits: for
 init's end, for the host's word, or for the host's end. Whichever comes first, one call (`kill(-1)`, which Landlock
 keeps within the fence) ends every process of the sandbox at once, whatever became of its parents and sessions; nobody
-can be forked past it. Guest code stands behind a fence within this one and can do nothing to the warden. It must never
+can be forked past it. Guest code stands behind a fence within this one and can do nothing to the reaper. It must never
 read what the guest says.
 """
 
@@ -27,7 +27,7 @@ _PAUSE_MS = 5
 
 
 def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) -> NoReturn:
-    """Becomes the warden of a new sandbox.
+    """Becomes the reaper of a new sandbox.
 
     Args:
         fds: The socket of init, the socket for orders of the runtime, a pipe that ends when the sandbox is to end,

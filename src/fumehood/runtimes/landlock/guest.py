@@ -1,7 +1,7 @@
 """One sandbox without namespaces: what the host holds of it, which is two sockets, a leash and perhaps a cgroup.
 
 Runs in the host process, on the engine's loop. The leash is a pipe: whatever becomes of this process, its end ends the
-sandbox, because the warden at the other end waits for nothing else. What init says in its greeting is believed,
+sandbox, because the reaper at the other end waits for nothing else. What init says in its greeting is believed,
 because no guest code has run by then.
 """
 
@@ -84,7 +84,7 @@ class LandlockGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
-        """Makes what the warden is given: the ends of both sockets, the leash, and the doors of the control groups."""
+        """Makes what the reaper is given: the ends of both sockets, the leash, and the doors of the control groups."""
         self._cgroup = cgroup
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
@@ -176,13 +176,13 @@ class LandlockGuest(CountedGuest):
             # A fork of this process may hold the pipe as well: the word does not wait for its end.
             os.write(leash, b"!")
         except BrokenPipeError:
-            pass  # the warden has ended, and the launcher ends what it has left
+            pass  # the reaper has ended, and the launcher ends what it has left
         finally:
             os.close(leash)
 
     @property
     def can_freeze(self) -> bool:
-        """Never: the warden would be frozen too; init stops what runs beside it."""
+        """Never: the reaper would be frozen too; init stops what runs beside it."""
         return False
 
     def freeze(self) -> bool:

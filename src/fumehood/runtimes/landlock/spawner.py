@@ -1,6 +1,6 @@
 """Makes guests of one template without namespaces, by asking its zygote.
 
-Runs in the host process, on the engine's loop. The zygote forks a warden for each sandbox; what it says is checked,
+Runs in the host process, on the engine's loop. The zygote forks a reaper for each sandbox; what it says is checked,
 because its packages are not ours.
 """
 
@@ -32,7 +32,7 @@ from fumehood_jail import cgroups, users
 from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
-# Beside what is the guest's: the warden and init.
+# Beside what is the guest's: the reaper and init.
 _OWN_PROCESSES = 2
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 
@@ -218,14 +218,14 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
             return
 
         try:
-            # The warden has emptied it, but must not reach the folder that it lies in.
+            # The reaper has emptied it, but must not reach the folder that it lies in.
             os.rmdir(guest.folder)
         except FileNotFoundError:
             pass  # it never came to be
         except OSError:
             self._begin(asyncio.to_thread(_remove_room, guest.folder))
 
-        # Its warden has gone; nothing of it may keep the others waiting.
+        # Its reaper has gone; nothing of it may keep the others waiting.
         guest.kill()
         self._let_go(guest)
 
