@@ -20,7 +20,7 @@ from fumehood_jail.errors import JailError
 # Inside a sandbox everybody is this user.
 GUEST_UID = 1000
 # What contexts have in reserve, where there are enough ids: its holder owns the namespaces of forked sandboxes.
-MOVER_UID = 2000
+FORK_OWNER_UID = 2000
 # Inside the base jail jail init and zygote are root of its user namespace, and nobody on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
@@ -129,7 +129,7 @@ def confine(
     Returns:
         The Landlock ABI that is enforced, 0 when the kernel has none.
     """
-    saved = MOVER_UID if is_context and options["has_movers"] else GUEST_UID
+    saved = FORK_OWNER_UID if is_context and options["has_migrators"] else GUEST_UID
     _step("become the guest user", _become_guest, saved)
     # A change of user sets this anew, as fs.suid_dumpable says: while capabilities are left it must be off.
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
@@ -172,13 +172,13 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
     os.chdir("/")
 
 
-def become_owner_of_fork(has_movers: bool) -> None:
+def become_owner_of_fork(has_migrators: bool) -> None:
     """Takes the user that is to own a new sandbox's namespaces, in the namespace of the one that it is forked from.
 
     Guest code of that sandbox sees this process, and can neither trace it nor, where sandboxes have ids of their own,
     signal it.
     """
-    owner = MOVER_UID if has_movers else GUEST_UID
+    owner = FORK_OWNER_UID if has_migrators else GUEST_UID
     _step("become the owner", os.setresgid, GUEST_UID, GUEST_UID, GUEST_UID)
     _step("become the owner", os.setresuid, owner, owner, owner)
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)

@@ -5,9 +5,10 @@ If all sandboxes saw the host's inodes, then two of them could exchange data by 
 and the host open, and each could hold a lock that a program of the host waits for. So each sandbox gets overlay
 filesystems of its own over what its template shows: the inodes are new, and the pages of the files stay shared.
 
-`prepare` runs in the clone that becomes the jail init, when the template's root is complete. `find` runs in the jail init.
-`enter` runs in each sandbox's init, before guest code exists. `go_to_parent` runs in the process that makes the init of
-a fork, which gets the inodes of the sandbox that it is forked from: Landlock's rules belong to inodes as well.
+`prepare` runs in the clone that becomes the jail init, when the template's root is complete. `find` runs in the jail
+init. `enter` runs in each sandbox's init, before guest code exists. `go_to_parent` runs in the process that makes the
+init of a fork, which gets the inodes of the sandbox that it is forked from: Landlock's rules belong to inodes as
+well.
 
 Device nodes come from the host process, where that is root (`device_nodes`). Otherwise they are those of the host.
 """

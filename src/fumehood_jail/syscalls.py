@@ -1,9 +1,9 @@
 """Raw Linux system calls for x86-64 and arm64; the only file of the project that imports `ctypes`.
 
-Used in the launcher, the jail init, the zygote and the init of a sandbox, in the host process (the probe, and the entering
-of forks), and by the attacker's program. Every function returns a value or raises `OSError` with the errno and the
-name of the call; none of them decides anything.
-Argument types are prepared once, at import, so that a call costs about a microsecond.
+Used in the launcher, the jail init, the zygote and the init of a sandbox, in the host process (the probe, and the
+entering of forks), and by the attacker's program. Every function returns a value or raises `OSError` with the errno
+and the name of the call; none of them decides anything. Argument types are prepared once, at import, so that a call
+costs about a microsecond.
 
 The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may
 only be called while the calling thread is the only one that matters to the child.

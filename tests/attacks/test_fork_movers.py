@@ -235,8 +235,8 @@ needs_ids = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for sandbo
 
 
 @needs_ids
-def test_t01_a_mover_leaves_nobody_behind() -> None:
-    """Whoever keeps what the mover was lent could reach its fork; that is made, and is none the wiser."""
+def test_t01_a_migrator_leaves_no_process_behind() -> None:
+    """Whoever keeps what the migrator was lent could reach its fork; that is made, and is none the wiser."""
     with Sandbox() as parent:
         run(parent, f"{HEAD}\n{LEAVES_ONE}\ncheckpoint.move = move")
 
@@ -279,7 +279,7 @@ checkpoint.move = move
 
 @needs_ids
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86-64, for its machine code")
-def test_t01_a_mover_runs_nothing_of_its_own_while_it_owns_the_namespaces_of_forks() -> None:
+def test_t01_a_migrator_runs_nothing_of_its_own_while_it_owns_the_namespaces_of_forks() -> None:
     """Its signals are handled before it is held, which is the control, and afterwards, but never with that id."""
     with Sandbox() as parent:
         run(parent, f"{HEAD}\n{WATCHES_ITSELF}")

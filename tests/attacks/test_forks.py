@@ -105,7 +105,7 @@ def test_a_fork_is_as_confined_as_any(family, before, name, kind):
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         real, effective, saved, files = status["Uid"].split()
         assert {real, effective, files} == {"1000"}
-        assert saved in {"1000", str(launch.MOVER_UID)}
+        assert saved in {"1000", str(launch.FORK_OWNER_UID)}
 
     assert privileges["id in reserve"] in {"EPERM", "none"}
     assert others == before[kind][1:]

@@ -163,7 +163,7 @@ checkpoint.move = move
 """
 
 
-def test_t01_a_mover_brings_nobody_into_the_control_groups_of_its_fork(parent: Sandbox) -> None:
+def test_t01_a_migrator_brings_no_process_into_the_control_groups_of_its_fork(parent: Sandbox) -> None:
     """It sees the processes of earlier forks; whoever brought them in could starve and end them together with it."""
     layers = {layer.name: layer.state for layer in parent.get_info().isolation.layers}
 
@@ -260,7 +260,7 @@ HALF_WAY = (
 )
 
 
-def test_a_mover_that_goes_half_way_fails_at_once_and_leaves_nothing(
+def test_a_migrator_that_stops_half_way_fails_at_once_and_leaves_nothing(
     parent: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What fails is told as what it is, and nobody waits for whoever has ended."""
@@ -315,7 +315,7 @@ def test_who_says_that_it_moves_to_two_forks_moves_to_one(parent: Sandbox) -> No
     only(parent.fork()).kill()
 
 
-# Code of the parent's has named itself for all orphans, and waits for none; the mover leaves it one of the fork.
+# Code of the parent's has named itself for all orphans, and waits for none; the migrator leaves it one of the fork.
 LEAVES_A_ZOMBIE = """
 def move(sock, fork):
     fds = begin(sock)
@@ -412,7 +412,7 @@ for name in os.listdir("/proc/self/fd"):
 """
 
 
-def test_t01_a_mover_that_is_interrupted_keeps_nothing_of_what_it_is_given(
+def test_t01_a_migrator_that_is_interrupted_keeps_nothing_of_what_it_is_given(
     parent: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is of its session may send SIGCONT, and its call begins anew; here in the midst of it."""
@@ -458,7 +458,7 @@ def test_t01_a_fork_whose_context_is_not_in_its_control_groups_is_none(
     assert entered == [1]
 
 
-def test_a_mover_that_ends_when_it_is_let_go_leaves_nothing(
+def test_a_migrator_that_ends_when_it_is_let_go_leaves_nothing(
     parent: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever ends it then: the one that was to go on, or the one that made it."""

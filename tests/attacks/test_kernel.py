@@ -30,7 +30,10 @@ def test_k01_privileges_are_gone(inside, outside):
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         real, effective, saved, files = status["Uid"].split()
         assert {real, effective, files} == {"1000"}
-        assert saved in {"1000", str(launch.MOVER_UID)}  # in reserve, for a context that moves into a fork
+        assert saved in {
+            "1000",
+            str(launch.FORK_OWNER_UID),
+        }  # in reserve, for a context that moves into a fork
         assert status["Gid"].split() == ["1000"] * 4
         assert status["Groups"] == ""
 

@@ -1,7 +1,7 @@
 """How the processes of a template end: on request, or with the last guest that was made from them.
 
-Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A launcher ends only after all
-that it keeps, so its end means that nothing of the template is left.
+Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A launcher ends only after
+all that it keeps, so its end means that nothing of the template is left.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ class _Reader:
             except json.JSONDecodeError:
                 continue
 
-            # A number may go on behind the window: with digits, or with what is left out as no number yet (`1.`, `1e+`).
+            # A number may go on behind the window: with digits, or with what is left out as no number yet (`1.`,
+            # `1e+`).
             if length + 2 < len(text) or self.place + len(text) == len(self._text):
                 self.place += length
 

@@ -240,11 +240,11 @@ class _Checkpoint:
 
     def _carry_out(self, header: Dict[str, Any]) -> bool:
         if header["type"] == "move":
-            return self._send_mover(header["reseed"], header["last"])
+            return self._send_migrator(header["reseed"], header["last"])
 
         return self._revive(header["number"])
 
-    def _send_mover(self, reseeds: bool, is_last: bool) -> bool:
+    def _send_migrator(self, reseeds: bool, is_last: bool) -> bool:
         """Has a fork move into a forked sandbox; true there. What becomes of it the host hears from itself.
 
         The last one need not be a fork: nobody wants this checkpoint any more.

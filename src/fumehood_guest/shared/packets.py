@@ -1,7 +1,7 @@
 """Packets: one JSON message each, with descriptors, on the sockets between the host and the processes of the base jail.
 
-Used by jail init and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on
-them. They are read and written with as little of Python as can be: jail init and zygote do it for each sandbox, and what
+Used by jail init and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on them.
+They are read and written with as little of Python as can be: jail init and zygote do it for each sandbox, and what
 they touch is copied, since their forks still hold it.
 """
 

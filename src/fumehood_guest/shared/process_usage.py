@@ -11,7 +11,7 @@ import signal
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
 from fumehood_guest.shared import memory
-from fumehood_jail.launch import MOVER_UID
+from fumehood_jail.launch import FORK_OWNER_UID
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
@@ -85,7 +85,7 @@ def _is_beneath(name: str) -> bool:
     told = ("NSpid:", "CapPrm:", "Uid:")
     fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
     # User code never has a capability, nor is it ever the owner of forks: their maker is.
-    is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == MOVER_UID
+    is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == FORK_OWNER_UID
     return is_own or len(fields["NSpid"]) > 1
 
 

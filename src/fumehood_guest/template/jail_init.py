@@ -97,12 +97,12 @@ class JailInit:
         """
         sock, gate, pids, mount_namespace, *users = fds
         try:
-            is_mover = os.fork() == 0
+            is_migrator = os.fork() == 0
         except OSError as error:
             init.report_failure(sock, error)
-            is_mover = False
+            is_migrator = False
 
-        if is_mover:
+        if is_migrator:
             self._service.leave()
             # Guest code of that sandbox may get in the way of what is born there.
             signal.alarm(_WITHIN_SECONDS)
@@ -152,7 +152,7 @@ class JailInit:
         signal.alarm(_WITHIN_SECONDS)
         mounts.leave_sandbox(mount_namespace)
         os.close(mount_namespace)
-        launch.become_owner_of_fork(request["options"]["has_movers"])
+        launch.become_owner_of_fork(request["options"]["has_migrators"])
         pid = syscalls.clone(namespaces.JAIL_FLAGS)
 
         if pid == 0:

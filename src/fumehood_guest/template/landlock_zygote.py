@@ -1,9 +1,9 @@
 """The zygote where there are no namespaces: imports once, then forks a reaper for each sandbox.
 
-Runs as the launcher's child in the template's own interpreter, fenced since its first instruction. It has one thread and
-one socket to the host, and never runs user code. Unlike its sibling it forks whole sandboxes: the reaper forks init,
-and init forks contexts, so that every process of a sandbox descends from one that the guest cannot reach. It must
-never read what belongs to one sandbox: all later ones are copies of its memory.
+Runs as the launcher's child in the template's own interpreter, fenced since its first instruction. It has one thread
+and one socket to the host, and never runs user code. Unlike its sibling it forks whole sandboxes: the reaper forks
+init, and init forks contexts, so that every process of a sandbox descends from one that the guest cannot reach. It
+must never read what belongs to one sandbox: all later ones are copies of its memory.
 """
 
 from __future__ import annotations

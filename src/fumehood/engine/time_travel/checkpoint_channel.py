@@ -123,7 +123,7 @@ class CheckpointLine:
         self._channel.send({"type": "revive", "number": number}, fds=link.guest_fds())
         return await made
 
-    def send_mover(self, fd: int, *, reseed: bool, is_last: bool) -> None:
+    def send_migrator(self, fd: int, *, reseed: bool, is_last: bool) -> None:
         """Has a process forked that moves into a forked sandbox; what becomes of it is said over the socket `fd`.
 
         Args:

@@ -217,7 +217,7 @@ class Forking:
         def send(fd: int) -> None:
             self._left_to_move -= 1
             is_last = self._ends_it and self._left_to_move == 0
-            kept.line.send_mover(fd, reseed=self._reseed, is_last=is_last)
+            kept.line.send_migrator(fd, reseed=self._reseed, is_last=is_last)
 
         # As long as it is here it counts as one of the parent's.
         async with self._moving:

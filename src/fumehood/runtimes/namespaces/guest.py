@@ -20,9 +20,9 @@ from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
 from fumehood.runtimes.descriptors import close_all
 from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.namespaces.migration import (
-    Home,
+    MigrationSource,
+    MigrationTarget,
     MovedContext,
-    Quarters,
     end_strangers,
     end_unreaped_parents,
     move_out,
@@ -269,18 +269,18 @@ class LinuxGuest(CountedGuest):
             )
 
         kill_held = self._spawner.ask_to_kill_held
-        home = Home(self.holds, origin.refused_calls, kill_held)
-        pidfd, mover = await move_out(home, self._quarters(making), send, fds)
-        return MovedContext(pidfd, origin, kill_held, mover)
+        source = MigrationSource(self.holds, origin.refused_calls, kill_held)
+        pidfd, migrator = await move_out(source, self._migration_target(making), send, fds)
+        return MovedContext(pidfd, origin, kill_held, migrator)
 
     @asynccontextmanager
-    async def _quarters(self, making: Awaitable[Guest]) -> AsyncIterator[Quarters]:
+    async def _migration_target(self, making: Awaitable[Guest]) -> AsyncIterator[MigrationTarget]:
         """Waits until a guest beneath is there, and opens the doors of its control groups."""
         guest = await making
         assert isinstance(guest, LinuxGuest), "it is a fork of this one"
         doors = guest._doors()
         try:
-            yield Quarters(guest._pid, self._spawner.has_movers, doors)
+            yield MigrationTarget(guest._pid, self._spawner.has_migrators, doors)
         finally:
             close_all(doors)
 

@@ -34,7 +34,7 @@ from fumehood.runtimes.namespaces.isolation import (
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
 from fumehood.runtimes.packets import receive_word
 from fumehood_jail import caps, syscalls
-from fumehood_jail.launch import GUEST_UID, MOVER_UID
+from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.tracing import HeldProcess
 
 # In the order in which they are entered: the user's first, for the right to enter the others.
@@ -46,7 +46,7 @@ _MOVE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class MigrationSource:
     """The sandbox that a process moves out of.
 
     Attributes:
@@ -61,17 +61,17 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarters:
+class MigrationTarget:
     """The sandbox that a process moves into.
 
     Attributes:
         init_pid: Its init, which lives.
-        has_movers: Whether an id that no guest code has owns its namespaces.
+        has_migrators: Whether an id that no guest code has owns its namespaces.
         doors: Descriptors of its control groups, by which a process moves itself in.
     """
 
     init_pid: int
-    has_movers: bool
+    has_migrators: bool
     doors: Sequence[int]
 
 
@@ -82,7 +82,7 @@ class MovedContext(GuestContext):
         pidfd: Holds it; this object's from now on.
         origin: Whose system call filter it is under.
         kill_held: Kills what the host may not signal itself.
-        mover: Done when the process that brought it there has ended.
+        migrator: Done when the process that brought it there has ended.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class MovedContext(GuestContext):
         pidfd: int,
         origin: GuestContext,
         kill_held: Callable[[int], None],
-        mover: asyncio.Future[None],
+        migrator: asyncio.Future[None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.exited = self._loop.create_future()
         self._pidfd = pidfd
-        self._mover = mover
+        self._migrator = migrator
         self._origin = origin
         self._kill_held = kill_held
         self._loop.add_reader(pidfd, self._note_exit)
@@ -107,7 +107,7 @@ class MovedContext(GuestContext):
 
     async def settled(self) -> None:
         """Waits until who brought it there has ended; see the port."""
-        await asyncio.shield(self._mover)
+        await asyncio.shield(self._migrator)
 
     def kill(self) -> None:
         """Ends the process; see the port."""
@@ -126,16 +126,16 @@ class MovedContext(GuestContext):
 
 
 async def move_out(
-    home: Home,
-    quarters: AbstractAsyncContextManager[Quarters],
+    source: MigrationSource,
+    target: AbstractAsyncContextManager[MigrationTarget],
     send: Callable[[int], None],
     own: Sequence[int],
 ) -> tuple[int, asyncio.Future[None]]:
-    """Lets a process move to another sandbox; returns a pidfd of what it has become, and when its mover has ended.
+    """Lets a process move to another sandbox; returns a pidfd of what it has become, and when its migrator has ended.
 
     Args:
-        home: The sandbox that it is from.
-        quarters: The other one, as soon as it is there.
+        source: The sandbox that it is from.
+        target: The other one, as soon as it is there.
         send: Hands a socket to the checkpoint, and has it fork the process that moves.
         own: What the process gets: its channel and outputs.
 
@@ -152,44 +152,44 @@ async def move_out(
 
         try:
             async with _in_time():
-                mover = await _hear(ours)
+                migrator = await _hear(ours)
 
-            async with _ended_if_it_fails(mover, home) as held_by:
+            async with _ended_if_it_fails(migrator, source) as held_by:
                 socket.send_fds(ours, [_HERE], list(own))
-                return await _lead_over(mover, held_by, home, quarters)
+                return await _lead_over(migrator, held_by, source, target)
         except OSError as error:
             # It closed its end, say.
             raise ForkError.from_errno(STEP, error.errno or 0) from None
 
 
 async def _lead_over(
-    mover: int, held_by: int, home: Home, quarters: AbstractAsyncContextManager[Quarters]
+    migrator: int, held_by: int, source: MigrationSource, target: AbstractAsyncContextManager[MigrationTarget]
 ) -> tuple[int, asyncio.Future[None]]:
-    waits = home.origin.expect_mover(mover)
+    waits = source.origin.expect_migrator(migrator)
     try:
         async with _in_time():
             await _until_waiting(waits, held_by)
 
-        async with quarters as there, _in_time():
+        async with target as there, _in_time():
             with _opened(there.init_pid) as namespaces:
-                place = Place(namespaces, there.init_pid, there.has_movers, there.doors)
-                moved = await _enter(mover, held_by, home.origin, place)
+                place = Place(namespaces, there.init_pid, there.has_migrators, there.doors)
+                moved = await _enter(migrator, held_by, source.origin, place)
     finally:
         # Before anything is closed that it could be given.
-        home.origin.forbid(mover)
+        source.origin.forbid(migrator)
 
     # It has nothing left that was lent; it ends while the fork goes on.
-    leaving = asyncio.ensure_future(_see_off(os.dup(held_by), home.kill_held))
+    leaving = asyncio.ensure_future(_see_off(os.dup(held_by), source.kill_held))
     # Where the fork has failed meanwhile, nobody asks.
     leaving.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
     return moved, leaving
 
 
-async def _enter(mover: int, held_by: int, origin: RefusedCalls, place: Place) -> int:
+async def _enter(migrator: int, held_by: int, origin: RefusedCalls, place: Place) -> int:
     while True:
         # Before it is touched: it may be back at once.
-        waits = origin.expect_mover(mover, again=True)
-        moved = await _in_own_thread(lambda: enter(mover, origin, place))
+        waits = origin.expect_migrator(migrator, again=True)
+        moved = await _in_own_thread(lambda: enter(migrator, origin, place))
 
         if moved is not None:
             return moved
@@ -221,16 +221,16 @@ def _opened(init_pid: int) -> Iterator[dict[str, int]]:
 
 
 @asynccontextmanager
-async def _ended_if_it_fails(mover: int, home: Home) -> AsyncIterator[int]:
+async def _ended_if_it_fails(migrator: int, source: MigrationSource) -> AsyncIterator[int]:
     """Yields a pidfd of the process that moves; ends it if anything goes wrong."""
-    pidfd = _hold(mover)
+    pidfd = _hold(migrator)
     try:
         # Before anything can happen to it: the number could be somebody else's by now.
-        _check_home(mover, pidfd, home)
+        _check_source(migrator, pidfd, source)
         try:
             yield pidfd
         except BaseException:
-            _end(pidfd, home.kill_held)
+            _end(pidfd, source.kill_held)
             raise
     finally:
         os.close(pidfd)
@@ -380,10 +380,10 @@ def _end(pidfd: int, kill_held: Callable[[int], None]) -> None:
         kill_held(pidfd)
 
 
-def _check_home(pid: int, pidfd: int, home: Home) -> None:
+def _check_source(pid: int, pidfd: int, source: MigrationSource) -> None:
     """Makes sure that a process lives in the sandbox that it is to move out of."""
     try:
-        is_there = home.holds(os.stat(f"/proc/{pid}/ns/pid").st_ino)
+        is_there = source.holds(os.stat(f"/proc/{pid}/ns/pid").st_ino)
     except OSError:
         is_there = False
 
@@ -413,13 +413,13 @@ class Place:
     Attributes:
         namespaces: Descriptors of them by their names, in the order in which they are entered.
         init_pid: The init there.
-        has_movers: Whether an id that no guest code has owns them.
+        has_migrators: Whether an id that no guest code has owns them.
         doors: Descriptors of its control groups: whatever writes "0" to them moves in.
     """
 
     namespaces: Mapping[str, int]
     init_pid: int
-    has_movers: bool
+    has_migrators: bool
     doors: Sequence[int]
 
 
@@ -504,8 +504,8 @@ def _lead(puppet: _Puppet, place: Place) -> list[int]:
     puppet.make("unshare", syscalls.CLONE_FILES)
     puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
 
-    if place.has_movers:
-        puppet.make("setresuid", _UNCHANGED, MOVER_UID, _UNCHANGED)
+    if place.has_migrators:
+        puppet.make("setresuid", _UNCHANGED, FORK_OWNER_UID, _UNCHANGED)
 
     with _zeros(len(place.doors)) as zeros:
         lent = puppet.take([*place.namespaces.values(), zeros, *place.doors])
@@ -515,7 +515,7 @@ def _lead(puppet: _Puppet, place: Place) -> list[int]:
     zeros_there, *doors = lent[zeros_at:]
     puppet.make("setns", namespaces[0])
     puppet.make("setresgid", GUEST_UID, GUEST_UID, GUEST_UID)
-    puppet.make("setresuid", GUEST_UID, GUEST_UID, MOVER_UID if place.has_movers else GUEST_UID)
+    puppet.make("setresuid", GUEST_UID, GUEST_UID, FORK_OWNER_UID if place.has_migrators else GUEST_UID)
 
     for fd in namespaces[1:]:
         puppet.make("setns", fd)

@@ -22,7 +22,7 @@ import fumehood_wire
 from fumehood.errors import CapacityError
 from fumehood.templates.environment import Environment
 from fumehood_guest.init.egress import PORT
-from fumehood_jail.launch import GUEST_UID, MOVER_UID
+from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.users import IdPlan
 
 GUEST_PACKAGES = "/opt/fumehood"
@@ -259,7 +259,7 @@ class GuestIds:
 
     def __init__(self, plan: IdPlan) -> None:
         self._first = plan.first_id
-        # The last one is that of movers.
+        # The last one is that of migrators.
         self._last = plan.first_id + plan.count - 1
         self._free = deque(range(self._first, self._last))
 
@@ -302,7 +302,7 @@ class GuestIds:
         if not self.are_many:
             return []
 
-        lines = [(MOVER_UID, MOVER_UID if is_within else self._last, 1)]
+        lines = [(FORK_OWNER_UID, FORK_OWNER_UID if is_within else self._last, 1)]
         first = self._first
 
         for end in [*sorted(taken), self._last]:

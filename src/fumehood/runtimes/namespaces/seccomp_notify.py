@@ -25,7 +25,7 @@ _MAX_FDS = 4
 
 
 @dataclass(slots=True)
-class _Mover:
+class _Migrator:
     """A process that the host will hold.
 
     Attributes:
@@ -56,7 +56,7 @@ class RefusedCalls:
         self._fd = -1
         self._sock: socket.socket | None = None
         # By their numbers on the host.
-        self._movers: dict[int, _Mover] = {}
+        self._migrators: dict[int, _Migrator] = {}
         self._count = 0
         self._later: asyncio.TimerHandle | None = None
 
@@ -78,7 +78,7 @@ class RefusedCalls:
         self._loop.add_reader(ours.fileno(), self._take)
         return theirs.detach()
 
-    def expect_mover(self, pid: int, *, again: bool = False) -> asyncio.Future[None]:
+    def expect_migrator(self, pid: int, *, again: bool = False) -> asyncio.Future[None]:
         """Leaves the next attempt of a process to enter a namespace unanswered; done when it waits there.
 
         Args:
@@ -88,17 +88,17 @@ class RefusedCalls:
         Raises:
             ForkError: Somebody else expects it: it says that it moves to two forks.
         """
-        if not again and pid in self._movers:
+        if not again and pid in self._migrators:
             raise ForkError(step="move a process into the fork", reason="it moves to another one")
 
-        mover = self._movers[pid] = _Mover()
+        migrator = self._migrators[pid] = _Migrator()
 
         # A flood must not hold it up: forks have this listener too.
         if self._later is not None:
             self._later.cancel()
             self._go_on()
 
-        return mover.waits
+        return migrator.waits
 
     def order(self, pid: int, name: str, arguments: tuple[int, ...], gifts: Sequence[int] = ()) -> None:
         """Lets a process that is held make this call, and no other; may be called in any thread.
@@ -109,20 +109,20 @@ class RefusedCalls:
             arguments: All of them.
             gifts: Descriptors that it is given before, if the filter tells of the call.
         """
-        mover = self._movers[pid]
-        mover.gifts, mover.given = gifts, ()
-        mover.ordered = name, arguments
+        migrator = self._migrators[pid]
+        migrator.gifts, migrator.given = gifts, ()
+        migrator.ordered = name, arguments
 
     def given(self, pid: int) -> tuple[int, ...]:
         """Returns the numbers that the gifts of the last order have in the process; may be called in any thread.
 
         Where the call was interrupted some or all have been given before: those that came last are whole.
         """
-        return self._movers[pid].given
+        return self._migrators[pid].given
 
     def forbid(self, pid: int) -> None:
         """Answers it as all others."""
-        self._movers.pop(pid, None)
+        self._migrators.pop(pid, None)
 
     def close(self) -> None:
         """Answers no more; the calls are refused by the kernel."""
@@ -166,16 +166,16 @@ class RefusedCalls:
 
         name = self._names.get(call.number, str(call.number))
 
-        mover = self._movers.get(call.pid)
+        migrator = self._migrators.get(call.pid)
 
-        if mover is not None and mover.ordered == (name, call.arguments):
-            self._let_through(call, mover)
+        if migrator is not None and migrator.ordered == (name, call.arguments):
+            self._let_through(call, migrator)
             return
 
         # A signal may have interrupted it, and it waits once more.
-        if mover is not None and name == _SETNS and mover.ordered is None:
-            if not mover.waits.done():
-                mover.waits.set_result(None)
+        if migrator is not None and name == _SETNS and migrator.ordered is None:
+            if not migrator.waits.done():
+                migrator.waits.set_result(None)
 
             return
 
@@ -183,15 +183,15 @@ class RefusedCalls:
         self.on_refused(name, call.pid)
         self._count += 1
 
-        if self._count > _PROMPT and not self._movers:
+        if self._count > _PROMPT and not self._migrators:
             self._loop.remove_reader(self._fd)
             self._later = self._loop.call_later(_PAUSE_SECONDS, self._go_on)
 
-    def _let_through(self, call: notify.ToldCall, mover: _Mover) -> None:
+    def _let_through(self, call: notify.ToldCall, migrator: _Migrator) -> None:
         try:
-            for fd in mover.gifts:
+            for fd in migrator.gifts:
                 # One by one: what it has got before it was interrupted stays there.
-                mover.given += (notify.give(self._fd, call, fd),)
+                migrator.given += (notify.give(self._fd, call, fd),)
         except OSError:
             # It has no room, or was interrupted: its holder sees that it has not got all.
             notify.refuse(self._fd, call)

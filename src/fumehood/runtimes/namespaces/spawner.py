@@ -234,7 +234,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._jail_init.send({"type": "kill_held"}, [pidfd])
 
     @property
-    def has_movers(self) -> bool:
+    def has_migrators(self) -> bool:
         """Whether an id that no guest code has owns the namespaces of forks.
 
         Where init weighs contexts, they must have its user and nobody else's.
@@ -314,7 +314,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return {
             "rlimits": _rlimits(limits, self._init_watches),
             "is_weighed": self._init_watches,
-            "has_movers": self.has_movers,
+            "has_migrators": self.has_migrators,
         }
 
     def _note_refused(self, name: str, pid: int) -> None:
