@@ -107,7 +107,7 @@ def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, in
             os.close(fd)
 
 
-def enter_lineage(users: Sequence[int], pids: int) -> None:
+def enter_ancestors(users: Sequence[int], pids: int) -> None:
     """Enters the user namespace of a sandbox by way of those that it was forked from; makes room for another in each.
 
     Before: CAP_SYS_ADMIN over the oldest. After: every capability in the youngest, and the next

@@ -48,13 +48,13 @@ class Tree:
             self.go_on(self.nodes[-1])
 
     def adopt(self, node: Node) -> None:
-        heirs = [one for one in self.nodes if one.sandbox.get_info().parent_id == node.sandbox.id]
+        children = [one for one in self.nodes if one.sandbox.get_info().parent_id == node.sandbox.id]
 
-        if heirs:
-            heir = self.dice.choice(heirs)
-            node.sandbox.adopt(heir.sandbox)
-            node.path = heir.path
-            self.nodes.remove(heir)
+        if children:
+            child = self.dice.choice(children)
+            node.sandbox.adopt(child.sandbox)
+            node.path = child.path
+            self.nodes.remove(child)
 
     def go_back(self, node: Node) -> None:
         checkpoint = node.sandbox.checkpoint()

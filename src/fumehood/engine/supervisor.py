@@ -219,9 +219,9 @@ class Supervisor:
         Raises:
             InvalidArgumentError: It is no fork of it.
         """
-        place, heir = self._lifetime(sandbox_id), self._lifetime(child_id)
+        place, child = self._lifetime(sandbox_id), self._lifetime(child_id)
 
-        if heir.parent_id != sandbox_id:
+        if child.parent_id != sandbox_id:
             raise InvalidArgumentError(
                 field="child", value=child_id, allowed=f"a sandbox that was forked from {sandbox_id!r}"
             )
@@ -229,20 +229,20 @@ class Supervisor:
         place.sandbox.end("killed")
         await asyncio.shield(place.sandbox.guest.ended)
         # It may have ended meanwhile.
-        heir = self._lifetime(child_id)
+        child = self._lifetime(child_id)
         del self._lifetimes[child_id]
         self._remember_end(child_id, partial(SandboxClosedError, sandbox_id=child_id, reason="adopted"))
         self._ended.pop(sandbox_id, None)
-        heir.sandbox.rename(sandbox_id)
-        heir.parent_id = place.parent_id
-        self._lifetimes[sandbox_id] = heir
+        child.sandbox.rename(sandbox_id)
+        child.parent_id = place.parent_id
+        self._lifetimes[sandbox_id] = child
         self.records.rename(child_id, sandbox_id)
 
         for lifetime in self._lifetimes.values():
             if lifetime.parent_id == child_id:
                 lifetime.parent_id = sandbox_id
 
-        return heir.info
+        return child.info
 
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Lets a sandbox live for so long from now on."""

@@ -193,7 +193,7 @@ class Guest(ABC):
         """
         raise ForkError(step="move a process into the fork", reason="this runtime has no forks")
 
-    async def end_strangers(self) -> None:  # noqa: B027 - most have none
+    async def end_foreign_processes(self) -> None:  # noqa: B027 - most have none
         """Ends those of its processes that its init may not signal, because they have entered a fork and stayed."""
 
     def retire(self) -> None:

@@ -117,7 +117,7 @@ def devices(said: dict[str, Any]) -> list[str]:
     return got + [name for name in ("mknod character", "mknod block") if said[name] == "ok"]
 
 
-def strangers(said: dict[str, Any]) -> list[str]:
+def foreign_processes(said: dict[str, Any]) -> list[str]:
     """Return the processes of the host that could be signalled or opened."""
     return [verb for verb in ("signal", "pidfd") if "ok" in said[verb].values()]
 

@@ -148,7 +148,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("F01", "open_system", judging.succeeded, lambda scene: (scene.system,)),
     Probe("F02", "unbounded_mounts", judging.any_of),
     Probe("F03", "words_of_the_host", judging.any_of, lambda scene: ([scene.secret],)),
-    Probe("P01", "other_processes", judging.strangers, lambda scene: ([scene.host_pid],)),
+    Probe("P01", "other_processes", judging.foreign_processes, lambda scene: ([scene.host_pid],)),
     Probe("P05", "words_in_processes", judging.any_of, lambda scene: ([scene.secret],)),
     Probe("P06", "reach", judging.succeeded, lambda scene: (scene.sockets,)),
     Probe("N01", "go_out", judging.went_out, _given(ELSEWHERE, _PATIENCE_SECONDS)),

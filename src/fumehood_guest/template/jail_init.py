@@ -107,7 +107,7 @@ class JailInit:
             # Guest code of that sandbox may get in the way of what is born there.
             signal.alarm(_WITHIN_SECONDS)
             try:
-                namespaces.enter_lineage(users, pids)
+                namespaces.enter_ancestors(users, pids)
                 close_all([pids, *users])
                 self._be_above(sock, gate, mount_namespace, request)
             except BaseException as error:

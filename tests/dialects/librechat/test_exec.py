@@ -35,7 +35,7 @@ def test_languages_and_arguments(api, lang, program, code):
     assert api.run(code, lang, args=["hi there"])["stdout"] == "hi there\n"
 
 
-def test_a_file_lives_on_with_its_lineage(api):
+def test_a_file_lives_on_with_its_ancestors(api):
     """Made by one run, read by the next, changed by a third, removed by a fourth."""
     (made,) = api.run("open('/mnt/data/t.csv', 'w').write('a,b')")["files"]
     assert (made["name"], made["path"]) == ("t.csv", "/mnt/data/t.csv")

@@ -22,7 +22,7 @@ async def hollow_out(guest: Guest, init: InitClient, *, seconds: float = 5.0) ->
                 await init.ask("hollow_out")
             except InitError:
                 # Else one of its processes could take the forks along.
-                await guest.end_strangers()
+                await guest.end_foreign_processes()
                 await init.ask("hollow_out")
     except (InitError, InitGoneError, TimeoutError):
         guest.kill()

@@ -23,7 +23,7 @@ from fumehood.runtimes.namespaces.migration import (
     MigrationSource,
     MigrationTarget,
     MovedContext,
-    end_strangers,
+    end_foreign_processes,
     end_unreaped_parents,
     move_out,
 )
@@ -75,7 +75,7 @@ class LinuxGuest(CountedGuest):
         number: The jail init's name for it.
         slot: Its user id in the base jail.
         limits: What it may use.
-        lineage: Those that it is forked from, the oldest first.
+        ancestors: Those that it is forked from, the oldest first.
     """
 
     first_context: LinuxContext
@@ -86,12 +86,12 @@ class LinuxGuest(CountedGuest):
         number: int,
         slot: int,
         limits: Limits,
-        lineage: tuple[LinuxGuest, ...] = (),
+        ancestors: tuple[LinuxGuest, ...] = (),
     ) -> None:
         self.slot = slot
         # Those that it is forked from, the oldest first, and those that are forked from it.
-        self.lineage = lineage
-        self._heirs: set[LinuxGuest] = set()
+        self.ancestors = ancestors
+        self._children: set[LinuxGuest] = set()
         self._is_retired = False
         self._is_watched = False
         self.ended = asyncio.get_running_loop().create_future()
@@ -136,7 +136,7 @@ class LinuxGuest(CountedGuest):
         word = b"!"
         try:
             # A fork has those of its parent.
-            if not self.lineage and (devices := device_nodes.make()) is not None:
+            if not self.ancestors and (devices := device_nodes.make()) is not None:
                 word = _WITH_DEVICES
                 given.insert(0, devices)
 
@@ -221,22 +221,22 @@ class LinuxGuest(CountedGuest):
     @property
     def generation(self) -> int:
         """How many it is forked from; see the port."""
-        return len(self.lineage)
+        return len(self.ancestors)
 
     @property
     def carries_forks(self) -> bool:
         """Whether any lie beneath it; see the port."""
-        return bool(self._heirs)
+        return bool(self._children)
 
     @contextmanager
-    def lineage_fds(self) -> Iterator[list[int]]:
+    def ancestor_fds(self) -> Iterator[list[int]]:
         """Opens its PID and mount namespaces, and the user namespaces of those it is forked from, the oldest first."""
         fds: list[int] = []
         try:
             for pid, name in [
                 (self._pid, "pid"),
                 (self._pid, "mnt"),
-                *((one._pid, "user") for one in (*self.lineage, self)),
+                *((one._pid, "user") for one in (*self.ancestors, self)),
             ]:
                 fds.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
 
@@ -294,18 +294,18 @@ class LinuxGuest(CountedGuest):
 
         return self._namespace == namespace
 
-    def expect(self, heir: LinuxGuest) -> None:
+    def expect(self, child: LinuxGuest) -> None:
         """Takes note of one that is being forked from it."""
-        self._heirs.add(heir)
+        self._children.add(child)
 
     def watch(self) -> None:
         """Takes note of its end by itself: of a fork the jail init does not tell."""
         self._is_watched = True
         asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
 
-    async def end_strangers(self) -> None:
+    async def end_foreign_processes(self) -> None:
         """Ends what its init may not signal; see the port."""
-        await end_strangers(self.holds, self._pid, self._spawner.ask_to_kill_held)
+        await end_foreign_processes(self.holds, self._pid, self._spawner.ask_to_kill_held)
 
     def retire(self) -> None:
         """Stays for those forked from it; see the port."""
@@ -314,13 +314,13 @@ class LinuxGuest(CountedGuest):
         if not self.ended.done():
             self.ended.set_result(None)
 
-        if not self._heirs:
+        if not self._children:
             self._kill_init()
 
-    def _forget(self, heir: LinuxGuest) -> None:
-        self._heirs.discard(heir)
+    def _forget(self, child: LinuxGuest) -> None:
+        self._children.discard(child)
 
-        if self._is_retired and not self._heirs:
+        if self._is_retired and not self._children:
             self._kill_init()
 
     # -- life
@@ -349,13 +349,13 @@ class LinuxGuest(CountedGuest):
         self._look_after()
 
     def _look_after(self) -> None:
-        if self.lineage:
+        if self.ancestors:
             self.ended.get_loop().call_later(_RELUCTANT_SECONDS, self._end_unreaped_parents)
 
     def _end_unreaped_parents(self) -> None:
         # Until then somebody in the sandbox that it is forked from keeps it.
         if self._pidfd >= 0:
-            end_unreaped_parents(self.lineage[-1].holds, self._spawner.ask_to_kill_held)
+            end_unreaped_parents(self.ancestors[-1].holds, self._spawner.ask_to_kill_held)
             self._look_after()
 
     @property
@@ -424,7 +424,7 @@ class LinuxGuest(CountedGuest):
             if not self.ended.done():
                 self.ended.set_result(None)
 
-            for ancestor in self.lineage[-1:]:
+            for ancestor in self.ancestors[-1:]:
                 ancestor._forget(self)
 
     # -- inside

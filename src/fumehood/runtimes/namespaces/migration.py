@@ -307,7 +307,7 @@ def _no_word(word: bytes) -> ForkError:
     return ForkError.from_errno(STEP, number) if number else ForkError(step=STEP, reason="it ended")
 
 
-async def end_strangers(
+async def end_foreign_processes(
     is_theirs: Callable[[int], bool], init_pid: int, kill_held: Callable[[int], None]
 ) -> None:
     """Ends all processes of a sandbox but init: one that has entered a fork is of a user that init may not signal.

@@ -156,9 +156,9 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
     async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
         """Makes one guest beneath another; see `Guest.fork`."""
-        lineage = (*parent.lineage, parent)
+        ancestors = (*parent.ancestors, parent)
 
-        if len(lineage) > MAX_GENERATION:
+        if len(ancestors) > MAX_GENERATION:
             raise ForkDepthError(generation=parent.generation, maximum=MAX_GENERATION)
 
         if self.ended.done() or parent.ended.done():
@@ -166,19 +166,19 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
         slot = self._slots.take()
         number = next(self._numbers)
-        guest = LinuxGuest(self, number, slot, limits, lineage)
+        guest = LinuxGuest(self, number, slot, limits, ancestors)
         self._guests[number] = guest
         parent.expect(guest)
         try:
             order = {
                 "type": "spawn_within",
                 "slot": self._slots.within(slot),
-                "spare": self._slots.spare([slot, *(one.slot for one in lineage)], is_within=True),
+                "spare": self._slots.spare([slot, *(one.slot for one in ancestors)], is_within=True),
                 "options": self._options(limits, is_fork=True),
             }
 
             async with self._forking, asyncio.timeout(_GREETING_SECONDS):
-                with guest.guest_fds() as fds, parent.lineage_fds() as held:
+                with guest.guest_fds() as fds, parent.ancestor_fds() as held:
                     self._jail_init.send(order, [*fds, *held])
 
                 guest.admit(self._make_cgroup(sandbox_id, limits))

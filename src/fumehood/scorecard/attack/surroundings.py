@@ -152,12 +152,12 @@ def other_processes(foreign: list[int]) -> dict[str, Any]:
     with open("/proc/1/cmdline", "rb") as file:
         init = file.read().split(b"\0")[0].decode()
 
-    strangers = [pid for pid in foreign if str(pid) not in visible or not _is_inside()]
+    foreign_processes = [pid for pid in foreign if str(pid) not in visible or not _is_inside()]
     return {
         "visible": len(visible),
         "init": init,
-        "signal": {str(pid): outcome(os.kill, pid, 0) for pid in strangers},
-        "pidfd": {str(pid): outcome(_open_process, pid) for pid in strangers},
+        "signal": {str(pid): outcome(os.kill, pid, 0) for pid in foreign_processes},
+        "pidfd": {str(pid): outcome(_open_process, pid) for pid in foreign_processes},
     }
 
 
