@@ -20,7 +20,7 @@ from fumehood.engine.admission import AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.backend import LocalBackend
 from fumehood.engine.identity import check_host_id, make_part
-from fumehood.engine.provisioner import Means
+from fumehood.engine.provisioner import EngineConfig
 from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
@@ -29,7 +29,7 @@ from fumehood.refusals import told_as
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.templates.store import TemplateStore
-from fumehood.values.sandbox import DEFAULT_FLOOR, IsolationLevel, check_isolation
+from fumehood.values.sandbox import DEFAULT_ISOLATION, IsolationLevel, check_isolation
 from fumehood.values.security import SecurityEvent
 
 _Default = TypeVar("_Default", int, None)
@@ -66,7 +66,7 @@ class Settings:
     memory_reserve_bytes: int | None = None
     max_cpu_pressure: float = _DEFAULT_MAX_CPU_PRESSURE
     host_id: str = ""
-    isolation: str = DEFAULT_FLOOR
+    isolation: str = DEFAULT_ISOLATION
     audit_folder: str = ""
     own_interpreters: bool = False
 
@@ -90,7 +90,7 @@ def read_settings() -> Settings:
             memory_reserve_bytes=_whole_number("FUMEHOOD_MEMORY_RESERVE_BYTES", None, 0, TIB),
             max_cpu_pressure=_whole_number("FUMEHOOD_MAX_CPU_PRESSURE", _DEFAULT_MAX_CPU_PRESSURE, 1, 101),
             host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
-            isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_FLOOR),
+            isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_ISOLATION),
             audit_folder=os.environ.get("FUMEHOOD_AUDIT_FOLDER", ""),
             own_interpreters=_is_true("FUMEHOOD_OWN_INTERPRETERS"),
         )
@@ -116,12 +116,12 @@ def backend_on_loop(
         on_security_event: Told of the security events of all its sandboxes, on that loop.
     """
     allow_open_files()
-    means = Means(
+    config = EngineConfig(
         runtime=LinuxRuntime(),
         pool_size=settings.pool_size,
         store=template_store(),
         weaker=(LandlockRuntime(),),
-        floor=cast("IsolationLevel", settings.isolation),
+        required_level=cast("IsolationLevel", settings.isolation),
         own_interpreters=settings.own_interpreters,
     )
     rules = AdmissionRules(
@@ -131,7 +131,7 @@ def backend_on_loop(
     )
     records = AuditRecords(AuditFolder(settings.audit_folder) if settings.audit_folder else None)
     records.on_security_event = on_security_event
-    return LocalBackend(Supervisor(means, rules, settings.host_id or make_part(), records), loop)
+    return LocalBackend(Supervisor(config, rules, settings.host_id or make_part(), records), loop)
 
 
 def allow_open_files() -> None:

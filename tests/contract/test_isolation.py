@@ -20,7 +20,7 @@ def test_what_is_asked_for_by_name_is_reached(face):
 
 
 @pytest.mark.in_process
-def test_a_floor_is_no_ceiling(face):
+def test_required_isolation_is_a_minimum(face):
     """The strongest that this machine can do is what one gets, also where less would do."""
     assert face.open(isolation="landlock-only").get_info().isolation.level == "namespaces"
 
@@ -32,7 +32,7 @@ def test_a_server_makes_nothing_weaker_than_its_operator_allows(unbounded_server
 
 
 @pytest.mark.parametrize("floor", ["gvisor", "vm"])
-def test_below_the_floor_nothing_starts(face, floor):
+def test_below_the_required_isolation_nothing_starts(face, floor):
     """The error names what was asked for, what could be had, and how."""
     before = len(face.list())
 
@@ -45,7 +45,7 @@ def test_below_the_floor_nothing_starts(face, floor):
     assert len(face.list()) == before
 
 
-def test_every_way_in_has_the_floor(tmp_path):
+def test_every_entry_has_the_required_isolation(tmp_path):
     """One call, the command line, and a stateless run."""
     with pytest.raises(IsolationUnavailableError, match="'vm'"):
         run_code("1", isolation="vm")

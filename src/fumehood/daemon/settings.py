@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from fumehood.bounds import TIB
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
-from fumehood.values.sandbox import DEFAULT_FLOOR, check_isolation
+from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
 # What the kernel takes as the path of a unix socket, with the NUL at its end.
 _MAX_SOCKET_BYTES = 107
@@ -51,7 +51,7 @@ class HostSettings:
     )
     isolation: str = setting(
         "isolation that a sandbox must reach whose caller names no level: landlock-only or namespaces",
-        DEFAULT_FLOOR,
+        DEFAULT_ISOLATION,
     )
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""

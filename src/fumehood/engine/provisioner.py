@@ -1,4 +1,4 @@
-"""The nursery: where sandboxes are made, and wait for somebody who needs one.
+"""The provisioner: where sandboxes are made, and wait for somebody who needs one.
 
 Runs in the host process, on the engine's loop. It keeps templates started and their pools filled, and hands
 each sandbox out once. What becomes of it then is not its business.
@@ -36,7 +36,7 @@ from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.requests import SandboxSpec
-from fumehood.values.sandbox import DEFAULT_FLOOR, Isolation, IsolationLevel, reaches
+from fumehood.values.sandbox import DEFAULT_ISOLATION, Isolation, IsolationLevel, reaches
 from fumehood.values.template import Template
 
 _CLOSED = "the engine was closed"
@@ -54,7 +54,7 @@ class _Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class EngineConfig:
     """What sandboxes are made with.
 
     Attributes:
@@ -62,7 +62,7 @@ class Means:
         pool_size: How many sandboxes of each template are kept ready.
         store: Where templates are that nobody has defined here.
         weaker: Other ways to make it, the strongest first; only for callers that name such a level.
-        floor: The level that a sandbox must reach whose caller names none.
+        required_level: The level that a sandbox must reach whose caller names none.
         own_interpreters: Whether each sandbox has an interpreter of its own, whatever its template says.
     """
 
@@ -70,15 +70,15 @@ class Means:
     pool_size: int
     store: TemplateStore
     weaker: tuple[Runtime, ...] = ()
-    floor: IsolationLevel = DEFAULT_FLOOR
+    required_level: IsolationLevel = DEFAULT_ISOLATION
     own_interpreters: bool = False
 
 
-class Nursery:
+class Provisioner:
     """Makes sandboxes.
 
     Args:
-        means: What they are made with.
+        config: What they are made with.
         admission: Says whether there is room for one that nobody has asked for yet.
         make_id: Names a new one.
         on_end: Called when nothing of one lives any more.
@@ -86,12 +86,12 @@ class Nursery:
 
     def __init__(
         self,
-        means: Means,
+        config: EngineConfig,
         admission: Admission,
         make_id: Callable[[], str],
         on_end: Callable[[LiveSandbox], None],
     ) -> None:
-        self._means = means
+        self._config = config
         self._admission = admission
         self._make_id = make_id
         self._on_end = on_end
@@ -149,7 +149,7 @@ class Nursery:
         for started in await self._all_started():
             await started.spawner.aclose()
 
-        self._means.store.close()
+        self._config.store.close()
 
     async def _all_started(self) -> list[_Started]:
         results = await asyncio.gather(*self._starting.values(), return_exceptions=True)
@@ -205,12 +205,12 @@ class Nursery:
 
         if template is None:
             # Once: what this process uses stays as it was found.
-            found = await asyncio.to_thread(_find, self._means.store, name, list(self._templates))
+            found = await asyncio.to_thread(_find, self._config.store, name, list(self._templates))
             template = self._templates.setdefault(name, found)
 
         if self._closed:
             # Perhaps only since we looked; nobody else would let go of what was found.
-            self._means.store.close()
+            self._config.store.close()
             raise SandboxStartError(step="start", reason=_CLOSED)
 
         task = self._starting.get(name)
@@ -224,10 +224,10 @@ class Nursery:
     async def _start(self, template: Template) -> _Started:
         await failpoints.reach("template.start")
 
-        if self._means.own_interpreters:
+        if self._config.own_interpreters:
             template = replace(template, own_interpreter=True)
 
-        spawner = await start_template(self._means.runtime, template)
+        spawner = await start_template(self._config.runtime, template)
 
         async def make() -> LiveSandbox:
             self._admission.check_machine()
@@ -242,7 +242,7 @@ class Nursery:
             self._pooled[sandbox.id] = sandbox
             return sandbox
 
-        started = _Started(template, spawner, Pool(self._means.pool_size, make))
+        started = _Started(template, spawner, Pool(self._config.pool_size, make))
         started.pool.fill()
         spawner.ended.add_done_callback(lambda _: started.pool.close())
         return started
@@ -332,25 +332,27 @@ _T = TypeVar("_T")
 _DOCTOR = "run `fumehood doctor` to see what this machine allows"
 
 
-class Floors:
+class IsolationSelector:
     """Obtains sandboxes that are isolated well enough.
 
     Args:
-        means: The ways to isolate, and what a sandbox must reach whose caller names no level.
-        make_nursery: Makes the nursery of one way.
+        config: The ways to isolate, and what a sandbox must reach whose caller names no level.
+        make_provisioner: Makes the provisioner of one way.
     """
 
-    def __init__(self, means: Means, make_nursery: Callable[[Means], Nursery]) -> None:
-        runtimes = (means.runtime, *means.weaker)
-        self._ways = [(runtime, make_nursery(replace(means, runtime=runtime))) for runtime in runtimes]
-        self._floor = means.floor
+    def __init__(self, config: EngineConfig, make_provisioner: Callable[[EngineConfig], Provisioner]) -> None:
+        runtimes = (config.runtime, *config.weaker)
+        self._runtimes = [
+            (runtime, make_provisioner(replace(config, runtime=runtime))) for runtime in runtimes
+        ]
+        self._required_level = config.required_level
         # What this machine cannot do does not change while we look: whoever takes less need not try it each time.
-        self._given_up: set[Nursery] = set()
+        self._given_up: set[Provisioner] = set()
 
     def define(self, template: Template) -> None:
-        """Makes a template known; see the nursery."""
-        for _, nursery in self._ways:
-            nursery.define(template)
+        """Makes a template known; see the provisioner."""
+        for _, provisioner in self._runtimes:
+            provisioner.define(template)
 
     async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
         """Hands out a sandbox that reaches its floor.
@@ -359,79 +361,81 @@ class Floors:
             IsolationUnavailableError: None can be had here; the error says which level was reached, what is missing,
                 and what could be asked for.
         """
-        floor = spec.isolation or self._floor
-        *stronger, weakest = self._ways_to(floor)
+        required_level = spec.isolation or self._required_level
+        *stronger, weakest = self._runtimes_that_reach(required_level)
 
-        for way in stronger:
-            if way[1] in self._given_up:
+        for choice in stronger:
+            if choice[1] in self._given_up:
                 continue
 
             try:
-                return await _checked(await way[1].obtain(spec), floor)
+                return await _checked(await choice[1].obtain(spec), required_level)
             except IsolationUnavailableError:
-                self._given_up.add(way[1])
+                self._given_up.add(choice[1])
 
         try:
-            return await _checked(await weakest[1].obtain(spec), floor)
+            return await _checked(await weakest[1].obtain(spec), required_level)
         except IsolationUnavailableError as error:
-            raise self._with_weaker_way(error, floor) from None
+            raise self._with_weaker_runtime(error, required_level) from None
 
     async def wait_warm(self, template: str) -> None:
         """Returns when the pool of a template is full, by the way that its sandboxes are made."""
-        await self._with_nursery(lambda nursery: nursery.wait_warm(template))
+        await self._with_provisioner(lambda provisioner: provisioner.wait_warm(template))
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
         """Returns the modules of a template's preload list that are not preloaded, by that same way."""
-        return await self._with_nursery(lambda nursery: nursery.left_out(template))
+        return await self._with_provisioner(lambda provisioner: provisioner.left_out(template))
 
-    async def _with_nursery(self, ask: Callable[[Nursery], Awaitable[_T]]) -> _T:
-        """Asks the nursery of the strongest way that is possible here."""
-        *stronger, weakest = self._ways_to(self._floor)
+    async def _with_provisioner(self, ask: Callable[[Provisioner], Awaitable[_T]]) -> _T:
+        """Asks the provisioner of the strongest way that is possible here."""
+        *stronger, weakest = self._runtimes_that_reach(self._required_level)
 
-        for _, nursery in stronger:
-            if nursery in self._given_up:
+        for _, provisioner in stronger:
+            if provisioner in self._given_up:
                 continue
 
             try:
-                return await ask(nursery)
+                return await ask(provisioner)
             except IsolationUnavailableError:
-                self._given_up.add(nursery)
+                self._given_up.add(provisioner)
 
         return await ask(weakest[1])
 
     async def close(self) -> None:
-        """Makes no more; see the nursery."""
-        for _, nursery in self._ways:
-            await nursery.close()
+        """Makes no more; see the provisioner."""
+        for _, provisioner in self._runtimes:
+            await provisioner.close()
 
     async def aclose(self) -> None:
-        """Ends the processes of all templates; see the nursery."""
-        for _, nursery in self._ways:
-            await nursery.aclose()
+        """Ends the processes of all templates; see the provisioner."""
+        for _, provisioner in self._runtimes:
+            await provisioner.aclose()
 
-    def _ways_to(self, floor: str) -> list[tuple[Runtime, Nursery]]:
+    def _runtimes_that_reach(self, required_level: str) -> list[tuple[Runtime, Provisioner]]:
         """The ways by which it can be reached, one at least."""
-        ways = [way for way in self._ways if reaches(way[0].level, floor)]
+        choices = [choice for choice in self._runtimes if reaches(choice[0].level, required_level)]
 
-        if ways:
-            return ways
+        if choices:
+            return choices
 
-        best = self._ways[0][0].level
+        best = self._runtimes[0][0].level
         raise IsolationUnavailableError(
-            layer=floor,
+            layer=required_level,
             reason=f"no runtime of this version isolates so well; the strongest level is {best!r}",
             how_to_get_it=f"ask for isolation={best!r}; for a second wall run fumehood inside a virtual machine",
         )
 
-    def _with_weaker_way(self, error: IsolationUnavailableError, floor: str) -> IsolationUnavailableError:
+    def _with_weaker_runtime(
+        self, error: IsolationUnavailableError, required_level: str
+    ) -> IsolationUnavailableError:
         """Names the next weaker level that this machine could have: nobody gets it without having asked for it."""
         weaker = [
             runtime.level
-            for runtime, _ in self._ways
-            if not reaches(runtime.level, floor) and runtime.is_possible()
+            for runtime, _ in self._runtimes
+            if not reaches(runtime.level, required_level) and runtime.is_possible()
         ]
 
-        if not weaker or error.layer == floor:
+        if not weaker or error.layer == required_level:
             return error
 
         return IsolationUnavailableError(
@@ -442,23 +446,23 @@ class Floors:
         )
 
 
-async def _checked(sandbox: LiveSandbox, floor: str) -> LiveSandbox:
+async def _checked(sandbox: LiveSandbox, required_level: str) -> LiveSandbox:
     """Ends a sandbox that is weaker than its user wants."""
     isolation = sandbox.guest.isolation
 
-    if reaches(isolation.level, floor):
+    if reaches(isolation.level, required_level):
         return sandbox
 
     sandbox.end("killed")
     await asyncio.shield(sandbox.guest.ended)
-    raise _below(isolation, floor)
+    raise _below(isolation, required_level)
 
 
-def _below(isolation: Isolation, floor: str) -> IsolationUnavailableError:
+def _below(isolation: Isolation, required_level: str) -> IsolationUnavailableError:
     off = [layer for layer in isolation.layers if layer.state == "off"]
     reasons = "; ".join(f"{layer.name}: {layer.why}" for layer in off)
     return IsolationUnavailableError(
-        layer=", ".join(layer.name for layer in off) or floor,
-        reason=f"isolation={floor!r} was asked for, and {isolation.level!r} was reached: {reasons}",
+        layer=", ".join(layer.name for layer in off) or required_level,
+        reason=f"isolation={required_level!r} was asked for, and {isolation.level!r} was reached: {reasons}",
         how_to_get_it=f"{_DOCTOR}, or ask for isolation={isolation.level!r}",
     )

@@ -24,7 +24,7 @@ from fumehood.engine.clock import Timer
 from fumehood.engine.cpu_fairness import CpuFairness
 from fumehood.engine.identity import make_name, make_part, parse_name
 from fumehood.engine.pause import pause_or_end
-from fumehood.engine.provisioner import Floors, Means, Nursery
+from fumehood.engine.provisioner import EngineConfig, IsolationSelector, Provisioner
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.tasks import keep
 from fumehood.engine.time_travel.forks import Forking
@@ -50,22 +50,24 @@ class Supervisor:
     """Keeps the sandboxes of one host.
 
     Args:
-        means: What sandboxes are made with.
+        config: What sandboxes are made with.
         rules: When there is no room for another; those of the pools do not count.
         host_id: The host's name, with which their ids begin.
         records: What is written down of each; None: it is kept in memory.
     """
 
     def __init__(
-        self, means: Means, rules: AdmissionRules, host_id: str, records: AuditRecords | None = None
+        self, config: EngineConfig, rules: AdmissionRules, host_id: str, records: AuditRecords | None = None
     ) -> None:
         self._host_id = host_id
         self.records = records or AuditRecords()
         self._incarnation = make_part()
-        self._admission = Admission(means.runtime, rules)
-        self._nursery = Floors(means, lambda way: Nursery(way, self._admission, self._new_id, self._note_end))
+        self._admission = Admission(config.runtime, rules)
+        self._provisioner = IsolationSelector(
+            config, lambda choice: Provisioner(choice, self._admission, self._new_id, self._note_end)
+        )
         # What is asked of the templates themselves.
-        self.templates = self._nursery
+        self.templates = self._provisioner
         self._lifetimes: dict[str, Lifetime] = {}
         self._cpu_fairness = CpuFairness(self._lifetimes)
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
@@ -74,7 +76,7 @@ class Supervisor:
 
     def define(self, template: Template) -> None:
         """Makes a template known under its name; one whose processes live is not replaced."""
-        self._nursery.define(template)
+        self._provisioner.define(template)
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Hands out a sandbox."""
@@ -82,7 +84,7 @@ class Supervisor:
         self._coming += 1
         try:
             await failpoints.reach("create.admitted")
-            sandbox = await self._nursery.obtain(spec)
+            sandbox = await self._provisioner.obtain(spec)
             await _until_handed_out(spec, sandbox)
         finally:
             self._coming -= 1
@@ -250,17 +252,17 @@ class Supervisor:
 
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool is full."""
-        await self._nursery.wait_warm(template)
+        await self._provisioner.wait_warm(template)
 
     async def aclose(self) -> None:
         """Ends everything."""
         self._cpu_fairness.close()
-        await self._nursery.close()
+        await self._provisioner.close()
 
         for lifetime in list(self._lifetimes.values()):
             lifetime.sandbox.end("host_closed")
 
-        await self._nursery.aclose()
+        await self._provisioner.aclose()
 
     def _new_id(self) -> str:
         return make_name(self._host_id, self._incarnation)

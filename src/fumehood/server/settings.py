@@ -16,7 +16,7 @@ from fumehood.bounds import MIB, TIB
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
 from fumehood.values.network import NETWORK_LEVELS, check_address_rule
-from fumehood.values.sandbox import DEFAULT_FLOOR, check_isolation
+from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
 # Of `memory_reserve_bytes`: as much as the host thinks right.
@@ -71,7 +71,7 @@ class ServerSettings:
         1,
         101,
     )
-    isolation: str = setting("weakest isolation of a sandbox: landlock-only or namespaces", DEFAULT_FLOOR)
+    isolation: str = setting("weakest isolation of a sandbox: landlock-only or namespaces", DEFAULT_ISOLATION)
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
     )

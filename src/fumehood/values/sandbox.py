@@ -353,7 +353,7 @@ IsolationLevel = Literal["none", "landlock-only", "namespaces", "gvisor", "vm"]
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
 MADE_LEVELS: tuple[IsolationLevel, ...] = ("none", "landlock-only", "namespaces")
 # What a sandbox must reach unless its caller or the settings name another level.
-DEFAULT_FLOOR: IsolationLevel = "namespaces"
+DEFAULT_ISOLATION: IsolationLevel = "namespaces"
 
 
 def reaches(level: str, floor: str) -> bool:
