@@ -166,7 +166,7 @@ def _ready(name: str, tool: ToolFunction | HostTool) -> ReadyTool:
 
 _LOG = logging.getLogger("fumehood.tools")
 # How long a function that is cancelled may take to hear it.
-_FAREWELL_SECONDS = 5.0
+_CLEANUP_SECONDS = 5.0
 
 Approval: TypeAlias = bool | str | None
 AsyncToolCallback: TypeAlias = Callable[[ToolCall], Awaitable[Approval] | Approval]
@@ -235,7 +235,7 @@ class ToolRunner:
             task.cancel()
 
         if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=_FAREWELL_SECONDS)
+            _, left = await asyncio.wait(self._tasks, timeout=_CLEANUP_SECONDS)
 
             for task in left:
                 _LOG.warning("a tool goes on although its execution has ended: %r", task)

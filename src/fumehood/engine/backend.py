@@ -536,7 +536,7 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
 
         def hold_back() -> None:
             for sandbox, task in begun:
-                sandbox.farewells.add(task)
+                sandbox.cleanups.add(task)
 
         try:
             return await self._do(work)

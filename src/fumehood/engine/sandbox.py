@@ -31,7 +31,7 @@ from fumehood.engine.metrics import LiveMetrics
 from fumehood.engine.pause import Pausing
 from fumehood.engine.ports import LivePorts
 from fumehood.engine.records import Recorder
-from fumehood.engine.tasks import Farewells, keep
+from fumehood.engine.tasks import PendingCleanups, keep
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.drain import hollow_out
 from fumehood.engine.time_travel.judge import Judge
@@ -130,7 +130,7 @@ class LiveSandbox:
         self._oom_kills = 0
         self._memory_killed: set[int] = set()
         self.clock = SandboxClock()
-        self.farewells = Farewells(self.clock)
+        self.cleanups = PendingCleanups(self.clock)
         self._idleness = Idleness(self.clock)
         self.share = birth.share
         self.init = InitClient(guest.socket, self._event, self._init_closed, self.share)

@@ -118,8 +118,8 @@ class Supervisor:
         sandbox, pausing = lifetime.sandbox, lifetime.sandbox.pausing
         self._cpu_fairness.note_request(lifetime)
 
-        while not (pausing.is_running and sandbox.farewells.are_over):
-            await sandbox.farewells.wait()
+        while not (pausing.is_running and sandbox.cleanups.are_over):
+            await sandbox.cleanups.wait()
             await pausing.settled()
 
             # Who resumes what runs keeps all others waiting, and they would do the same to him.

@@ -67,7 +67,7 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
     await asyncio.shield(task)
 
 
-class Farewells:
+class PendingCleanups:
     """What goes on in one sandbox although its callers have gone, such as putting back files.
 
     Args:

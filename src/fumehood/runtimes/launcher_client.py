@@ -47,7 +47,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
         self._guests: dict[int, _Guest] = {}
         self._uncharged = Uncharged(self._guests)
-        self._farewell: asyncio.Task[None] | None = None
+        self._cleanup: asyncio.Task[None] | None = None
         self._ends_with_guests = False
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._preload = PreloadReport(())
@@ -94,7 +94,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
         if not self._guests and not self._is_closed:
             self._close_sockets()
-            self._farewell = asyncio.get_running_loop().create_task(self.aclose())
+            self._cleanup = asyncio.get_running_loop().create_task(self.aclose())
 
     def _let_go(self, guest: _Guest) -> None:
         """Takes note of the end of a guest that is on the list no more."""
@@ -103,7 +103,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
             return
 
         self._close_sockets()
-        self._farewell = asyncio.get_running_loop().create_task(self._end_with(guest))
+        self._cleanup = asyncio.get_running_loop().create_task(self._end_with(guest))
 
     async def _end_with(self, last: _Guest) -> None:
         """Ends the template's processes first, and only then their last guest."""
@@ -117,7 +117,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
     async def _wait_for_others(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
         """Waits for what else is at work on the end."""
-        others = {*tasks, *([self._farewell] if self._farewell else [])} - {asyncio.current_task()}
+        others = {*tasks, *([self._cleanup] if self._cleanup else [])} - {asyncio.current_task()}
 
         if others:
             await asyncio.wait(others)

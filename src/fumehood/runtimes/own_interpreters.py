@@ -52,7 +52,7 @@ class OwnInterpreters(Spawner):
         # More at once would only take the processors from those that run.
         self._places = asyncio.Semaphore(os.cpu_count() or 1)
         self._starting: set[asyncio.Task[Spawner]] = set()
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._cleanups: set[asyncio.Task[None]] = set()
         self._note(started)
 
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> Guest:
@@ -88,7 +88,7 @@ class OwnInterpreters(Spawner):
                 task.cancel()
 
         closing = [asyncio.ensure_future(spawner.aclose()) for spawner in self._living]
-        waiting = {*closing, *self._starting, *self._farewells}
+        waiting = {*closing, *self._starting, *self._cleanups}
 
         if waiting:
             await asyncio.wait(waiting)
@@ -130,6 +130,6 @@ class OwnInterpreters(Spawner):
     def _let_go(self, spawner: Spawner) -> None:
         self._living.discard(spawner)
         # Little is left to be given back, but nobody may go before that.
-        farewell = asyncio.get_running_loop().create_task(spawner.aclose())
-        self._farewells.add(farewell)
-        farewell.add_done_callback(self._farewells.discard)
+        cleanup = asyncio.get_running_loop().create_task(spawner.aclose())
+        self._cleanups.add(cleanup)
+        cleanup.add_done_callback(self._cleanups.discard)

@@ -97,7 +97,7 @@ class BashShell:
         self._count = 0
         self._number = 0
         self._failed_status = 0
-        self._farewell = ""
+        self._cleanup = ""
         self._unsaid = ""
         self._code = os.memfd_create("cell")
         self._input = os.memfd_create("stdin")
@@ -178,7 +178,7 @@ class BashShell:
         """
         self._count += execution.store_history
         self._failed_status = 0
-        self._farewell = ""
+        self._cleanup = ""
 
         if self._unsaid:
             _say(self._unsaid)
@@ -198,7 +198,7 @@ class BashShell:
         except _ShellEndedError as ended:
             self._failed_status = ended.status
             is_kept = self._start_anew(ended.status, restore)
-            self._farewell = _KEPT_WORDS if is_kept else _LOST_WORDS
+            self._cleanup = _KEPT_WORDS if is_kept else _LOST_WORDS
 
             # No error carries it: it is said when it matters, which is in the next cell.
             if ended.status == 0 and not is_kept:
@@ -217,8 +217,8 @@ class BashShell:
             self._outlet.error(name, str(error), [f"{name}: {error}" if str(error) else name])
         elif status != 0:
             words = (
-                f"bash has exited with status {status}; {self._farewell}"
-                if self._farewell
+                f"bash has exited with status {status}; {self._cleanup}"
+                if self._cleanup
                 else _describe(status)
             )
             self._outlet.error("ExitCode", str(status), [f"ExitCode: {words}"])

@@ -130,7 +130,7 @@ def test_who_cannot_answer_is_told():
 
 def test_functions_end_with_their_execution(monkeypatch, caplog):
     """They are cancelled; one that does not listen is left alone, and the log says so."""
-    monkeypatch.setattr(tool_running, "_FAREWELL_SECONDS", 0.05)
+    monkeypatch.setattr(tool_running, "_CLEANUP_SECONDS", 0.05)
     heard = []
 
     async def main():

@@ -20,7 +20,7 @@ from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.connection import ContextLink
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Recorder
-from fumehood.engine.tasks import Farewells, keep
+from fumehood.engine.tasks import PendingCleanups, keep
 from fumehood.engine.usage import Meter
 from fumehood.errors import FumehoodError
 from fumehood.runtimes.base import GuestContext
@@ -83,7 +83,7 @@ class ContextHost(Protocol):
     meter: Meter
     recorder: Recorder
     audit: AuditTrail
-    farewells: Farewells
+    cleanups: PendingCleanups
     share: LoopShare
     isolation_level: str
 

@@ -68,12 +68,12 @@ class ContextWork:
         # Of the last execution that had tools; their names tell whether it is the one that is meant.
         self._tool_calls: ToolCalls | None = None
         self._was_interrupted = False
-        self._farewell: asyncio.Task[None] | None = None
+        self._cleanup: asyncio.Task[None] | None = None
 
     @property
     def is_given_up(self) -> bool:
         """True while something goes on that nobody waits for any more."""
-        return self._farewell is not None and not self._farewell.done()
+        return self._cleanup is not None and not self._cleanup.done()
 
     def interrupt(self) -> bool:
         """Interrupts what runs; false if nothing does."""
@@ -100,25 +100,25 @@ class ContextWork:
         self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
         """For whoever has given up: sees something to its end, and undoes it; nobody hears what fails there."""
-        farewell = keep(_outlive(asyncio.ensure_future(work), if_given_up))
+        cleanup = keep(_outlive(asyncio.ensure_future(work), if_given_up))
         # Not only here: files may be put back that others write to.
-        self._host.farewells.add(farewell)
-        await self.hold_back(farewell)
+        self._host.cleanups.add(cleanup)
+        await self.hold_back(cleanup)
 
     async def at_rest(self) -> None:
         """Waits for what somebody before has given up."""
-        while (farewell := self._farewell) is not None:
-            await asyncio.wait([farewell])
+        while (cleanup := self._cleanup) is not None:
+            await asyncio.wait([cleanup])
 
             # Meanwhile there may be more of it.
-            if self._farewell is farewell:
-                self._farewell = None
+            if self._cleanup is cleanup:
+                self._cleanup = None
 
     async def hold_back(self, task: asyncio.Future[Any]) -> None:
         """Has whoever comes next wait until something is done, however; on a paused sandbox this caller does not."""
-        tasks = [task] if self._farewell is None else [task, self._farewell]
-        self._farewell = keep(_all_done(tasks))
-        await self._host.clock.while_going(self._farewell)
+        tasks = [task] if self._cleanup is None else [task, self._cleanup]
+        self._cleanup = keep(_all_done(tasks))
+        await self._host.clock.while_going(self._cleanup)
 
     async def run(
         self,

@@ -23,7 +23,7 @@ from fumehood.engine.contexts.process import ContextProcess, ContextStartError
 from fumehood.engine.init_client import InitGoneError
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Mark
-from fumehood.engine.tasks import Farewells, keep, to_its_end
+from fumehood.engine.tasks import PendingCleanups, keep, to_its_end
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError, FumehoodError
@@ -43,7 +43,7 @@ class Checkpointed(Protocol):
     id: str
     clock: SandboxClock
     guest: Guest
-    farewells: Farewells
+    cleanups: PendingCleanups
     share: LoopShare
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
@@ -204,7 +204,7 @@ class LiveCheckpoints:
             async with context.turn_alone():
                 going = asyncio.ensure_future(self._go_back(kept, context))
                 # Of two calls the second finds the files as the first has left them, also when that is given up.
-                self._sandbox.farewells.add(going)
+                self._sandbox.cleanups.add(going)
                 await context.finish(going)
 
         return kept.info

@@ -376,7 +376,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._close_sockets()
         self._all_ended()
         # Its launcher ends too: to be reaped, and its ids given back.
-        self._farewell = asyncio.get_running_loop().create_task(self.aclose())
+        self._cleanup = asyncio.get_running_loop().create_task(self.aclose())
 
         if not self._ready.done():
             self._ready.set_exception(ZygoteEndedError())
