@@ -307,7 +307,7 @@ def test_c05_an_answer_goes_to_its_own_call_only():
 
     async def main():
         async with AsyncSandbox() as first, AsyncSandbox() as second:
-            backend = first._lease.backend
+            backend = first._sandbox_handle.backend
             request = ExecuteRequest(code="search()", tools=(ToolSpec(name="search"),))
             running = [backend.execute(one.id, request) for one in (first, second)]
             calls = []

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from fumehood.api.audit import AsyncAuditing, AsyncSecurityCallback, follow_security_events
 from fumehood.api.commands import AsyncCommands
 from fumehood.api.files import AsyncFilesystem
-from fumehood.api.handle import Lease, default_backend, named_backend
+from fumehood.api.handle import SandboxHandle, default_backend, named_backend
 from fumehood.api.pty import AsyncPty
 from fumehood.api.time_travel import AsyncForking, AsyncSaving, AsyncTimeTravel
 from fumehood.api.tools import AsyncToolCallback, ToolRunner, Tools, ready_tools
@@ -115,11 +115,11 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         )
         check_callbacks(on_security_event=on_security_event)
         self._on_security_event = on_security_event
-        self._lease = Lease(named_backend(url, api_key, backend))
+        self._sandbox_handle = SandboxHandle(named_backend(url, api_key, backend))
         self._is_open = False
-        self.files = AsyncFilesystem(self._lease)
-        self.commands = AsyncCommands(self._lease)
-        self.pty = AsyncPty(self._lease)
+        self.files = AsyncFilesystem(self._sandbox_handle)
+        self.commands = AsyncCommands(self._sandbox_handle)
+        self.pty = AsyncPty(self._sandbox_handle)
 
     @classmethod
     async def create(
@@ -206,7 +206,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         """Take hold of a living sandbox by its id."""
         check_text("sandbox_id", sandbox_id, max_bytes=255)
         sandbox = cls(url=url, api_key=api_key, backend=backend)
-        sandbox._lease.grant(await sandbox._lease.backend.info(sandbox_id))
+        sandbox._sandbox_handle.grant(await sandbox._sandbox_handle.backend.info(sandbox_id))
         return sandbox
 
     @classmethod
@@ -217,12 +217,12 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         return [*await (named_backend(url, api_key, backend) or default_backend()).list()]
 
     async def __aenter__(self) -> AsyncSandbox:
-        if not self._lease.is_granted:
-            self._lease.grant(await self._lease.backend.create(self._spec))
+        if not self._sandbox_handle.is_granted:
+            self._sandbox_handle.grant(await self._sandbox_handle.backend.create(self._spec))
             self._is_open = True
 
             if self._on_security_event is not None:
-                follow_security_events(self._lease.backend, self.id, self._on_security_event)
+                follow_security_events(self._sandbox_handle.backend, self.id, self._on_security_event)
 
         return self
 
@@ -230,7 +230,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         # A forked child that leaves the block does not end what its parent uses.
-        if not self._lease.is_foreign:
+        if not self._sandbox_handle.is_foreign:
             await self.kill()
 
     def __del__(self) -> None:
@@ -238,29 +238,33 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         if sys.is_finalizing():
             return
 
-        if getattr(self, "_is_open", False) and not self._lease.is_foreign:
+        if getattr(self, "_is_open", False) and not self._sandbox_handle.is_foreign:
             warnings.warn(f"{self!r} was never killed", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
-        name = repr(self._lease.info.id) if self._lease.is_granted and not self._lease.is_foreign else "-"
+        name = (
+            repr(self._sandbox_handle.info.id)
+            if self._sandbox_handle.is_granted and not self._sandbox_handle.is_foreign
+            else "-"
+        )
         return f"<{type(self).__name__} {name}>"
 
     @property
     def id(self) -> str:
         """Its name, for `connect`."""
-        return self._lease.id
+        return self._sandbox_handle.id
 
     async def get_info(self) -> SandboxInfo:
         """Describe the sandbox."""
-        return await self._lease.backend.info(self.id)
+        return await self._sandbox_handle.backend.info(self.id)
 
     async def get_metrics(self) -> Metrics:
         """Tell what the sandbox uses now."""
-        return await self._lease.backend.metrics(self.id)
+        return await self._sandbox_handle.backend.metrics(self.id)
 
     async def get_record(self, context: Context | None = None) -> Record:
         """Tell what ran in a context."""
-        return await self._lease.backend.record(self.id, _context_id(context))
+        return await self._sandbox_handle.backend.record(self.id, _context_id(context))
 
     async def to_notebook(
         self, path: str | os.PathLike[str] | None = None, context: Context | None = None
@@ -275,11 +279,11 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
 
     async def get_url(self, port: int) -> str:
         """Return an address by which a server inside is reached."""
-        return (await self._lease.backend.port_address(self.id, port)).url
+        return (await self._sandbox_handle.backend.port_address(self.id, port)).url
 
     async def get_host(self, port: int) -> str:
         """Return the host name, with a port where it needs one, of a server inside."""
-        host = (await self._lease.backend.port_address(self.id, port)).host
+        host = (await self._sandbox_handle.backend.port_address(self.id, port)).host
 
         if host is None:
             raise NoHostNameError(port=port)
@@ -298,28 +302,28 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
     async def set_timeout(self, timeout: float | None) -> None:
         """Let the sandbox live for so long from now on."""
         check_seconds("timeout", timeout)
-        await self._lease.backend.set_timeout(self.id, timeout)
+        await self._sandbox_handle.backend.set_timeout(self.id, timeout)
 
     async def set_network(self, network: NetworkChoice) -> None:
         """Change what the sandbox may reach."""
-        await self._lease.backend.set_network(self.id, read_network(network))
+        await self._sandbox_handle.backend.set_network(self.id, read_network(network))
 
     async def egress_log(self) -> EgressRecords:
         """Tell what the sandbox reached and tried to reach."""
-        return [*await self._lease.backend.egress_log(self.id)]
+        return [*await self._sandbox_handle.backend.egress_log(self.id)]
 
     async def pause(self) -> bool:
         """Freeze the sandbox."""
-        return await self._lease.backend.pause(self.id)
+        return await self._sandbox_handle.backend.pause(self.id)
 
     async def resume(self) -> bool:
         """Let the paused sandbox go on."""
-        return await self._lease.backend.resume(self.id)
+        return await self._sandbox_handle.backend.resume(self.id)
 
     async def kill(self, *, wait: bool = True) -> bool:
         """End the sandbox."""
         self._is_open = False
-        return await self._lease.backend.kill(self.id, wait=wait)
+        return await self._sandbox_handle.backend.kill(self.id, wait=wait)
 
     async def run_code(
         self,
@@ -356,7 +360,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
                 transactional=transactional,
                 tell_changes=changes,
             )
-            return await self._lease.backend.run(self.id, request)
+            return await self._sandbox_handle.backend.run(self.id, request)
 
         events = self.stream_code(
             code,
@@ -408,7 +412,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
     ) -> AsyncGenerator[Event, None]:
         """Run code and give what happens as it happens."""
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-        ready, backend = ready_tools(tools), self._lease.backend
+        ready, backend = ready_tools(tools), self._sandbox_handle.backend
         request = ExecuteRequest(
             code=code,
             language=language,
@@ -441,27 +445,29 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
 
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context."""
-        return await self._lease.backend.interrupt(self.id, _context_id(context))
+        return await self._sandbox_handle.backend.interrupt(self.id, _context_id(context))
 
     async def create_code_context(
         self, *, cwd: str | None = None, language: Language = "python"
     ) -> ContextInfo:
         """Make a context."""
         call = CreateContext(cwd=cwd, language=language)
-        return (await self._lease.backend.context_call(self.id, call))[0]
+        return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
 
     async def list_code_contexts(self) -> ContextInfos:
         """List the contexts."""
-        return [*await self._lease.backend.context_call(self.id, ListContexts())]
+        return [*await self._sandbox_handle.backend.context_call(self.id, ListContexts())]
 
     async def restart_code_context(self, context: Context) -> ContextInfo:
         """Replace a context by a fresh one."""
         call = RestartContext(context_id=_context_id(context) or "")
-        return (await self._lease.backend.context_call(self.id, call))[0]
+        return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
 
     async def remove_code_context(self, context: Context) -> None:
         """Kill a context."""
-        await self._lease.backend.context_call(self.id, RemoveContext(context_id=_context_id(context) or ""))
+        await self._sandbox_handle.backend.context_call(
+            self.id, RemoveContext(context_id=_context_id(context) or "")
+        )
 
 
 async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | None) -> CommitAnswer:

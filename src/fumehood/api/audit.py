@@ -19,7 +19,7 @@ from fumehood.values.audit import AuditLog
 from fumehood.values.security import SecurityEvent
 
 if TYPE_CHECKING:
-    from fumehood.api.handle import Lease
+    from fumehood.api.handle import SandboxHandle
     from fumehood.port.backend import Backend
 
 SecurityCallback: TypeAlias = Callable[[SecurityEvent], object]
@@ -32,11 +32,11 @@ _following: set[asyncio.Task[None]] = set()
 class AsyncAuditing:
     """What `AsyncSandbox` tells of itself; described at `Auditing`."""
 
-    _lease: Lease
+    _sandbox_handle: SandboxHandle
 
     async def audit_log(self) -> AuditLog:
         """Tell what happened in and around the sandbox."""
-        return await self._lease.backend.audit_log(self._lease.id)
+        return await self._sandbox_handle.backend.audit_log(self._sandbox_handle.id)
 
 
 class Auditing:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Literal, TypeAlias, overload
 
-from fumehood.api.handle import Lease
+from fumehood.api.handle import SandboxHandle
 from fumehood.errors import (
     CommandError,
     CommandExitError,
@@ -44,8 +44,8 @@ ProcessInfos: TypeAlias = list[ProcessInfo]
 class AsyncCommands:
     """The commands of an `AsyncSandbox`; the verbs are described at `Commands`."""
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, sandbox_handle: SandboxHandle) -> None:
+        self._sandbox_handle = sandbox_handle
 
     @overload
     async def run(
@@ -93,7 +93,7 @@ class AsyncCommands:
             raise InvalidArgumentError(field="stdin", value=stdin, allowed="text, bytes, True or False")
 
         if timeout is None and not background:
-            timeout = self._lease.info.limits.wall_seconds
+            timeout = self._sandbox_handle.info.limits.wall_seconds
 
         spec = ProcessSpec(
             argv=_argv(command),
@@ -102,9 +102,9 @@ class AsyncCommands:
             stdin=stdin is not False,
             timeout_seconds=timeout,
         )
-        process = await self._lease.backend.start_process(self._lease.id, spec)
+        process = await self._sandbox_handle.backend.start_process(self._sandbox_handle.id, spec)
         handle = AsyncCommandHandle(
-            self._lease,
+            self._sandbox_handle,
             process.pid,
             command=command if isinstance(command, str) else shlex.join(command),
             timeout_seconds=timeout,
@@ -120,7 +120,7 @@ class AsyncCommands:
 
     async def list(self) -> ProcessInfos:
         """List the running commands."""
-        return [*await process_call(self._lease, ListProcesses())]
+        return [*await process_call(self._sandbox_handle, ListProcesses())]
 
     async def connect(
         self,
@@ -132,22 +132,22 @@ class AsyncCommands:
         """Take hold of a running command."""
         check_pid(pid)
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
-        await check_known(self._lease, pid)
+        await check_known(self._sandbox_handle, pid)
         return AsyncCommandHandle(
-            self._lease, pid, command=f"pid {pid}", on_stdout=on_stdout, on_stderr=on_stderr
+            self._sandbox_handle, pid, command=f"pid {pid}", on_stdout=on_stdout, on_stderr=on_stderr
         )
 
     async def kill(self, pid: int) -> bool:
         """Kill a command."""
-        return await kill_process(self._lease, pid)
+        return await kill_process(self._sandbox_handle, pid)
 
     async def send_stdin(self, pid: int, data: str | bytes) -> None:
         """Write to a command's standard input."""
-        await process_call(self._lease, SendStdin(pid=pid, data=as_bytes(data)))
+        await process_call(self._sandbox_handle, SendStdin(pid=pid, data=as_bytes(data)))
 
     async def close_stdin(self, pid: int) -> None:
         """End a command's standard input."""
-        await process_call(self._lease, CloseStdin(pid=pid))
+        await process_call(self._sandbox_handle, CloseStdin(pid=pid))
 
 
 class Commands:
@@ -298,7 +298,7 @@ class AsyncCommandHandle:
 
     def __init__(
         self,
-        lease: Lease,
+        sandbox_handle: SandboxHandle,
         pid: int,
         *,
         command: str,
@@ -307,7 +307,7 @@ class AsyncCommandHandle:
         on_stderr: AsyncTextCallback | None = None,
     ) -> None:
         self.pid = pid
-        self._lease = lease
+        self._sandbox_handle = sandbox_handle
         self._command = command
         self._timeout_seconds = timeout_seconds
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
@@ -341,15 +341,15 @@ class AsyncCommandHandle:
 
     async def kill(self) -> bool:
         """Kill the command and everything that it started."""
-        return await kill_process(self._lease, self.pid)
+        return await kill_process(self._sandbox_handle, self.pid)
 
     async def send_stdin(self, data: str | bytes) -> None:
         """Write to its standard input."""
-        await process_call(self._lease, SendStdin(pid=self.pid, data=as_bytes(data)))
+        await process_call(self._sandbox_handle, SendStdin(pid=self.pid, data=as_bytes(data)))
 
     async def close_stdin(self) -> None:
         """End its standard input."""
-        await process_call(self._lease, CloseStdin(pid=self.pid))
+        await process_call(self._sandbox_handle, CloseStdin(pid=self.pid))
 
     async def feed(self, stdin: bool | str | bytes) -> None:
         """Give it all of its standard input and close that; nothing when `stdin` is True or False."""
@@ -384,7 +384,9 @@ class AsyncCommandHandle:
             await asyncio.gather(feeding, return_exceptions=True)
 
     async def _until_gone(self) -> None:
-        async with aclosing(self._lease.backend.process_output(self._lease.id, self.pid)) as events:
+        async with aclosing(
+            self._sandbox_handle.backend.process_output(self._sandbox_handle.id, self.pid)
+        ) as events:
             async for _ in events:
                 pass
 
@@ -393,7 +395,9 @@ class AsyncCommandHandle:
         decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in texts}
         exited = ProcessExited(exit_code=-1)
 
-        async with aclosing(self._lease.backend.process_output(self._lease.id, self.pid)) as events:
+        async with aclosing(
+            self._sandbox_handle.backend.process_output(self._sandbox_handle.id, self.pid)
+        ) as events:
             async for event in events:
                 if isinstance(event, ProcessExited):
                     exited = event
@@ -457,25 +461,25 @@ class CommandHandle:
         call(self._twin.close_stdin)
 
 
-async def process_call(lease: Lease, request: ProcessCall) -> tuple[ProcessInfo, ...]:
-    """Ask about the commands of a lease's sandbox."""
-    return await lease.backend.process_call(lease.id, request)
+async def process_call(sandbox_handle: SandboxHandle, request: ProcessCall) -> tuple[ProcessInfo, ...]:
+    """Ask about the commands of a handle's sandbox."""
+    return await sandbox_handle.backend.process_call(sandbox_handle.id, request)
 
 
-async def check_known(lease: Lease, pid: int) -> None:
+async def check_known(sandbox_handle: SandboxHandle, pid: int) -> None:
     """Raise ProcessNotFoundError unless a command with this pid runs, or has ended lately."""
-    if any(process.pid == pid for process in await process_call(lease, ListProcesses())):
+    if any(process.pid == pid for process in await process_call(sandbox_handle, ListProcesses())):
         return
 
     # What one that has ended wrote, or its end, comes at once.
-    async with aclosing(lease.backend.process_output(lease.id, pid)) as events:
+    async with aclosing(sandbox_handle.backend.process_output(sandbox_handle.id, pid)) as events:
         await anext(events)
 
 
-async def kill_process(lease: Lease, pid: int) -> bool:
+async def kill_process(sandbox_handle: SandboxHandle, pid: int) -> bool:
     """Kill a command and everything that it started; False if it had ended."""
     try:
-        await process_call(lease, SignalProcess(pid=pid, signal=signal.SIGKILL))
+        await process_call(sandbox_handle, SignalProcess(pid=pid, signal=signal.SIGKILL))
     except ProcessNotFoundError:
         return False
 

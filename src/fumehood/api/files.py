@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, overload
 
-from fumehood.api.handle import Lease
+from fumehood.api.handle import SandboxHandle
 from fumehood.bounds import MIB
 from fumehood.errors import (
     FileTooLargeError,
@@ -65,8 +65,8 @@ class WriteEntry:
 class AsyncFilesystem:
     """The files of an `AsyncSandbox`; the verbs are described at `Filesystem`."""
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, sandbox_handle: SandboxHandle) -> None:
+        self._sandbox_handle = sandbox_handle
 
     @overload
     async def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
@@ -80,7 +80,7 @@ class AsyncFilesystem:
         self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
     ) -> str | bytes | AsyncGenerator[bytes, None]:
         """Read a file."""
-        chunks = self._lease.backend.read(self._lease.id, ReadFile(path=path))
+        chunks = self._sandbox_handle.backend.read(self._sandbox_handle.id, ReadFile(path=path))
 
         match format:
             case "stream":
@@ -97,7 +97,7 @@ class AsyncFilesystem:
         check_path("path", path)
 
         async with aclosing(_pieces(data)) as chunks:
-            return await self._lease.backend.write(self._lease.id, path, chunks)
+            return await self._sandbox_handle.backend.write(self._sandbox_handle.id, path, chunks)
 
     async def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
         """Write several files, one after the other."""
@@ -106,7 +106,7 @@ class AsyncFilesystem:
     async def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
         """List a directory."""
         call = ListFiles(path=path, depth=depth)
-        return [*await self._lease.backend.file_call(self._lease.id, call)]
+        return [*await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call)]
 
     async def exists(self, path: str) -> bool:
         """Tell whether something is at a path."""
@@ -119,12 +119,12 @@ class AsyncFilesystem:
 
     async def get_info(self, path: str) -> FileInfo:
         """Describe a file or directory."""
-        return (await self._lease.backend.file_call(self._lease.id, StatFile(path=path)))[0]
+        return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, StatFile(path=path)))[0]
 
     async def make_dir(self, path: str) -> bool:
         """Make a directory and its parents."""
         try:
-            await self._lease.backend.file_call(self._lease.id, MakeDir(path=path))
+            await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, MakeDir(path=path))
         except PathExistsError:
             return False
 
@@ -132,17 +132,17 @@ class AsyncFilesystem:
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a directory with all that is in it."""
-        await self._lease.backend.file_call(self._lease.id, RemoveFile(path=path))
+        await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, RemoveFile(path=path))
 
     async def rename(self, source: str, destination: str) -> FileInfo:
         """Move a file or directory."""
         call = RenameFile(source=source, destination=destination)
-        return (await self._lease.backend.file_call(self._lease.id, call))[0]
+        return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call))[0]
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncWatch:
         """Watch a directory."""
         request = WatchFiles(path=path, recursive=recursive)
-        return AsyncWatch(await self._lease.backend.watch(self._lease.id, request))
+        return AsyncWatch(await self._sandbox_handle.backend.watch(self._sandbox_handle.id, request))
 
 
 class AsyncWatch:

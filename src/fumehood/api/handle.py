@@ -1,7 +1,7 @@
 """What a facade holds of a sandbox: where it lives, its name, and the process that may use it.
 
-Runs in the host process. The parts of one facade (`files`, `commands`, `pty`) share one lease, so that they
-agree on whether the sandbox was started. A lease never ends a sandbox.
+Runs in the host process. The parts of one facade (`files`, `commands`, `pty`) share one handle, so that they
+agree on whether the sandbox was started. A handle never ends a sandbox.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fumehood.port.backend import Backend
 from fumehood.values.sandbox import SandboxInfo
 
 
-class Lease:
+class SandboxHandle:
     """A backend and the sandbox in it, once there is one."""
 
     def __init__(self, backend: Backend | None) -> None:

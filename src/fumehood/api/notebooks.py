@@ -441,7 +441,9 @@ class Determinism:
         """
         start_ns = round(self.clock_start.timestamp()) * 1_000_000_000
         code = _PROLOGUE.replace("{seed}", str(self.seed)).replace("{start_ns}", str(start_ns))
-        execution = await sandbox._lease.backend.run(sandbox.id, ExecuteRequest(code=code, silent=True))
+        execution = await sandbox._sandbox_handle.backend.run(
+            sandbox.id, ExecuteRequest(code=code, silent=True)
+        )
 
         if execution.error is not None:
             raise InvalidArgumentError(

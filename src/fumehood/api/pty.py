@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from fumehood.api.commands import as_bytes, kill_process, process_call
-from fumehood.api.handle import Lease
+from fumehood.api.handle import SandboxHandle
 from fumehood.errors import InvalidArgumentError
 from fumehood.portal import call
 from fumehood.values.checks import check_envs
@@ -25,8 +25,8 @@ _ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 class AsyncPty:
     """The terminals of an `AsyncSandbox`; the verbs are described at `Pty`."""
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, sandbox_handle: SandboxHandle) -> None:
+        self._sandbox_handle = sandbox_handle
 
     async def create(
         self,
@@ -53,29 +53,29 @@ class AsyncPty:
             pty=PtySize(cols=cols, rows=rows),
             timeout_seconds=timeout,
         )
-        process = await self._lease.backend.start_process(self._lease.id, spec)
-        return AsyncPtyHandle(self._lease, process.pid)
+        process = await self._sandbox_handle.backend.start_process(self._sandbox_handle.id, spec)
+        return AsyncPtyHandle(self._sandbox_handle, process.pid)
 
     async def send(self, pid: int, data: str | bytes) -> None:
         """Type into a terminal."""
-        await process_call(self._lease, SendStdin(pid=pid, data=as_bytes(data)))
+        await process_call(self._sandbox_handle, SendStdin(pid=pid, data=as_bytes(data)))
 
     async def resize(self, pid: int, *, cols: int, rows: int) -> None:
         """Change the size of a terminal."""
-        await process_call(self._lease, ResizePty(pid=pid, size=PtySize(cols=cols, rows=rows)))
+        await process_call(self._sandbox_handle, ResizePty(pid=pid, size=PtySize(cols=cols, rows=rows)))
 
     async def kill(self, pid: int) -> bool:
         """Kill what runs on a terminal."""
-        return await kill_process(self._lease, pid)
+        return await kill_process(self._sandbox_handle, pid)
 
 
 class AsyncPtyHandle:
     """A terminal of an `AsyncSandbox`; described at `PtyHandle`."""
 
-    def __init__(self, lease: Lease, pid: int) -> None:
+    def __init__(self, sandbox_handle: SandboxHandle, pid: int) -> None:
         self.pid = pid
         self.exit_code: int | None = None
-        self._lease = lease
+        self._sandbox_handle = sandbox_handle
         self._pieces = self._follow()
 
     def __aiter__(self) -> AsyncPtyHandle:
@@ -93,18 +93,18 @@ class AsyncPtyHandle:
 
     async def send(self, data: str | bytes) -> None:
         """Type into the terminal."""
-        await process_call(self._lease, SendStdin(pid=self.pid, data=as_bytes(data)))
+        await process_call(self._sandbox_handle, SendStdin(pid=self.pid, data=as_bytes(data)))
 
     async def resize(self, *, cols: int, rows: int) -> None:
         """Change its size."""
-        await process_call(self._lease, ResizePty(pid=self.pid, size=PtySize(cols=cols, rows=rows)))
+        await process_call(self._sandbox_handle, ResizePty(pid=self.pid, size=PtySize(cols=cols, rows=rows)))
 
     async def kill(self) -> bool:
         """Kill what runs on it."""
-        return await kill_process(self._lease, self.pid)
+        return await kill_process(self._sandbox_handle, self.pid)
 
     async def _follow(self) -> AsyncGenerator[bytes, None]:
-        events = self._lease.backend.process_output(self._lease.id, self.pid)
+        events = self._sandbox_handle.backend.process_output(self._sandbox_handle.id, self.pid)
 
         try:
             async for event in events:

@@ -37,7 +37,7 @@ from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
-    from fumehood.api.handle import Lease
+    from fumehood.api.handle import SandboxHandle
     from fumehood.port.backend import Backend
 
 
@@ -50,28 +50,30 @@ CaseResults: TypeAlias = list[CaseResult]
 class AsyncTimeTravel:
     """What `AsyncSandbox` can go back to; described at `TimeTravel`."""
 
-    _lease: Lease
+    _sandbox_handle: SandboxHandle
 
     async def checkpoint(
         self, name: str | None = None, *, context: Context | None = None, strict: bool = False
     ) -> CheckpointInfo:
         """Keep the state of a context and the files, to go back to."""
         call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
-        return (await self._lease.backend.checkpoint_call(self._lease.id, call))[0]
+        return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
 
     async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
         """Go back to a checkpoint."""
         call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
-        return (await self._lease.backend.checkpoint_call(self._lease.id, call))[0]
+        return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
 
     async def list_checkpoints(self) -> CheckpointInfos:
         """List the checkpoints."""
-        return [*await self._lease.backend.checkpoint_call(self._lease.id, ListCheckpoints())]
+        return [
+            *await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, ListCheckpoints())
+        ]
 
     async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint."""
         call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
-        await self._lease.backend.checkpoint_call(self._lease.id, call)
+        await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call)
 
     async def judge(
         self,
@@ -91,7 +93,7 @@ class AsyncTimeTravel:
             memory_bytes=memory_bytes,
             concurrency=concurrency,
         )
-        runs = await self._lease.backend.judge(self._lease.id, request)
+        runs = await self._sandbox_handle.backend.judge(self._sandbox_handle.id, request)
         return [judged(run, expected) for run, (_, expected) in zip(runs, pairs, strict=True)]
 
 
@@ -199,7 +201,7 @@ class _Held:
 class AsyncForking(_Held):
     """How `AsyncSandbox` is forked; described at `Forking`."""
 
-    _lease: Lease
+    _sandbox_handle: SandboxHandle
     _is_open: bool
     _left_behind: tuple[str, ...] = ()
 
@@ -229,12 +231,12 @@ class AsyncForking(_Held):
             timeout_seconds=timeout,
             metadata=metadata,
         )
-        forked = await self._lease.backend.fork(self._lease.id, request)
+        forked = await self._sandbox_handle.backend.fork(self._sandbox_handle.id, request)
         children = []
 
         for info in forked.items:
-            child = type(self)(backend=self._lease.backend)
-            child._lease.grant(info)
+            child = type(self)(backend=self._sandbox_handle.backend)
+            child._sandbox_handle.grant(info)
             child._is_open = True
             child._left_behind = forked.left_behind
             children.append(child)
@@ -244,9 +246,9 @@ class AsyncForking(_Held):
     async def adopt(self, child: Self) -> None:
         """Go on as a fork of this sandbox, under this one's id."""
         _check_child(child, AsyncForking)
-        info = await self._lease.backend.adopt(self._lease.id, child._lease.id)
+        info = await self._sandbox_handle.backend.adopt(self._sandbox_handle.id, child._sandbox_handle.id)
         child._is_open = False
-        self._lease.grant(info)
+        self._sandbox_handle.grant(info)
         self._left_behind = child._left_behind
 
 
@@ -339,7 +341,7 @@ StatePlace: TypeAlias = str | os.PathLike[str]
 class AsyncSaving:
     """What `AsyncSandbox` does to last; described at `Saving`."""
 
-    _lease: Lease
+    _sandbox_handle: SandboxHandle
     _spec: SandboxSpec
     _load_report: LoadReport | None = None
 
@@ -353,7 +355,7 @@ class AsyncSaving:
         # Late, as below: who never saves does not load what writes archives.
         from fumehood.saved.verbs import save_to
 
-        return await save_to(self._lease.backend, self._lease.id, place)
+        return await save_to(self._sandbox_handle.backend, self._sandbox_handle.id, place)
 
     @classmethod
     async def load(
@@ -393,8 +395,8 @@ class AsyncSaving:
             backend=backend,
         )
         request = LoadRequest(spec=sandbox._spec, keep_template=template is None)
-        loaded: Loaded = await load_from(sandbox._lease.backend, request, place)
-        sandbox._lease.grant(loaded.sandbox)
+        loaded: Loaded = await load_from(sandbox._sandbox_handle.backend, request, place)
+        sandbox._sandbox_handle.grant(loaded.sandbox)
         sandbox._is_open = True
         sandbox._load_report = loaded.report
         return cast(Self, sandbox)

@@ -132,7 +132,7 @@ def _signer_of(sandbox: AsyncSandbox) -> SignFile:
         # Late: its packages are there only where sandboxes can be at a server.
         from fumehood.client.backend import signer_of
 
-        sign = signer_of(sandbox._lease.backend)
+        sign = signer_of(sandbox._sandbox_handle.backend)
     except ModuleNotFoundError:
         sign = None
 
