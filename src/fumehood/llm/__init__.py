@@ -122,6 +122,11 @@ _HOMES = {
         TurnFinished
     """,
     "fenced": "FencedProvider",
+    "formats.calls": "ModelCall",
+    "formats.code_execution": "code_execution_result",
+    "formats.code_interpreter_call": "code_interpreter_call code_interpreter_events",
+    "formats.exchange": "read_calls write_answers",
+    "hooks": "ScanVerdict",
     "interpreter": "AsyncCodeInterpreter CodeInterpreter",
     "model_errors": """
         ModelAnswerError ModelAuthenticationError ModelConnectionError ModelContextLengthError ModelError
@@ -134,11 +139,6 @@ _HOMES = {
     "providers.openai_chat": "OpenAIChat",
     "providers.openai_responses": "OpenAIResponses",
     "result": "ToolFile ToolImage ToolResult",
-    "formats.calls": "ModelCall",
-    "formats.exchange": "read_calls write_answers",
-    "formats.code_interpreter_call": "code_interpreter_call code_interpreter_events",
-    "formats.code_execution": "code_execution_result",
-    "hooks": "ScanVerdict",
 }
 
 

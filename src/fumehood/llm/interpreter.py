@@ -34,13 +34,13 @@ from fumehood.llm.formats.exchange import read_calls, write_answers
 from fumehood.llm.formats.functions import functions
 from fumehood.llm.formats.responses import response_tools
 from fumehood.llm.formats.tool_words import ToolWords, describe_tool
+from fumehood.llm.holder import SandboxHolder, sync_face
 from fumehood.llm.hooks import Scan, WrapOutput
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.publishing import Publisher, publisher_of
 from fumehood.llm.result import ToolResult
 from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
-from fumehood.llm.tenure import Tenure, sync_face
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
 from fumehood.portal import Turn, call
 
@@ -84,7 +84,7 @@ class AsyncCodeInterpreter:
             "network": network,
         }
         made_with |= {"url": url, "api_key": api_key, "lifetime": lifetime, "idle_timeout": idle_timeout}
-        self._tenure = Tenure(sandbox, made_with)
+        self._holder = SandboxHolder(sandbox, made_with)
         options = {
             "timeout": timeout,
             "tools": tools,
@@ -101,17 +101,17 @@ class AsyncCodeInterpreter:
             wrap_output=wrap_output,
             publisher=publisher_of(publish),
         )
-        self._bench = Workbench(self._tenure, self._rules)
+        self._bench = Workbench(self._holder, self._rules)
         self._words = ToolWords(_tool_name(tool_name), describe_tool(is_transactional=transactional))
         self._inside: tuple[str, Inside] | None = None
 
     @property
     def sandbox(self) -> AsyncSandbox:
         """The sandbox as it is now; another one after it has died and was replaced."""
-        return self._tenure.current
+        return self._holder.current
 
     async def __aenter__(self) -> AsyncCodeInterpreter:
-        await self._tenure.begin()
+        await self._holder.begin()
         return self
 
     async def __aexit__(
@@ -141,7 +141,7 @@ class AsyncCodeInterpreter:
 
     async def system_prompt(self) -> str:
         """Tell what the tool can do."""
-        sandbox = await self._tenure.begin()
+        sandbox = await self._holder.begin()
 
         if self._inside is None or self._inside[0] != sandbox.id:
             self._inside = (sandbox.id, await look_inside(sandbox))
@@ -206,7 +206,7 @@ class AsyncCodeInterpreter:
 
     async def _as_code_interpreter_call(self, code: str, options: Options = NO_OPTIONS) -> Item:
         result = await self._bench.run_python(code, options)
-        sandbox_id = self._tenure.current.id if self._tenure.is_begun else "lost"
+        sandbox_id = self._holder.current.id if self._holder.is_begun else "lost"
         return code_interpreter_call(result, code, container_id_of(sandbox_id))
 
     @property
@@ -291,7 +291,7 @@ class CodeInterpreter:
     @property
     def sandbox(self) -> Sandbox:
         """The sandbox as it is now, made if there is none yet; another one after it has died and was replaced."""
-        return sync_face(call(self._twin._tenure.begin))
+        return sync_face(call(self._twin._holder.begin))
 
     def __enter__(self) -> CodeInterpreter:
         call(self._twin.__aenter__)

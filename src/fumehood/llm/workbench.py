@@ -23,11 +23,11 @@ from fumehood import (
 from fumehood.llm.editing import Edited, edit
 from fumehood.llm.file_changes import FileChanges
 from fumehood.llm.hints import Surroundings
+from fumehood.llm.holder import SandboxHolder
 from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
 from fumehood.llm.publishing import Publisher
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.shaping import Shape, is_undone, list_files, tell
-from fumehood.llm.tenure import Tenure
 from fumehood.llm.unfencing import unfenced
 from fumehood.llm.wording import in_bytes
 from fumehood.text import visible_line
@@ -62,8 +62,8 @@ class Rules:
 class Workbench:
     """Carries out calls in the sandbox of one interpreter."""
 
-    def __init__(self, tenure: Tenure, rules: Rules) -> None:
-        self.tenure = tenure
+    def __init__(self, holder: SandboxHolder, rules: Rules) -> None:
+        self.holder = holder
         self._rules = rules
         self._changes = FileChanges()
         self._bash_context: str | None = None
@@ -120,14 +120,14 @@ class Workbench:
         shell, self._bash_context = self._bash_context, None
         self._changes = FileChanges()
 
-        if shell is not None and not self.tenure.is_owner:
+        if shell is not None and not self.holder.is_owner:
             try:
-                await self.tenure.current.remove_code_context(shell)
+                await self.holder.current.remove_code_context(shell)
             except FumehoodError:
                 # It has gone, or its sandbox has.
                 pass
 
-        await self.tenure.end()
+        await self.holder.end()
 
     async def wrap(self, text: str) -> str:
         """Let a text pass the caller's wrapper."""
@@ -136,7 +136,7 @@ class Workbench:
     async def upload(self, path: str, content: Any) -> str:
         """Write a file that the user has brought; it is not told as a new one. Returns its path."""
         async with self._lock:
-            sandbox = await self.tenure.begin()
+            sandbox = await self.holder.begin()
             info = await sandbox.files.write(path, content)
             self._changes.know(info)
             return info.path
@@ -166,8 +166,8 @@ class Workbench:
                 raise
 
     async def _in_sandbox(self, act: Callable[[AsyncSandbox], Awaitable[ToolResult]]) -> ToolResult:
-        was_there = self.tenure.is_begun
-        sandbox = await self.tenure.begin()
+        was_there = self.holder.is_begun
+        sandbox = await self.holder.begin()
 
         try:
             return await act(sandbox)
@@ -176,7 +176,7 @@ class Workbench:
             self._bash_context = None
             return _after_the_end(
                 error,
-                is_replaced=await self.tenure.replace(),
+                is_replaced=await self.holder.replace(),
                 is_unsure=error.outcome_unknown or not was_there,
             )
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox, SandboxNotStartedError
 
 
-class Tenure:
+class SandboxHolder:
     """Holds the sandbox of one interpreter.
 
     Args:
