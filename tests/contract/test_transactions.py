@@ -262,12 +262,12 @@ big = 1 << 1_000_000
     execution = kept.run_code(
         "traps.append(Trap()); other = Odd(); more = 1 << 2_000_000; liar = ndarray(); elsewhere = Elsewhere()\n"
         "dict.update(full, b=2); nameless = eval('type(str(), (), {})()', {})\n"
-        "hollow = pandas.Series(); hollow._mgr = 0; titled['a'] = 1",
+        "reduced = pandas.Series(); reduced._mgr = 0; titled['a'] = 1",
         changes=True,
     )
     assert execution.error is None
     found = {one.name: one for one in execution.changes.variables}
-    assert {"other", "more", "liar", "elsewhere", "full", "nameless", "hollow", "titled"} <= set(found)
+    assert {"other", "more", "liar", "elsewhere", "full", "nameless", "reduced", "titled"} <= set(found)
     assert found["more"].summary == "an integer of 2,000,001 bits"
     assert found["other"].type == "Odd"
 

@@ -33,8 +33,8 @@ from fumehood.engine.ports import LivePorts
 from fumehood.engine.records import Recorder
 from fumehood.engine.tasks import PendingCleanups, keep
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
-from fumehood.engine.time_travel.drain import hollow_out
 from fumehood.engine.time_travel.judge import Judge
+from fumehood.engine.time_travel.placeholder import reduce_to_init
 from fumehood.engine.time_travel.transactions import Transactions
 from fumehood.engine.usage import Meter
 from fumehood.engine.watches import LiveWatches
@@ -135,7 +135,7 @@ class LiveSandbox:
         self.share = birth.share
         self.init = InitClient(guest.socket, self._event, self._init_closed, self.share)
         self.pausing = Pausing(self, self.init.ask)
-        self._hollowing: asyncio.Task[None] | None = None
+        self._reducing: asyncio.Task[None] | None = None
         self.meter = Meter(guest, self._asked_cpu_seconds, self.clock)
         self._watches = LiveWatches(self.ask, self._check_alive)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
@@ -230,11 +230,11 @@ class LiveSandbox:
         if self.end_reason is None:
             self.end_reason = reason
 
-        if self._hollowing is not None:
+        if self._reducing is not None:
             return
 
         if self.guest.carries_forks:
-            self._hollowing = keep(hollow_out(self.guest, self.init))
+            self._reducing = keep(reduce_to_init(self.guest, self.init))
             return
 
         self.guest.kill()

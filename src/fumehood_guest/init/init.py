@@ -38,7 +38,7 @@ BORN = b"!"
 WITH_DEVICES = b"d"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
-_HOLLOW_SECONDS = 3.0
+_REDUCE_SECONDS = 3.0
 _LOOK_SECONDS = 0.001
 
 Reply = Tuple[Any, bytes]
@@ -69,7 +69,7 @@ class Init:
         self._poller = select.poll()
         self._readers: Dict[int, Callable[[int], None]] = {}
         self._just_removed: Set[int] = set()
-        self._is_hollow = False
+        self._is_reduced = False
         self._watcher = watcher
         self._processes = Processes(self, open_files)
         self._files = Files()
@@ -87,7 +87,7 @@ class Init:
             "expect_forks": self._expect_forks,
             "send_snapshot": self._send_snapshot,
             "receive_files": self._receive_files,
-            "hollow_out": self._hollow_out,
+            "reduce_to_init": self._reduce_to_init,
             **self._files.verbs(),
             **self._processes.verbs(),
             **self._watches.verbs(),
@@ -174,7 +174,7 @@ class Init:
         except ConnectionResetError:
             data, fds = b"", []  # the host has gone, and has not read all that was said
 
-        if not data and self._is_hollow:
+        if not data and self._is_reduced:
             self.remove_reader(self._sock.fileno())
             return
 
@@ -230,8 +230,8 @@ class Init:
         try:
             self._sock.sendall(frame)
         except OSError:
-            # Of a hollow one nobody wants to hear any more, and it stays.
-            if not self._is_hollow:
+            # Of a reduced one nobody wants to hear any more, and it stays.
+            if not self._is_reduced:
                 os._exit(0)
 
     def _heed_signals(self, _events: int) -> None:
@@ -281,10 +281,10 @@ class Init:
         with socket.socket(fileno=self.take_fds(1)[0]) as sock:
             return {"files": file_transfer.receive(sock)}, b""
 
-    def _hollow_out(self) -> Reply:
+    def _reduce_to_init(self) -> Reply:
         """Ends everything in this sandbox but itself: forked sandboxes, which lie beneath its namespace, live on."""
-        deadline = time.monotonic() + _HOLLOW_SECONDS
-        self._is_hollow = True
+        deadline = time.monotonic() + _REDUCE_SECONDS
+        self._is_reduced = True
 
         while True:
             left = list(process_usage.living())

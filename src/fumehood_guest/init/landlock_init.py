@@ -31,7 +31,7 @@ _SECCOMP_FILTER = 2
 _FOLDERS = {"/home/user": "home", "/tmp": "tmp", "/var/tmp": "tmp", "/mnt/data": "data", "/dev/shm": "shm"}  # noqa: S108
 # Variables that name a folder of the sandbox.
 _NAMING = ("HOME", "TMPDIR")
-_BETWEEN_SANDBOXES = ("send_snapshot", "receive_files", "hollow_out")
+_BETWEEN_SANDBOXES = ("send_snapshot", "receive_files", "reduce_to_init")
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 # Beside what the guest may start: threads of the host's user that come and go meanwhile.
 _SPARE_PROCESSES = 8

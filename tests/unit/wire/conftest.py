@@ -252,7 +252,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "expect_forks": {},
     "send_snapshot": {"snapshot": 1},
     "receive_files": {},
-    "hollow_out": {},
+    "reduce_to_init": {},
 }
 
 VALUES: dict[str, Any] = {
@@ -313,7 +313,7 @@ VALUES: dict[str, Any] = {
     "expect_forks": None,
     "send_snapshot": None,
     "receive_files": {"files": 3},
-    "hollow_out": None,
+    "reduce_to_init": None,
 }
 
 
