@@ -1,7 +1,7 @@
 """The launch: the visible, ordered list of steps that makes a base jail, and the one that makes a sandbox.
 
 A reviewer reads the security of the product here. `enter_base_jail` runs in the launcher's clone and ends in an
-exec of the template's interpreter, which is restricted from its first instruction. `furnish_sandbox` runs in
+exec of the template's interpreter, which is restricted from its first instruction. `set_up_sandbox` runs in
 the clone that becomes a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in
 both, before user code runs there. Each step is named; a step that fails ends the launch with a `JailError`
 and nothing runs half-jailed.
@@ -71,7 +71,7 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     raise AssertionError("execve returned")
 
 
-def furnish_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> None:
+def set_up_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> None:
     """Gives a sandbox what all its processes share: name, writable filesystems, /proc, loopback.
 
     Before: the first process of new namespaces, its id maps written, in its control groups; no guest code
@@ -109,7 +109,7 @@ def confine(
     load_filter: Callable[[bytes], None] = seccomp.load,
     before_landlock: Optional[Callable[[], None]] = None,
 ) -> int:
-    """Takes from a process of a furnished sandbox everything that guest code must not have.
+    """Takes from a process of a set up sandbox everything that guest code must not have.
 
     Init and each context do this for themselves; whatever they start is born confined. After: an ordinary
     user without capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
@@ -164,7 +164,7 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
     enter_control_groups(doors)
 
     if not os.read(gate, 1):
-        raise JailError("wait for the sandbox", 0, "its init ended before it was furnished")
+        raise JailError("wait for the sandbox", 0, "its init ended before it was set up")
 
     # Meanwhile init may have exchanged the root: entering the same namespace once more leads to the one that is there.
     _step("enter the sandbox's root", syscalls.setns, mount_namespace, syscalls.CLONE_NEWNS)

@@ -52,7 +52,7 @@ def attacked_at(sandbox):
     """The attacker in a sandbox that was forked from one where the probe lies."""
     one = Attacked.__new__(Attacked)
     one.sandbox = sandbox
-    one.place = SandboxPlace(sandbox, is_furnished=True)
+    one.place = SandboxPlace(sandbox, is_set_up=True)
     return one
 
 

@@ -32,8 +32,8 @@ class Scene:
         self.owner = caller(dialect, new_key(server))
         self.other = caller(dialect, new_key(server))
         self.stranger = caller(dialect, "")
-        self.ids: Ids = dialect.furnish(self.owner)
-        self.own: Ids = dialect.furnish(self.other)
+        self.ids: Ids = dialect.set_up(self.owner)
+        self.own: Ids = dialect.set_up(self.other)
         self.never: Ids = dialect.never_made(self.ids)
 
 

@@ -106,7 +106,7 @@ class Dialect(ABC):
         """Other ways of bringing one, as the client library takes them."""
         return []
 
-    def furnish(self, ask: Ask) -> dict[str, str]:
+    def set_up(self, ask: Ask) -> dict[str, str]:
         """Make one of everything that the dialect hands an id out for; its file holds the canary."""
         return {}
 
@@ -150,7 +150,7 @@ class E2B(Dialect):
             {"headers": {"X-API-Key": "e2b_" + token.encode().hex()}},
         ]
 
-    def furnish(self, ask: Ask) -> dict[str, str]:
+    def set_up(self, ask: Ask) -> dict[str, str]:
         made = _made(ask(_post("/sandboxes", {"templateID": "base", "timeout": 600})))
         ids = {
             "sandbox_id": made["sandboxID"],
@@ -242,7 +242,7 @@ class Jupyter(Dialect):
     def other_ways(self, token: str) -> list[dict[str, Any]]:
         return [{"headers": {"Authorization": f"Bearer {token}"}}, {"params": {"token": token}}]
 
-    def furnish(self, ask: Ask) -> dict[str, str]:
+    def set_up(self, ask: Ask) -> dict[str, str]:
         kernel_id = _made(ask(_post("/api/kernels", {})))["id"]
         named = {"path": f"{CANARY}.ipynb", "type": "notebook", "kernel": {"id": kernel_id}}
         session_id = _made(ask(_post("/api/sessions", named)))["id"]
@@ -296,7 +296,7 @@ class LibreChat(Dialect):
     def other_ways(self, token: str) -> list[dict[str, Any]]:
         return [{"headers": {"Authorization": f"Bearer {token}"}}]
 
-    def furnish(self, ask: Ask) -> dict[str, str]:
+    def set_up(self, ask: Ask) -> dict[str, str]:
         upload = Call(
             method="POST",
             path="/librechat/upload",
@@ -353,7 +353,7 @@ class OpenAI(Dialect):
     def other_ways(self, token: str) -> list[dict[str, Any]]:
         return [{"headers": {"X-API-Key": token}}]
 
-    def furnish(self, ask: Ask) -> dict[str, str]:
+    def set_up(self, ask: Ask) -> dict[str, str]:
         made = _made(ask(_post("/v1/containers", {"name": CANARY})))["id"]
         upload = Call(
             method="POST",
@@ -383,7 +383,7 @@ class Mcp(Dialect):
     def other_ways(self, token: str) -> list[dict[str, Any]]:
         return [{"headers": {"X-API-Key": token}}]
 
-    def furnish(self, ask: Ask) -> dict[str, str]:
+    def set_up(self, ask: Ask) -> dict[str, str]:
         made = result_of(ask(self.tool("create_sandbox", {})))["structuredContent"]["sandbox_id"]
         file = {"sandbox_id": made, "path": "secret.html", "content": CANARY}
         result_of(ask(self.tool("write_file", file)))

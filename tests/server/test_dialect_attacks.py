@@ -108,7 +108,7 @@ def test_w01_the_right_token_opens_wherever_it_is_brought(
 ) -> None:
     """Control: the same request, with the token in each place where clients of the dialect put it."""
     token, probe = new_key(server), dialect.probe
-    ids = dialect.furnish(caller(dialect, token))
+    ids = dialect.set_up(caller(dialect, token))
     stranger = caller(dialect, "")
     ways = [{"headers": dialect.credentials(token)}, *dialect.other_ways(token)]
 
@@ -128,7 +128,7 @@ def test_w01_a_revoked_key_opens_nothing(
     """At once, on every dialect."""
     made = httpx2.post(f"{server.url}/v1/keys", json={"name": "k"}, headers=server.headers, timeout=30).json()
     holder = caller(dialect, made["token"])
-    ids = dialect.furnish(holder)
+    ids = dialect.set_up(holder)
     probe = dialect.probe(ids)
     assert holder(probe).is_success
 
@@ -230,7 +230,7 @@ def test_w04_a_session_of_a_browser_is_no_token(
 
     token = new_key(server)
     owner = caller(dialect, token)
-    ids = dialect.furnish(owner)
+    ids = dialect.set_up(owner)
     xsrf = owner.client.get("/login").cookies["_xsrf"]
     form = {"password": token, "_xsrf": xsrf}
     begun = owner.client.post("/login", data=form, headers={"Cookie": f"_xsrf={xsrf}"})

@@ -115,11 +115,11 @@ def until_message(connection: Any, wanted: str) -> Any:
 
 
 @contextlib.contextmanager
-def furnished(server: Any, dialect: Dialect) -> Iterator[tuple[Caller, Ids]]:
+def was_set_up(server: Any, dialect: Dialect) -> Iterator[tuple[Caller, Ids]]:
     """Somebody who speaks a dialect, with the things that it makes."""
     caller = Caller(server, dialect, new_key(server))
     # What waits for a tool would be under way until somebody answers it.
-    ids = {} if isinstance(dialect, LibreChat) else dialect.furnish(caller)
+    ids = {} if isinstance(dialect, LibreChat) else dialect.set_up(caller)
     try:
         yield caller, ids
     finally:
@@ -167,7 +167,7 @@ def has_ended(api: httpx2.Client, ids: Ids, held: float) -> bool:
 
 def test_x11_who_goes_ends_what_it_asked_for(server: Any, dialect: Dialect) -> None:
     """Code without end, whose client's machine has crashed: it ends, and nothing of it is held."""
-    with client_of(server) as api, furnished(server, dialect) as (caller, ids):
+    with client_of(server) as api, was_set_up(server, dialect) as (caller, ids):
         probe = dialect.probe(ids)
         assert caller(probe).is_success
         # What the probe ran in ends after its answer.
@@ -207,7 +207,7 @@ def test_x11_the_same_id_twice_names_two_requests(server: Any) -> None:
     mcp, jupyter, librechat = by_name["mcp"], by_name["jupyter"], by_name["librechat"]
     assert isinstance(mcp, Mcp)
 
-    with furnished(server, mcp) as (one, ids), furnished(server, mcp) as (other, others):
+    with was_set_up(server, mcp) as (one, ids), was_set_up(server, mcp) as (other, others):
         calls = [
             mcp.tool("run_code", {"sandbox_id": which["sandbox_id"], "code": f"'{name}'"})
             for name, which in (("a", ids), ("b", others))
@@ -215,14 +215,14 @@ def test_x11_the_same_id_twice_names_two_requests(server: Any) -> None:
         assert ["'a'" in one(calls[0]).text, "'b'" in other(calls[1]).text] == [True, True]
         assert "no sandbox has the id" in other(calls[0]).text
 
-    with furnished(server, jupyter) as (caller, ids), channels(server, caller, ids) as connection:
+    with was_set_up(server, jupyter) as (caller, ids), channels(server, caller, ids) as connection:
         for _ in range(2):
             connection.send(execute_request("6 * 7"))
             assert until_message(connection, "execute_result")["content"]["data"]["text/plain"] == "42"
 
         jupyter.unmake(caller, ids)
 
-    with furnished(server, librechat) as (caller, _), furnished(server, librechat) as (stranger, _):
+    with was_set_up(server, librechat) as (caller, _), was_set_up(server, librechat) as (stranger, _):
         body = {"code": "await ask()", "tools": [{"name": "ask"}]}
         named = {"X-LibreChat-Code-Request-Id": "same"}
         start = Call(method="POST", path="/librechat/exec/programmatic", given={"json": body})
@@ -251,7 +251,7 @@ def test_x11_the_same_id_twice_names_two_requests(server: Any) -> None:
 
 def test_x10_who_does_not_read_costs_others_nothing(server: Any, dialect: Dialect) -> None:
     """Forty megabytes for one who takes none: what waits is bounded, neighbours are answered, its end frees all."""
-    with client_of(server) as api, furnished(server, dialect) as (caller, ids):
+    with client_of(server) as api, was_set_up(server, dialect) as (caller, ids):
         probe = dialect.probe(ids)
         assert caller(probe).is_success
         # What the probe ran in ends after its answer.
@@ -289,7 +289,7 @@ def test_x09_without_descriptors_each_dialect_refuses_in_its_own_words(server: A
     pid = server.process.pid
 
     with contextlib.ExitStack() as stack, client_of(server) as api:
-        scenes = [(one, *stack.enter_context(furnished(server, one))) for one in ALL]
+        scenes = [(one, *stack.enter_context(was_set_up(server, one))) for one in ALL]
 
         for dialect, caller, ids in scenes:
             assert caller(dialect.probe(ids)).is_success
@@ -346,7 +346,7 @@ def test_x05_a_server_ends_though_every_dialect_is_busy(start_server: Start) -> 
     server = start_server(pool_size=0, drain_seconds=2)
 
     with contextlib.ExitStack() as stack, client_of(server) as api:
-        scenes = {one.name: (one, *stack.enter_context(furnished(server, one))) for one in ALL}
+        scenes = {one.name: (one, *stack.enter_context(was_set_up(server, one))) for one in ALL}
         held = sandboxes(api)
         answers: dict[str, Any] = {}
         threads = []
@@ -418,7 +418,7 @@ def test_x05_code_that_waits_for_its_client_gets_what_it_waits_for(start_server:
         body = {"code": "print(await ask())", "tools": [{"name": "ask"}]}
         start = Call(method="POST", path="/librechat/exec/programmatic", given={"json": body})
         waiting = caller(start).json()
-        holder, ids = stack.enter_context(furnished(server, e2b))
+        holder, ids = stack.enter_context(was_set_up(server, e2b))
         begin = {"process": {"cmd": "/bin/cat"}, "stdin": True, "tag": "t"}
         stream = {"Content-Type": "application/connect+json"}
         call = e2b.inside(ids, "POST", "/process.Process/Start", {"content": frame(begin)})

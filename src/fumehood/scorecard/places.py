@@ -90,17 +90,17 @@ class SandboxPlace:
 
     Args:
         sandbox: It, as anybody has it.
-        is_furnished: Whether the program lies there already.
+        is_set_up: Whether the program lies there already.
     """
 
     name = "fumehood"
     kinds: tuple[str, ...] = KINDS
     home = _HOME
 
-    def __init__(self, sandbox: Sandbox, *, is_furnished: bool = False) -> None:
+    def __init__(self, sandbox: Sandbox, *, is_set_up: bool = False) -> None:
         self.sandbox = sandbox
 
-        for name, content in ({} if is_furnished else program()).items():
+        for name, content in ({} if is_set_up else program()).items():
             self.write(name, content)
 
     def write(self, name: str, content: bytes) -> None:

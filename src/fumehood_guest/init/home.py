@@ -38,7 +38,7 @@ def find_given() -> None:
         _look_into("")
 
 
-def furnish() -> None:
+def set_up() -> None:
     """Gives the sandbox its files and the folders of pip, and makes its home the working directory.
 
     Raises:

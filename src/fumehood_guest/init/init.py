@@ -340,7 +340,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
 
     devices = doors.pop(0) if word == WITH_DEVICES else None
     launch.enter_control_groups(doors)
-    launch.furnish_sandbox(options, devices)
+    launch.set_up_sandbox(options, devices)
 
     if devices is not None:
         os.close(devices)
@@ -348,7 +348,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     if options["is_fork"]:
         os.chdir(HOME)  # what it is to have comes from the sandbox that it is forked from
     else:
-        home.furnish()
+        home.set_up()
 
     # Before user code can: it comes through the gate.
     listener = listen()

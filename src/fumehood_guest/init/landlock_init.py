@@ -202,7 +202,7 @@ def main(sock_fd: int, orders_fd: int, options: Dict[str, Any], program: bytes, 
         os.dup2(os.open(os.devnull, os.O_RDWR), 2)
         landlock_launch.enter_init(options)
         places = _places(options["folder"])
-        _furnish(places, options)
+        _set_up(places, options)
         files.settle(places)
         process_usage.live_among_others(options["folder"])
         os.chdir(places["/home/user"])
@@ -225,7 +225,7 @@ def _places(folder: str) -> Dict[str, str]:
     return {name: f"{folder}/{inside}" for name, inside in _FOLDERS.items()}
 
 
-def _furnish(places: Dict[str, str], options: Dict[str, Any]) -> None:
+def _set_up(places: Dict[str, str], options: Dict[str, Any]) -> None:
     for place in places.values():
         os.makedirs(place, 0o700, exist_ok=True)
 

@@ -87,7 +87,7 @@ class ToolRun:
             open_workbench(self._services, self._principal, self._limits, seconds)
         )
         await self._workspace.put_in(self._bench, files)
-        await self._furnish()
+        await self._set_up()
         program = ("bash", f"{guest_programs.FOLDER}/main.sh")
 
         if not self._call.is_bash:
@@ -124,7 +124,7 @@ class ToolRun:
         """Ends the sandbox and all that is in it."""
         await self._stack.aclose()
 
-    async def _furnish(self) -> None:
+    async def _set_up(self) -> None:
         call, folder = self._call, guest_programs.FOLDER
         functions = guest_programs.bash_functions(list(call.tools)) if call.is_bash else ""
         texts = {

@@ -171,14 +171,14 @@ class Forking:
         coming = ComingContext(kept.line.origin)
         # The process that moves sets out before there is anywhere to go, and waits there until it may go on.
         moving = asyncio.ensure_future(self._move(making, kept, own, coming))
-        furnishing = asyncio.ensure_future(self._furnish(birth, making, kept, coming))
+        setting_up = asyncio.ensure_future(self._set_up(birth, making, kept, coming))
         try:
-            _, (fork, coming_on) = await asyncio.gather(moving, furnishing)
+            _, (fork, coming_on) = await asyncio.gather(moving, setting_up)
         finally:
             moving.cancel()
-            furnishing.cancel()
+            setting_up.cancel()
             # Until then the descriptors are in use.
-            await asyncio.wait([moving, furnishing])
+            await asyncio.wait([moving, setting_up])
 
             close_all(own)
 
@@ -196,7 +196,7 @@ class Forking:
         fork.egress.use(self._parent.egress.route)
         _remember(self._parent, fork, context, kept)
 
-    async def _furnish(
+    async def _set_up(
         self, birth: Birth, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
     ) -> tuple[LiveSandbox, asyncio.Task[ContextProcess]]:
         guest = await making

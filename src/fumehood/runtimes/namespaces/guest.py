@@ -170,7 +170,7 @@ class LinuxGuest(CountedGuest):
         self._pid = pid
 
     async def greeted(self) -> None:
-        """Waits for init's greeting: the sandbox is furnished and init is confined."""
+        """Waits for init's greeting: the sandbox is set up and init is confined."""
         decoder = Decoder()
         frames = decoder.feed(self._heard)
 
@@ -453,7 +453,7 @@ class LinuxGuest(CountedGuest):
 
 
 def _open_gate() -> int:
-    """Returns a gate that is open: the sandbox has long been furnished."""
+    """Returns a gate that is open: the sandbox has long been set up."""
     read_end, write_end = os.pipe()
     os.write(write_end, b"!")
     os.close(write_end)
