@@ -26,7 +26,7 @@ class Cgroup(ABC):
     """One sandbox's cgroup."""
 
     __slots__ = ("_fds", "is_frozen", "name")
-    _door = "cgroup.procs"
+    _cgroup_fd = "cgroup.procs"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -96,24 +96,24 @@ class Cgroup(ABC):
         for folder in self.folders:
             write_file(os.path.join(folder, "cgroup.procs"), str(pid))
 
-    def open_doors(self) -> list[int]:
+    def open_cgroup_fds(self) -> list[int]:
         """Opens, for each folder, the file that a process writes "0" to in order to move itself in.
 
         The kernel checks the rights of the opener, so a process without any can be handed the
         descriptors. In version 1 a single thread that moves itself spares the lock that every other move
         takes, and with it a wait of about 10 ms.
         """
-        doors: list[int] = []
+        cgroup_fds: list[int] = []
         try:
             for folder in self.folders:
-                doors.append(os.open(os.path.join(folder, self._door), os.O_WRONLY | os.O_CLOEXEC))
+                cgroup_fds.append(os.open(os.path.join(folder, self._cgroup_fd), os.O_WRONLY | os.O_CLOEXEC))
         except OSError:
-            for door in doors:
-                os.close(door)
+            for cgroup_fd in cgroup_fds:
+                os.close(cgroup_fd)
 
             raise
 
-        return doors
+        return cgroup_fds
 
     def processes(self) -> list[int]:
         """Returns the ids of the processes in the cgroup, as the caller's PID namespace sees them."""

@@ -29,7 +29,7 @@ class CgroupV1(Cgroup):
     """A cgroup of version 1: a folder of the same name in each controller's hierarchy."""
 
     __slots__ = ("_folders",)
-    _door = "tasks"
+    _cgroup_fd = "tasks"
 
     def __init__(self, name: str, folders: dict[str, str]) -> None:
         super().__init__(name)

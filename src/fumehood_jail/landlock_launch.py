@@ -76,14 +76,14 @@ def enter_zygote(plan: Dict[str, Any]) -> NoReturn:
     raise AssertionError("execve returned")
 
 
-def enter_sandbox(options: Dict[str, Any], doors: List[int]) -> None:
+def enter_sandbox(options: Dict[str, Any], cgroup_fds: List[int]) -> None:
     """Fences a fork of the zygote into one sandbox, and tries whether the fence holds.
 
     Before: the only thread; the folder of the sandbox exists. After: whatever this process starts can write in that
     folder alone, and every process of the sandbox can be ended by one call that reaches nobody else.
     """
     _step("adopt whoever loses its parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    _step("enter the control groups", _enter_cgroups, doors)
+    _step("enter the control groups", _enter_cgroups, cgroup_fds)
     _step(
         "enforce Landlock",
         lambda: landlock_fence.fence(
@@ -147,8 +147,8 @@ def _become(uid: Optional[int], gid: Optional[int]) -> None:
     syscalls.capset(0, 0, 0)
 
 
-def _enter_cgroups(doors: List[int]) -> None:
-    for fd in doors:
+def _enter_cgroups(cgroup_fds: List[int]) -> None:
+    for fd in cgroup_fds:
         os.write(fd, b"0")
         os.close(fd)
 

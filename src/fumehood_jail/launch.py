@@ -150,7 +150,7 @@ def confine(
     return int(abi)
 
 
-def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
+def enter_sandbox(init_pidfd: int, gate: int, cgroup_fds: List[int]) -> None:
     """Moves a fork of the zygote into the namespaces and control groups of a sandbox, where guest code may already run.
 
     Before: born in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: they
@@ -161,7 +161,7 @@ def enter_sandbox(init_pidfd: int, gate: int, doors: List[int]) -> None:
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("enter the sandbox's namespaces", syscalls.setns, init_pidfd, _ENTERED_NAMESPACES)
     mount_namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    enter_control_groups(doors)
+    enter_control_groups(cgroup_fds)
 
     if not os.read(gate, 1):
         raise JailError("wait for the sandbox", 0, "its init ended before it was set up")
@@ -184,17 +184,17 @@ def become_owner_of_fork(has_migrators: bool) -> None:
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
 
 
-def enter_control_groups(doors: List[int]) -> None:
+def enter_control_groups(cgroup_fds: List[int]) -> None:
     """Moves this process into its sandbox's control groups, and makes them the root of all that it can see.
 
     Args:
-        doors: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
+        cgroup_fds: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
     """
-    _step("enter the control groups", _enter_cgroups, doors)
+    _step("enter the control groups", _enter_cgroups, cgroup_fds)
 
 
-def _enter_cgroups(doors: List[int]) -> None:
-    for fd in doors:
+def _enter_cgroups(cgroup_fds: List[int]) -> None:
+    for fd in cgroup_fds:
         os.write(fd, b"0")
         os.close(fd)
 

@@ -223,15 +223,17 @@ os.chmod('d/locked', 0o600)
 
 def test_the_file_of_a_socket_is_named_and_harms_nothing(sandbox):
     """It is of no use without whoever listened: where it is gone, it stays so."""
-    run(sandbox, "import os, socket; server = socket.create_server('door', family=socket.AF_UNIX); x = 1")
+    run(
+        sandbox, "import os, socket; server = socket.create_server('cgroup_fd', family=socket.AF_UNIX); x = 1"
+    )
     checkpoint = sandbox.checkpoint()
-    assert any("door" in item for item in checkpoint.left_behind)
+    assert any("cgroup_fd" in item for item in checkpoint.left_behind)
     run(sandbox, "x = 2")
     sandbox.rollback(checkpoint)
-    assert run(sandbox, "x, os.path.exists('door')").text == "(1, True)"
-    run(sandbox, "os.remove('door')")
+    assert run(sandbox, "x, os.path.exists('cgroup_fd')").text == "(1, True)"
+    run(sandbox, "os.remove('cgroup_fd')")
     sandbox.rollback(checkpoint)
-    assert run(sandbox, "x, os.path.exists('door')").text == "(1, False)"
+    assert run(sandbox, "x, os.path.exists('cgroup_fd')").text == "(1, False)"
 
 
 def test_a_file_that_was_made_anew_goes_back_again(sandbox):

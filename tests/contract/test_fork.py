@@ -218,11 +218,11 @@ def test_what_cannot_come_along_is_named(sandbox, fork):
     run(sandbox, "y = 1", context=other)
     command = sandbox.commands.run("sleep 1000", background=True)
     run(sandbox, "import subprocess; process = subprocess.Popen(['sleep', '1000']); x = 1")
-    run(sandbox, "import socket; server = socket.create_server('door', family=socket.AF_UNIX)")
+    run(sandbox, "import socket; server = socket.create_server('cgroup_fd', family=socket.AF_UNIX)")
     (child,) = fork(sandbox)
     assert sandbox.left_behind == ()
 
-    for word in ("context", "command", "process", "door"):
+    for word in ("context", "command", "process", "cgroup_fd"):
         assert any(word in item for item in child.left_behind), child.left_behind
 
     assert run(child, "x").text == "1"

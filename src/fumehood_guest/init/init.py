@@ -34,7 +34,8 @@ from fumehood_wire.frames import Decoder, ProtocolError, encode
 _MAX_FDS = 8
 # What an init says first, before any frame.
 BORN = b"!"
-# What the host says when the first descriptor that it sends is a mount of device nodes; the others are doors.
+# What the host says when the first descriptor that it sends is a mount of device nodes; the others are control group
+# descriptors.
 WITH_DEVICES = b"d"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
@@ -333,13 +334,13 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     # host, and links to its own descriptors are files too.
     os.dup2(1, 2)
     # The host makes the control groups while this process is cloned.
-    word, doors, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
+    word, cgroup_fds, _, _ = socket.recv_fds(sock, 1, _MAX_FDS)
 
     if not word:
         raise EOFError("the host gave up")
 
-    devices = doors.pop(0) if word == WITH_DEVICES else None
-    launch.enter_control_groups(doors)
+    devices = cgroup_fds.pop(0) if word == WITH_DEVICES else None
+    launch.enter_control_groups(cgroup_fds)
     launch.set_up_sandbox(options, devices)
 
     if devices is not None:

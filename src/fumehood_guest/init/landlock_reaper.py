@@ -21,7 +21,7 @@ from fumehood_guest.init.init import report_failure
 from fumehood_guest.shared.packets import close_all
 from fumehood_jail import landlock_launch
 
-# What the zygote is given for a sandbox; all further ones are the doors of its control groups.
+# What the zygote is given for a sandbox; all further ones are the control group descriptors of its control groups.
 _GIVEN_FDS = 4
 _PAUSE_MS = 5
 
@@ -31,7 +31,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
 
     Args:
         fds: The socket of init, the socket for orders of the runtime, a pipe that ends when the sandbox is to end,
-            and the host as a pidfd; then the doors of the control groups.
+            and the host as a pidfd; then the descriptors of the control groups.
         options: What is different from sandbox to sandbox.
         program: The system call filter of guest code.
         shell: The prepared interpreter, for contexts.

@@ -42,7 +42,7 @@ _SMALL_OBJECT_BYTES = 512
 _OBJECTS_PER_PART = 512
 # What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when
 # the sandbox is set up, channel, standard output, standard error, a socket for the listener of its filter; all
-# further ones are the doors of its control groups.
+# further ones are the control group descriptors of its control groups.
 _GIVEN_FDS = 7
 _INIT_PIDFD = 1
 

@@ -84,7 +84,7 @@ class LandlockGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
-        """Makes what the reaper is given: the ends of both sockets, the leash, and the doors of the control groups."""
+        """Makes what the reaper is given: the ends of both sockets, the leash, and the descriptors of the control groups."""
         self._cgroup = cgroup
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
@@ -92,12 +92,12 @@ class LandlockGuest(CountedGuest):
         orders, orders_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._orders = PacketSocket(orders, self._init_says, self._init_silent)
         leash_end, self._leash = os.pipe()
-        doors = [] if cgroup is None else cgroup.open_doors()
+        cgroup_fds = [] if cgroup is None else cgroup.open_cgroup_fds()
         fds = [guest_end.detach(), orders_end.detach(), leash_end]
         try:
-            yield [*fds, self._spawner.host_pidfd, *doors]
+            yield [*fds, self._spawner.host_pidfd, *cgroup_fds]
         finally:
-            for fd in (*fds, *doors):
+            for fd in (*fds, *cgroup_fds):
                 os.close(fd)
 
     def network_view(self) -> str | None:

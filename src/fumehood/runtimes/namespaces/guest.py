@@ -132,7 +132,7 @@ class LinuxGuest(CountedGuest):
     def admit(self, cgroup: cgroups.Cgroup | None) -> None:
         """Lets init, which waits for it, enter the control groups."""
         self._cgroup = cgroup
-        given = self._doors()
+        given = self._cgroup_fds()
         word = b"!"
         try:
             # A fork has those of its parent.
@@ -198,10 +198,10 @@ class LinuxGuest(CountedGuest):
         gate, self._gate = self._gate, None
         given = [_open_gate() if gate is None else gate]
         try:
-            given += self._doors()
-            gate_read, *doors = given
+            given += self._cgroup_fds()
+            gate_read, *cgroup_fds = given
             fds = [gate_read, *birth.fds]
-            context = self._spawner.start_context(birth, self._limits, self._pidfd, fds, doors)
+            context = self._spawner.start_context(birth, self._limits, self._pidfd, fds, cgroup_fds)
             self._contexts = [one for one in self._contexts if not one.refused_calls.is_over]
             self._contexts.append(context)
             return context
@@ -275,14 +275,14 @@ class LinuxGuest(CountedGuest):
 
     @asynccontextmanager
     async def _migration_target(self, making: Awaitable[Guest]) -> AsyncIterator[MigrationTarget]:
-        """Waits until a guest beneath is there, and opens the doors of its control groups."""
+        """Waits until a guest beneath is there, and opens the control group descriptors of its control groups."""
         guest = await making
         assert isinstance(guest, LinuxGuest), "it is a fork of this one"
-        doors = guest._doors()
+        cgroup_fds = guest._cgroup_fds()
         try:
-            yield MigrationTarget(guest._pid, self._spawner.has_migrators, doors)
+            yield MigrationTarget(guest._pid, self._spawner.has_migrators, cgroup_fds)
         finally:
-            close_all(doors)
+            close_all(cgroup_fds)
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this number is its own."""
@@ -437,8 +437,8 @@ class LinuxGuest(CountedGuest):
         finally:
             self._spawner.remove_cgroup(cgroup)
 
-    def _doors(self) -> list[int]:
-        return self._cgroup.open_doors() if self._cgroup is not None else []
+    def _cgroup_fds(self) -> list[int]:
+        return self._cgroup.open_cgroup_fds() if self._cgroup is not None else []
 
     async def _give_up(self) -> None:
         # The jail init knows more; what it says comes on its own socket.

@@ -67,12 +67,12 @@ class MigrationTarget:
     Attributes:
         init_pid: Its init, which lives.
         has_migrators: Whether an id that no guest code has owns its namespaces.
-        doors: Descriptors of its control groups, by which a process moves itself in.
+        cgroup_fds: Descriptors of its control groups, by which a process moves itself in.
     """
 
     init_pid: int
     has_migrators: bool
-    doors: Sequence[int]
+    cgroup_fds: Sequence[int]
 
 
 class MovedContext(GuestContext):
@@ -172,7 +172,7 @@ async def _lead_over(
 
         async with target as there, _in_time():
             with _opened(there.init_pid) as namespaces:
-                place = Place(namespaces, there.init_pid, there.has_migrators, there.doors)
+                place = Place(namespaces, there.init_pid, there.has_migrators, there.cgroup_fds)
                 moved = await _enter(migrator, held_by, source.origin, place)
     finally:
         # Before anything is closed that it could be given.
@@ -414,13 +414,13 @@ class Place:
         namespaces: Descriptors of them by their names, in the order in which they are entered.
         init_pid: The init there.
         has_migrators: Whether an id that no guest code has owns them.
-        doors: Descriptors of its control groups: whatever writes "0" to them moves in.
+        cgroup_fds: Descriptors of its control groups: whatever writes "0" to them moves in.
     """
 
     namespaces: Mapping[str, int]
     init_pid: int
     has_migrators: bool
-    doors: Sequence[int]
+    cgroup_fds: Sequence[int]
 
 
 class _Puppet:
@@ -507,12 +507,12 @@ def _lead(puppet: _Puppet, place: Place) -> list[int]:
     if place.has_migrators:
         puppet.make("setresuid", _UNCHANGED, FORK_OWNER_UID, _UNCHANGED)
 
-    with _zeros(len(place.doors)) as zeros:
-        lent = puppet.take([*place.namespaces.values(), zeros, *place.doors])
+    with _zeros(len(place.cgroup_fds)) as zeros:
+        lent = puppet.take([*place.namespaces.values(), zeros, *place.cgroup_fds])
 
-    zeros_at = len(lent) - len(place.doors) - 1
+    zeros_at = len(lent) - len(place.cgroup_fds) - 1
     namespaces = lent[zeros_at - len(place.namespaces) : zeros_at]
-    zeros_there, *doors = lent[zeros_at:]
+    zeros_there, *cgroup_fds = lent[zeros_at:]
     puppet.make("setns", namespaces[0])
     puppet.make("setresgid", GUEST_UID, GUEST_UID, GUEST_UID)
     puppet.make("setresuid", GUEST_UID, GUEST_UID, FORK_OWNER_UID if place.has_migrators else GUEST_UID)
@@ -520,9 +520,9 @@ def _lead(puppet: _Puppet, place: Place) -> list[int]:
     for fd in namespaces[1:]:
         puppet.make("setns", fd)
 
-    for door in doors:
+    for cgroup_fd in cgroup_fds:
         # From a file: in its memory somebody who shares that could put another number, and bring others in.
-        puppet.make("sendfile", door, zeros_there, 0, 1, _MOVES_IN)
+        puppet.make("sendfile", cgroup_fd, zeros_there, 0, 1, _MOVES_IN)
 
     for fd in lent:
         puppet.make("close", fd)
@@ -602,7 +602,7 @@ def _check(pid: int, place: Place, lent: Sequence[int]) -> None:
         raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
 
     # Somebody may have had it move there twice, and not at all: the file of zeros has one for each group.
-    if place.doors and groups_of(pid) != groups_of(place.init_pid):
+    if place.cgroup_fds and groups_of(pid) != groups_of(place.init_pid):
         raise ForkError(step=STEP, reason="the kernel says that it is in other control groups")
 
     if any(os.path.lexists(f"/proc/{pid}/fd/{fd}") for fd in lent):

@@ -242,7 +242,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return self._slots.are_many and not self._init_watches
 
     def start_context(
-        self, birth: ContextBirth, limits: Limits, init_pidfd: int, fds: list[int], doors: list[int]
+        self, birth: ContextBirth, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
     ) -> LinuxContext:
         """Lets the zygote fork a context; where init has ended, it has too."""
         number = next(self._numbers)
@@ -270,7 +270,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
                 listener_socket = refused_calls.expect()
                 own.callback(os.close, listener_socket)
                 order = {"type": "start_context", "number": number}
-                self._zygote.send(order, [file, init_pidfd, *fds, listener_socket, *doors])
+                self._zygote.send(order, [file, init_pidfd, *fds, listener_socket, *cgroup_fds])
         except BaseException:
             # The zygote does not know it, and will never report its end.
             self._contexts.pop(number, None)
