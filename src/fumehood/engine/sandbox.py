@@ -451,8 +451,8 @@ class LiveSandbox:
             closing.callback(self.init.close)
             closing.callback(self.egress.close)
             closing.callback(self.checkpoints.close)
-            closing.callback(self.ports.close, self.epitaph(outcome_unknown=True))
-            closing.callback(self.processes.close, self.epitaph(outcome_unknown=True))
+            closing.callback(self.ports.close, self.closed_error(outcome_unknown=True))
+            closing.callback(self.processes.close, self.closed_error(outcome_unknown=True))
 
             for context in self.contexts:
                 closing.callback(context.close)
@@ -472,9 +472,9 @@ class LiveSandbox:
 
     def closed_error(self, *, outcome_unknown: bool = False) -> FumehoodError:
         """The error that every verb raises once this sandbox has ended."""
-        return self.epitaph(outcome_unknown=outcome_unknown)()
+        return self.closed_error(outcome_unknown=outcome_unknown)()
 
-    def epitaph(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
+    def closed_error(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
         """Makes that error anew for each caller, without holding on to the sandbox."""
         if self._breach is not None:
             return partial(
