@@ -23,7 +23,7 @@ POINTS = (
     "create.spawn",
     "create.cgroup",
     "create.admit",
-    "create.born",
+    "create.started",
     "create.context",
     "create.greeted",
     "create.prepare",

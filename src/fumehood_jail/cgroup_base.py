@@ -92,7 +92,7 @@ class Cgroup(ABC):
         """Lets all processes go on."""
 
     def add(self, pid: int) -> None:
-        """Moves a process into the cgroup; what it starts later is born there."""
+        """Moves a process into the cgroup; what it starts later is started there."""
         for folder in self.folders:
             write_file(os.path.join(folder, "cgroup.procs"), str(pid))
 

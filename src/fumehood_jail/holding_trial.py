@@ -80,8 +80,8 @@ def _hold(pid: int, listener: int) -> None:
         if not held.is_stopped_in(_ASKED_FOR):
             raise OSError(0, "a process was stopped, but not in its call")
 
-        born = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
-        born.leave()
+        started = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
+        started.leave()
         held.forked()
     finally:
         held.end()

@@ -42,7 +42,7 @@ _BASE_CAPABILITIES = frozenset(
 )
 
 
-# All but that of pids, in which one is born, and that of cgroups, which each process makes anew. The user namespace
+# All but that of pids, in which one is started, and that of cgroups, which each process makes anew. The user namespace
 # must come along: the others belong to it.
 _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWCGROUP)
 
@@ -111,7 +111,7 @@ def confine(
 ) -> int:
     """Takes from a process of a set up sandbox everything that guest code must not have.
 
-    Init and each context do this for themselves; whatever they start is born confined. After: an ordinary
+    Init and each context do this for themselves; whatever they start is started confined. After: an ordinary
     user without capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
 
     Where init watches the memory, contexts may be traced as far as credentials go, because only then does the

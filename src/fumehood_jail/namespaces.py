@@ -111,7 +111,7 @@ def enter_ancestors(users: Sequence[int], pids: int) -> None:
     """Enters the user namespace of a sandbox by way of those that it was forked from; makes room for another in each.
 
     Before: CAP_SYS_ADMIN over the oldest. After: every capability in the youngest, and the next
-    child is born in its PID namespace.
+    child is started in its PID namespace.
 
     Args:
         users: Their user namespaces, the oldest first. By a pidfd, only the first could be entered: whoever has left
@@ -126,7 +126,7 @@ def enter_ancestors(users: Sequence[int], pids: int) -> None:
 
 
 def number_outside(pid: int) -> int:
-    """Returns the number by which /proc knows a child, which was born in another PID namespace than that of /proc."""
+    """Returns the number by which /proc knows a child, which was started in another PID namespace than that of /proc."""
     pidfd = os.pidfd_open(pid)
     try:
         with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:

@@ -68,7 +68,7 @@ def load_told(program: bytes) -> int:
     `[tell]`; when nobody does they answer ENOSYS.
 
     Raises:
-        OSError: EBUSY, because somebody listens to a filter that this process was born with: nothing was loaded.
+        OSError: EBUSY, because somebody listens to a filter that this process was started with: nothing was loaded.
     """
     return _load(program, syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 

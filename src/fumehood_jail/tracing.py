@@ -44,9 +44,9 @@ _WORD_BYTES = 8
 # Less than what the kernel itself stops it for.
 _MAX_SIGNAL = (1 << 8) - 1
 _INTERRUPTED = signal.SIGTRAP | _PTRACE_EVENT_STOP << 8
-# Those whom it makes are held from their birth, and it stops for that.
+# Those whom it makes are held from their start, and it stops for that.
 _OPTIONS = _PTRACE_O_EXITKILL | _PTRACE_O_TRACEFORK | _PTRACE_O_TRACEVFORK
-_BIRTHS = tuple(signal.SIGTRAP | event << 8 for event in (_PTRACE_EVENT_FORK, _PTRACE_EVENT_VFORK))
+_FORK_STOPS = tuple(signal.SIGTRAP | event << 8 for event in (_PTRACE_EVENT_FORK, _PTRACE_EVENT_VFORK))
 # What lies right below the stack is its function's own (System V ABI: the red zone).
 _BELOW_STACK_BYTES = 1024
 _STACK_ALIGNMENT = 16
@@ -250,8 +250,8 @@ class HeldProcess:
             self._write(number, arguments)
             stopped_by = self._step()
 
-            if stopped_by in _BIRTHS:
-                return 0, self._born()
+            if stopped_by in _FORK_STOPS:
+                return 0, self._forked()
 
             result = self._result(stopped_by, number)
 
@@ -269,7 +269,7 @@ class HeldProcess:
         syscalls.ptrace(_PTRACE_SINGLESTEP, self._pid)
         return self._wait()
 
-    def _born(self) -> HeldProcess:
+    def _forked(self) -> HeldProcess:
         """Takes hold of the process it has just made, stopped by the kernel before its first instruction."""
         child = copy.copy(self)
         child._pid = syscalls.ptrace_event_message(self._pid)

@@ -1,8 +1,8 @@
 """Attacks across forks: a parent and its forks began as one, and none may reach another ever after.
 
-A fork is born with what its context held: descriptors of files, directories, sockets, watches and memory of the parent.
-Each of them is a way back, tried here in both directions. Every attack has its control: the same thing done where it
-works, inside one sandbox.
+A fork is started with what its context held: descriptors of files, directories, sockets, watches and memory of the
+parent. Each of them is a way back, tried here in both directions. Every attack has its control: the same thing done
+where it works, inside one sandbox.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def groups_within(pid: int) -> dict[int, str]:
 
 
 # Where the process waits, somebody who shares the page writes a jump in place of the system call. It leads to that
-# call, and on to a fork: whoever is born tells its effective user.
+# call, and on to a fork: whoever is started tells its effective user.
 REWRITES_ITS_CODE = r"""
 import mmap
 SYSCALL = b"\x0f\x05"
@@ -239,7 +239,7 @@ print(clone(0), clone(0x2000))
 """
 
 
-def test_t01_nobody_is_born_with_the_tracer_of_who_makes_it(parent: Sandbox) -> None:
+def test_t01_no_process_starts_with_the_tracer_of_its_maker(parent: Sandbox) -> None:
     """The host traces who moves, and runs for a moment what it has not found waiting; the control is a plain fork."""
     assert run(parent, FORKS_TRACED) == "0 refused\n"
 

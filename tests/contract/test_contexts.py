@@ -109,7 +109,7 @@ def test_a_context_in_what_is_no_folder_is_refused(sandbox, folder, kind, why):
 
 
 def test_a_context_that_cannot_enter_its_folder_says_so(sandbox):
-    """Why it did not start is told by itself, when it is born and when it is started again."""
+    """Why it did not start is told by itself, when it is started and when it is started again."""
     sandbox.commands.run("mkdir locked; mkdir fleeting; chmod 000 locked")
 
     with pytest.raises(SandboxStartError, match="Permission denied: '/home/user/locked'"):

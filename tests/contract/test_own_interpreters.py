@@ -1,4 +1,4 @@
-"""Templates that start an interpreter for each sandbox: nothing is shared by birth, and everything else is as usual."""
+"""Templates that start an interpreter for each sandbox: nothing is shared by start, and everything else is as usual."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def pair(open_one: Open) -> Iterator[tuple[Sandbox, Sandbox]]:
 
 
 def marks(sandbox: Sandbox, **options: Any) -> tuple[int, ...]:
-    """What a sandbox has by birth."""
+    """What a sandbox has by start."""
     execution = sandbox.run_code(BIRTHMARKS, **options)
     assert execution.error is None, execution.error
     return tuple(map(int, execution.text.strip("()").split(",")))
 
 
-def test_t04_two_of_a_template_have_nothing_in_common_by_birth(pair):
+def test_t04_two_of_a_template_have_nothing_in_common_from_their_start(pair):
     """Neither the hash seed nor any address."""
     one, other = map(marks, pair)
     assert [number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a == b] == []

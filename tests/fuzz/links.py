@@ -19,7 +19,7 @@ from fumehood.engine.contexts.connection import ContextLink
 from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
-from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.base import ContextLaunch, GuestContext
 from fumehood.runtimes.namespaces.guest import LinuxGuest
 from fumehood.runtimes.namespaces.spawner import LinuxSpawner
 from fumehood.values.limits import Limits
@@ -146,10 +146,10 @@ class Packets:
         )
         guest = LinuxGuest(spawner, 1, 0, Limits())
         spawner._guests[1] = guest
-        birth = ContextBirth(fds=(0, 1, 2), info=DEFAULT_CONTEXT, envs={})
+        launching = ContextLaunch(fds=(0, 1, 2), info=DEFAULT_CONTEXT, envs={})
 
         for _ in range(2):
-            spawner.start_context(birth, Limits(), 0, [], [])
+            spawner.start_context(launching, Limits(), 0, [], [])
 
         says = spawner._on_jail_init_message if kind == "jail_init" else spawner._zygote_says
         outcome = "taken"

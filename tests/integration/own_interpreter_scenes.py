@@ -17,7 +17,7 @@ import census
 
 from fumehood import FumehoodError, Sandbox, Template, failpoints
 from fumehood.assemble import Settings, make_backend
-from fumehood.engine.sandbox import Birth
+from fumehood.engine.sandbox import SandboxLaunch
 from fumehood.portal import Portal, shared_portal
 from fumehood.runtimes import launcher_client
 from fumehood.runtimes.descriptors import until_readable
@@ -130,10 +130,10 @@ def unused() -> dict[str, Any]:
         while first & _parts("zygote") or census.descendants_of(os.getpid()):
             await asyncio.sleep(0)
 
-        birth = Birth("abcdef-abcdef-abcdefabcdefabcdefabcdef", Limits(), spawner.guest_envs)
-        guest = await spawner.spawn(birth.sandbox_id, birth.limits, birth.first_context)
+        launching = SandboxLaunch("abcdef-abcdef-abcdefabcdefabcdefabcdef", Limits(), spawner.guest_envs)
+        guest = await spawner.spawn(launching.sandbox_id, launching.limits, launching.first_context)
         second = _parts("zygote")
-        starting = asyncio.ensure_future(spawner.spawn("never", Limits(), birth.first_context))
+        starting = asyncio.ensure_future(spawner.spawn("never", Limits(), launching.first_context))
 
         while not _parts("launcher") - _launchers_of(second):
             await asyncio.sleep(0)
@@ -144,7 +144,7 @@ def unused() -> dict[str, Any]:
         await asyncio.sleep(0)
         await spawner.aclose()
         (outcome,) = await asyncio.gather(starting, return_exceptions=True)
-        birth.abandon()
+        launching.abandon()
         guest.socket.close()
         return {
             "anew": len(second - first),

@@ -30,7 +30,7 @@ OTHERS = [point for point in failpoints.POINTS if point not in (*POOLED, "egress
 SYNCHRONOUS = ("delete.cgroup", "delete.closing")
 HELD = [point for point in OTHERS if point not in SYNCHRONOUS and not point.startswith("template.")]
 # One of each verb: `make faults` walks all.
-SOME = ["create.born", "run.sent", "checkpoint.forked", "fork.moved", "rollback.files", "pause.frozen"]
+SOME = ["create.started", "run.sent", "checkpoint.forked", "fork.moved", "rollback.files", "pause.frozen"]
 # State and files of one time, before or after the verb; a context that was killed has no variables.
 WHOLE = {"(1, 'one')", "(2, 'two')", "(None, 'one')", "(None, 'two')"}
 ENDED = {"SandboxClosedError", "SandboxPausedError"}
@@ -55,7 +55,7 @@ def steps() -> list[tuple[str, str]]:
         "context": OTHERS if EVERY else SOME,
         "hold": HELD if EVERY else SOME,
         "give up": HELD if EVERY else SOME,
-        "jail_init": OTHERS if EVERY else ["create.born", "rollback.files"],
+        "jail_init": OTHERS if EVERY else ["create.started", "rollback.files"],
         "zygote": OTHERS if EVERY else ["run.sent"],
         "launcher": OTHERS if EVERY else ["transaction.run"],
     }

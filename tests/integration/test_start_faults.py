@@ -16,7 +16,7 @@ import pytest
 from fumehood import Limits, OverloadedError, Sandbox, SandboxClosedError, SandboxStartError, Template
 from fumehood.assemble import local_backend
 from fumehood.portal import call, shared_portal
-from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.namespaces.guest import LinuxGuest
 from fumehood_jail.cgroup_v1 import CgroupDriverV1
 from fumehood_jail.cgroup_v2 import CgroupDriverV2
@@ -207,10 +207,10 @@ def test_a_context_that_is_started_as_its_sandbox_ends_says_that_it_has_ended(
     """Nothing leads to its init any more: that is no fault of the host's."""
     start = LinuxGuest.start_context
 
-    def start_too_late(guest: LinuxGuest, birth: ContextBirth) -> Any:
+    def start_too_late(guest: LinuxGuest, launching: ContextLaunch) -> Any:
         pidfd, guest._pidfd = guest._pidfd, -1
         try:
-            return start(guest, birth)
+            return start(guest, launching)
         finally:
             guest._pidfd = pidfd
             guest.kill()

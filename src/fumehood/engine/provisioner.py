@@ -21,7 +21,7 @@ from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import prepare_route
 from fumehood.engine.admission import Admission
 from fumehood.engine.pool import Pool
-from fumehood.engine.sandbox import Birth, LiveSandbox
+from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
 from fumehood.errors import (
     CapacityError,
     IsolationUnavailableError,
@@ -248,17 +248,19 @@ class Provisioner:
         return started
 
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
-        birth = Birth(self._make_id(), limits, envs, own_interpreter=started.template.own_interpreter)
+        launching = SandboxLaunch(
+            self._make_id(), limits, envs, own_interpreter=started.template.own_interpreter
+        )
         try:
-            guest = await started.spawner.spawn(birth.sandbox_id, limits, birth.first_context)
+            guest = await started.spawner.spawn(launching.sandbox_id, limits, launching.first_context)
         except OSError as error:
-            birth.abandon()
+            launching.abandon()
             raise _exhausted(error) from None
         except BaseException:
-            birth.abandon()
+            launching.abandon()
             raise
 
-        sandbox = LiveSandbox(birth, guest, self._ended)
+        sandbox = LiveSandbox(launching, guest, self._ended)
         try:
             await failpoints.reach("create.prepare", sandbox)
             await sandbox.prepare()

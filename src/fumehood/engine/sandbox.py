@@ -46,7 +46,7 @@ from fumehood.errors import (
     SandboxClosedError,
     SandboxStartError,
 )
-from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
+from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
@@ -71,7 +71,7 @@ _NO_CONTEXT = "the sandbox goes on: mend what is named, or remove this context a
 _REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
 
 
-class Birth:
+class SandboxLaunch:
     """What of a sandbox exists on the host before its guest is made: its name, and the ends of its first context.
 
     Args:
@@ -92,10 +92,10 @@ class Birth:
         self.link: ContextLink | None = None
         self.share = LoopShare()
 
-    def first_context(self) -> ContextBirth:
+    def first_context(self) -> ContextLaunch:
         """Makes what the runtime starts the context with."""
         self.link = new_link(self.limits, lambda error: self.on_broken(error), self.share)
-        return ContextBirth(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
+        return ContextLaunch(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
 
     def abandon(self) -> None:
         """No guest was made."""
@@ -107,21 +107,21 @@ class LiveSandbox:
     """One living sandbox.
 
     Args:
-        birth: What was there before the guest.
+        launching: What was there before the guest.
         guest: What the runtime made.
         on_end: Called once when nothing of it lives any more.
     """
 
-    def __init__(self, birth: Birth, guest: Guest, on_end: Callable[[LiveSandbox], None]) -> None:
-        envs = birth.envs
-        limits = birth.limits
-        assert birth.link is not None, "a guest was made without its first context"
-        birth.on_broken = self.broken
-        self.id = birth.sandbox_id
+    def __init__(self, launching: SandboxLaunch, guest: Guest, on_end: Callable[[LiveSandbox], None]) -> None:
+        envs = launching.envs
+        limits = launching.limits
+        assert launching.link is not None, "a guest was made without its first context"
+        launching.on_broken = self.broken
+        self.id = launching.sandbox_id
         self.limits = limits
         self.guest = guest
         self.isolation_level = guest.isolation.level
-        self.own_interpreter = birth.own_interpreter
+        self.own_interpreter = launching.own_interpreter
         self.end_reason: EndReason | None = None
         self.envs = envs
         self.given_envs: Mapping[str, str] = {}
@@ -132,7 +132,7 @@ class LiveSandbox:
         self.clock = SandboxClock()
         self.cleanups = PendingCleanups(self.clock)
         self._idleness = Idleness(self.clock)
-        self.share = birth.share
+        self.share = launching.share
         self.init = InitClient(guest.socket, self._event, self._init_closed, self.share)
         self.pausing = Pausing(self, self.init.ask)
         self._reducing: asyncio.Task[None] | None = None
@@ -152,7 +152,7 @@ class LiveSandbox:
         guest.on_excess = partial(self.end, "excess")
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
         self.contexts = LiveContexts(self, self.files.start_folder)
-        self.contexts.default.adopt(birth.link, guest.first_context)
+        self.contexts.default.adopt(launching.link, guest.first_context)
         guest.ended.add_done_callback(lambda _: self._ended())
 
     @property
@@ -368,7 +368,7 @@ class LiveSandbox:
 
     def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
         """Has a context forked; see `ContextHost`."""
-        return self.guest.start_context(ContextBirth(fds=link.guest_fds(), info=info, envs=self.envs))
+        return self.guest.start_context(ContextLaunch(fds=link.guest_fds(), info=info, envs=self.envs))
 
     async def signal_context(self, pid: int, number: int) -> None:
         """Signals a context; see `ContextHost`."""

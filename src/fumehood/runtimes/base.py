@@ -33,7 +33,7 @@ class CpuTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextBirth:
+class ContextLaunch:
     """What a runtime needs to start a context.
 
     Attributes:
@@ -100,7 +100,7 @@ class Guest(ABC):
     """One made sandbox, as its runtime sees it.
 
     Attributes:
-        first_context: The context that it was born with, which may still be getting ready.
+        first_context: The context that it was started with, which may still be getting ready.
         socket: The host's end of the socket to the sandbox's init; non-blocking.
         isolation: The layers that were really applied.
         ended: Done when nothing of the sandbox lives any more.
@@ -147,7 +147,7 @@ class Guest(ABC):
         raise OSError(errno.ENOTSUP, "it has no control group of its own that could be asked")
 
     @abstractmethod
-    def start_context(self, birth: ContextBirth) -> GuestContext:
+    def start_context(self, launching: ContextLaunch) -> GuestContext:
         """Starts another context; that it is ready, it says itself on its channel."""
 
     def abandon(self) -> None:
@@ -261,7 +261,7 @@ class Spawner(ABC):
     ended: asyncio.Future[None]
 
     @abstractmethod
-    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> Guest:
+    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> Guest:
         """Makes one guest, ready to be spoken to, whose first context is getting ready.
 
         Args:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
-from fumehood.runtimes.base import ContextBirth, Guest, Runtime, Spawner
+from fumehood.runtimes.base import ContextLaunch, Guest, Runtime, Spawner
 from fumehood.values.limits import Limits
 from fumehood.values.template import Template
 
@@ -55,7 +55,7 @@ class OwnInterpreters(Spawner):
         self._cleanups: set[asyncio.Task[None]] = set()
         self._note(started)
 
-    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> Guest:
+    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> Guest:
         """Starts an interpreter, and makes the one guest that it is for; see the port."""
         spawner, self._unused = self._unused, None
 

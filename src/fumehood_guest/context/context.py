@@ -117,7 +117,7 @@ class Context:
         os.register_at_fork(before=self._streams.settle, after_in_child=self._become_fork)
 
         if self._speaks_bash:
-            # A child inherits the mask: bash must not be born with its signals blocked.
+            # A child inherits the mask: bash must not be started with its signals blocked.
             with self._gate.opened():
                 self._language = BashShell(self._outlet, self._gate)
 

@@ -355,7 +355,7 @@ class Gathering:
             self._is_hooked = True
             sys.addaudithook(self._hear)
 
-        # The thread is born with all signals blocked: one that it took would run its handler between two cells.
+        # The thread is started with all signals blocked: one that it took would run its handler between two cells.
         mask = self._set_mask(_signal.SIG_BLOCK, ())
         try:
             self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)

@@ -33,7 +33,7 @@ from fumehood_wire.frames import Decoder, ProtocolError, encode
 
 _MAX_FDS = 8
 # What an init says first, before any frame.
-BORN = b"!"
+STARTED = b"!"
 # What the host says when the first descriptor that it sends is a mount of device nodes; the others are control group
 # descriptors.
 WITH_DEVICES = b"d"
@@ -329,7 +329,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     sock = socket.socket(fileno=fd)
     # The first word carries our credentials: by it the host knows this process, and has the first context
     # prepared.
-    sock.send(BORN)
+    sock.send(STARTED)
     # Up to here 2 is a file of the host, inherited from the jail init, for its last words. Init reads files for the
     # host, and links to its own descriptors are files too.
     os.dup2(1, 2)

@@ -108,7 +108,7 @@ class LandlockInit(Init):
         self._contexts[pid] = number
 
     def _be_context(self, fds: List[int]) -> NoReturn:
-        birth_fd, channel, stdout_fd, stderr_fd = fds
+        launch_fd, channel, stdout_fd, stderr_fd = fds
         try:
             for number in (signal.SIGCHLD, signal.SIGIO):
                 signal.signal(number, signal.SIG_DFL)
@@ -116,13 +116,13 @@ class LandlockInit(Init):
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.setsid()
-            birth = parse(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
+            launching = parse(os.pread(launch_fd, os.fstat(launch_fd).st_size, 0))
             self.confine()
             home = self._places()["/home/user"]
             _add_user_site(home)
-            birth["cwd"] = files.absolute(birth["cwd"])
-            birth["envs"] = self.moved(birth["envs"])
-            run_context(self._shell, channel, stdout_fd, stderr_fd, **birth)
+            launching["cwd"] = files.absolute(launching["cwd"])
+            launching["envs"] = self.moved(launching["envs"])
+            run_context(self._shell, channel, stdout_fd, stderr_fd, **launching)
         except BaseException as error:
             os.write(
                 stderr_fd,

@@ -48,7 +48,7 @@ class JailInit:
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         heap_layout.forget_lookups()
-        _rehearse_birth()
+        _rehearse_launch()
         mounts.look_around()
         home.find_given()
         heap_layout.freeze()
@@ -104,7 +104,7 @@ class JailInit:
 
         if is_migrator:
             self._service.leave()
-            # Guest code of that sandbox may get in the way of what is born there.
+            # Guest code of that sandbox may get in the way of what is started there.
             signal.alarm(_WITHIN_SECONDS)
             try:
                 namespaces.enter_ancestors(users, pids)
@@ -120,7 +120,7 @@ class JailInit:
     def _be_above(self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]) -> None:
         """With every capability in the sandbox that is forked, as the base jail's user: writes the map of the new init.
 
-        What is forked here is born in the PID namespace of that sandbox, and so can make another one beneath it.
+        What is forked here is started in the PID namespace of that sandbox, and so can make another one beneath it.
         """
         passage = namespaces.Gate()
         read_end, write_end = os.pipe()
@@ -200,14 +200,14 @@ class JailInit:
             self._host.tell("exited", sandbox=sandbox, status=status)
 
 
-def _rehearse_birth() -> None:
-    """Takes those steps of an init's birth that leave no trace, as the zygote does for contexts."""
+def _rehearse_launch() -> None:
+    """Takes those steps of an init's start that leave no trace, as the zygote does for contexts."""
     for _ in range(_REHEARSALS):
         near, far = socket.socketpair()
 
         with near, far:
-            near.send(init.BORN)
-            socket.recv_fds(far, len(init.BORN), 1)
+            near.send(init.STARTED)
+            socket.recv_fds(far, len(init.STARTED), 1)
 
         syscalls.prctl(syscalls.PR_GET_DUMPABLE)
         applied = {**process_usage.applied_restrictions(), "namespaces": namespaces.own_numbers()}

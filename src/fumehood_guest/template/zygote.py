@@ -80,7 +80,7 @@ class Zygote:
             fork_hooks.do_once()
             # Sandboxes see the same files through inodes of their own.
             syscalls.name_libraries_by_real_path()
-            _rehearse_birth(self._shell)
+            _rehearse_launch(self._shell)
 
         os.environ.pop("MPLCONFIGDIR", None)
         heap_layout.freeze()
@@ -96,7 +96,7 @@ class Zygote:
 
     def _start(self, number: int, fds: List[int]) -> None:
         try:
-            # Only what is forked from here on is born there; the zygote itself stays where it is.
+            # Only what is forked from here on is started there; the zygote itself stays where it is.
             syscalls.setns(fds[_INIT_PIDFD], syscalls.CLONE_NEWPID)
             pid = os.fork()
         except OSError as error:
@@ -116,21 +116,21 @@ class Zygote:
 
     def _be_context(self, fds: List[int]) -> NoReturn:
         """In the fork: enters the sandbox, confines itself, and becomes the context."""
-        birth_fd, init_pidfd, gate, channel, stdout_fd, stderr_fd, listener_fd = fds[:_GIVEN_FDS]
+        launch_fd, init_pidfd, gate, channel, stdout_fd, stderr_fd, listener_fd = fds[:_GIVEN_FDS]
         try:
             self._service.leave()
             os.setsid()
-            birth = parse(os.pread(birth_fd, os.fstat(birth_fd).st_size, 0))
+            launching = parse(os.pread(launch_fd, os.fstat(launch_fd).st_size, 0))
             launch.enter_sandbox(init_pidfd, gate, fds[_GIVEN_FDS:])
             launch.confine(
-                birth["options"],
+                launching["options"],
                 self._program,
                 is_context=True,
                 load_filter=lambda program: self._load_told(program, listener_fd),
             )
             _check_confined()
             _add_user_site()
-            run_context(self._shell, channel, stdout_fd, stderr_fd, **birth["context"])
+            run_context(self._shell, channel, stdout_fd, stderr_fd, **launching["context"])
         except BaseException as error:
             os.write(
                 stderr_fd,
@@ -165,8 +165,8 @@ class Zygote:
             self._host.tell("context_exited", number=number, status=status)
 
 
-def _rehearse_birth(shell: PythonShell) -> None:
-    """Takes those steps of a birth that leave no trace, until the interpreter knows them by heart.
+def _rehearse_launch(shell: PythonShell) -> None:
+    """Takes those steps of a start that leave no trace, until the interpreter knows them by heart.
 
     What it has not found often, it looks up anew in each context, and notes it in memory that is copied for that.
     """

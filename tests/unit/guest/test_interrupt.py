@@ -138,7 +138,7 @@ def test_alarms_at_any_moment_leave_whole_frames(context):
 
 
 def test_children_get_the_default_signals(context):
-    """A child of a cell is born with nothing blocked and no signal ignored."""
+    """A child of a cell is started with nothing blocked and no signal ignored."""
     context.run("import subprocess")
     text = context.run(
         "print(subprocess.check_output('grep -E \"Sig(Blk|Ign)\" /proc/self/status', shell=True, text=True))"

@@ -67,12 +67,12 @@ def test_it_makes_another_one_that_is_held_too(waiting):
     held = HeldProcess(waiting[0])
     assert held.is_stopped_in("setns")
     between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
-    born = between.fork(syscalls.SIGCHLD)
-    assert between.forked() == born.pid
+    started = between.fork(syscalls.SIGCHLD)
+    assert between.forked() == started.pid
     between.leave()
     assert held.forked() == between.pid
-    pidfd = os.pidfd_open(born.pid)
-    born.let_go(0)
+    pidfd = os.pidfd_open(started.pid)
+    started.let_go(0)
     select.select([pidfd], [], [])
     os.close(pidfd)
     held.let_go(between.pid % 100)
@@ -80,15 +80,15 @@ def test_it_makes_another_one_that_is_held_too(waiting):
 
 
 def test_whom_nobody_lets_go_ends_with_who_holds_it(waiting):
-    """Also one that was born meanwhile, and who waits for that."""
+    """Also one that was started meanwhile, and who waits for that."""
     held = HeldProcess(waiting[0])
     assert held.is_stopped_in("setns")
-    born = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
-    born.end()
-    assert held.forked() == born.pid
+    started = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
+    started.end()
+    assert held.forked() == started.pid
     held.end()
 
-    for pid in (born.pid, held.pid):
+    for pid in (started.pid, held.pid):
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, 0)
 

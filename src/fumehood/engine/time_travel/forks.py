@@ -18,7 +18,7 @@ from fumehood import failpoints
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError, new_link
 from fumehood.engine.init_client import InitError, InitGoneError
-from fumehood.engine.sandbox import Birth, LiveSandbox
+from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
 from fumehood.engine.time_travel.checkpoints import Kept
 from fumehood.errors import ForkError
 from fumehood.runtimes.base import Guest, GuestContext
@@ -149,29 +149,29 @@ class Forking:
 
     async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: Kept) -> None:
         context = self._parent.contexts.existing(kept.info.context_id)
-        birth = Birth(
+        launching = SandboxLaunch(
             id_,
             self._parent.limits,
             self._parent.envs,
             own_interpreter=self._parent.own_interpreter,
         )
-        birth.link = new_link(
+        launching.link = new_link(
             self._parent.limits,
-            lambda error: birth.on_broken(error),
-            birth.share,
+            lambda error: launching.on_broken(error),
+            launching.share,
             kept.conversation,
             context.count_of(kept.conversation),
         )
         try:
-            own = copies(birth.link.guest_fds())
+            own = copies(launching.link.guest_fds())
         except OSError:
-            birth.abandon()
+            launching.abandon()
             raise
 
         coming = ComingContext(kept.line.origin)
         # The process that moves sets out before there is anywhere to go, and waits there until it may go on.
         moving = asyncio.ensure_future(self._move(making, kept, own, coming))
-        setting_up = asyncio.ensure_future(self._set_up(birth, making, kept, coming))
+        setting_up = asyncio.ensure_future(self._set_up(launching, making, kept, coming))
         try:
             _, (fork, coming_on) = await asyncio.gather(moving, setting_up)
         finally:
@@ -183,10 +183,10 @@ class Forking:
             close_all(own)
 
             if id_ not in (fork.id for fork in self._made):
-                birth.abandon()
+                launching.abandon()
 
         await failpoints.reach("fork.files", fork)
-        birth.link.proceed()
+        launching.link.proceed()
         try:
             await asyncio.gather(asyncio.shield(coming_on), coming.settled())
         except ContextStartError as error:
@@ -197,12 +197,12 @@ class Forking:
         _remember(self._parent, fork, context, kept)
 
     async def _set_up(
-        self, birth: Birth, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
+        self, launching: SandboxLaunch, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
     ) -> tuple[LiveSandbox, asyncio.Task[ContextProcess]]:
         guest = await making
         await failpoints.reach("fork.made", guest)
         guest.first_context = coming
-        fork = LiveSandbox(birth, guest, self._on_end)
+        fork = LiveSandbox(launching, guest, self._on_end)
         self._made.append(fork)
         # Should it end meanwhile a fresh one, without its state, would be none to go on with.
         coming_on = fork.contexts.default.coming

@@ -21,7 +21,7 @@ from fumehood.errors import (
     IsolationUnavailableError,
     SandboxStartError,
 )
-from fumehood.runtimes.base import ContextBirth, GuestContext
+from fumehood.runtimes.base import ContextLaunch, GuestContext
 from fumehood.runtimes.descriptors import until_readable
 from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.namespaces.usage import CountedGuest
@@ -80,7 +80,7 @@ class LandlockGuest(CountedGuest):
         self._failure: SandboxStartError | None = None
         self._is_open = False
 
-    # -- birth
+    # -- start
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
@@ -134,7 +134,7 @@ class LandlockGuest(CountedGuest):
 
         self.isolation = self._spawner.describe(greeting)
 
-    def start_context(self, birth: ContextBirth) -> LandlockContext:
+    def start_context(self, launching: ContextLaunch) -> LandlockContext:
         """Lets init fork a context; see the port."""
         number = self._spawner.next_number()
         context = LandlockContext(lambda: self._order({"type": "kill_context", "number": number}))
@@ -144,17 +144,17 @@ class LandlockGuest(CountedGuest):
             return context
 
         self._contexts[number] = context
-        info = birth.info
+        info = launching.info
         fields = {
             "context_id": info.id,
             "language": info.language,
             "cwd": info.cwd,
-            "envs": dict(birth.envs),
+            "envs": dict(launching.envs),
         }
         file = os.memfd_create("fumehood-context")
         try:
             os.write(file, json.dumps(fields).encode())
-            self._orders.send({"type": "start_context", "number": number}, [file, *birth.fds])
+            self._orders.send({"type": "start_context", "number": number}, [file, *launching.fds])
         finally:
             os.close(file)
 

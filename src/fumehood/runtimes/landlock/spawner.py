@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.errors import SandboxStartError
-from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.landlock.guest import LandlockGuest
 from fumehood.runtimes.landlock.isolation import describe_fence
 from fumehood.runtimes.launch_faults import cgroup_fault
@@ -80,7 +80,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         await self._until_ready()
 
     async def spawn(
-        self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]
+        self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]
     ) -> LandlockGuest:
         """Makes one guest; see the port."""
         if self.ended.done():

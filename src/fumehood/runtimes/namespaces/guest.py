@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
-from fumehood.runtimes.base import ContextBirth, Guest, GuestContext
+from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.runtimes.descriptors import close_all
 from fumehood.runtimes.launch_faults import launch_fault
 from fumehood.runtimes.namespaces.migration import (
@@ -44,7 +44,7 @@ _LAST_WORDS_SECONDS = 1.0
 _RELUCTANT_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
 # What an init sends as soon as it exists, and what opens the gate of its first context.
-_BORN = b"!"
+_STARTED = b"!"
 _WITH_DEVICES = b"d"
 
 
@@ -113,7 +113,7 @@ class LinuxGuest(CountedGuest):
         self._is_open = False
         self._contexts: list[LinuxContext] = []
 
-    # -- birth
+    # -- start
 
     @contextmanager
     def guest_fds(self) -> Iterator[list[int]]:
@@ -144,12 +144,12 @@ class LinuxGuest(CountedGuest):
         finally:
             close_all(given)
 
-    async def born(self) -> None:
+    async def started(self) -> None:
         """Waits until init exists, and takes hold of it."""
         self._heard, pid = await self._receive()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
 
-        if not self._heard.startswith(_BORN):
+        if not self._heard.startswith(_STARTED):
             # What failed is in the greeting, if there is one.
             await self.greeted()
 
@@ -157,7 +157,7 @@ class LinuxGuest(CountedGuest):
             # Nobody would close what is opened for it now.
             await self._give_up()
 
-        self._heard = self._heard.removeprefix(_BORN)
+        self._heard = self._heard.removeprefix(_STARTED)
         # It cannot have been replaced by another process of this number: it waits for us to read on, or has
         # failed, and then its socket has ended.
         try:
@@ -193,15 +193,15 @@ class LinuxGuest(CountedGuest):
         self.isolation = self._spawner.describe(greeting)
         self.policy_digest = self._spawner.policy_digest
 
-    def start_context(self, birth: ContextBirth) -> LinuxContext:
+    def start_context(self, launching: ContextLaunch) -> LinuxContext:
         """Lets the zygote fork a context into this sandbox; see the port."""
         gate, self._gate = self._gate, None
         given = [_open_gate() if gate is None else gate]
         try:
             given += self._cgroup_fds()
             gate_read, *cgroup_fds = given
-            fds = [gate_read, *birth.fds]
-            context = self._spawner.start_context(birth, self._limits, self._pidfd, fds, cgroup_fds)
+            fds = [gate_read, *launching.fds]
+            context = self._spawner.start_context(launching, self._limits, self._pidfd, fds, cgroup_fds)
             self._contexts = [one for one in self._contexts if not one.refused_calls.is_over]
             self._contexts.append(context)
             return context

@@ -559,7 +559,7 @@ def _zeros(count: int) -> Iterator[int]:
 def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
     """Has it make the process that goes on in its place; returns a pidfd of that.
 
-    Whoever is born in a PID namespace from outside is nobody's child there, and could be left to nobody: so that one
+    Whoever is started in a PID namespace from outside is nobody's child there, and could be left to nobody: so that one
     makes the last one, and ends. It shares the memory of the first, which waits for that, and copies nothing.
     """
     between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)

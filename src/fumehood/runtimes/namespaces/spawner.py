@@ -20,7 +20,7 @@ from typing import Any
 
 from fumehood import failpoints
 from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError, SandboxStartError
-from fumehood.runtimes.base import ContextBirth
+from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.launcher_client import KeptSpawner
 from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest
@@ -107,7 +107,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._zygote.send({"type": "configure", **orders})
         await self._until_ready()
 
-    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextBirth]) -> LinuxGuest:
+    async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> LinuxGuest:
         """Makes one guest; see the port."""
         if self.ended.done():
             raise SandboxStartError(step="ask the jail init", reason="the template's processes have ended")
@@ -134,12 +134,12 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             # What the host has to make is made while the jail init clones.
             guest.admit(self._make_cgroup(sandbox_id, limits))
             await failpoints.reach("create.admit", guest)
-            birth = first()
+            launching = first()
 
             async with asyncio.timeout(_GREETING_SECONDS):
-                await guest.born()
-                await failpoints.reach("create.born", guest)
-                guest.first_context = guest.start_context(birth)
+                await guest.started()
+                await failpoints.reach("create.started", guest)
+                guest.first_context = guest.start_context(launching)
                 await failpoints.reach("create.context", guest)
                 await guest.greeted()
                 await failpoints.reach("create.greeted", guest)
@@ -182,7 +182,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
                     self._jail_init.send(order, [*fds, *held])
 
                 guest.admit(self._make_cgroup(sandbox_id, limits))
-                await guest.born()
+                await guest.started()
                 guest.watch()
 
             async with asyncio.timeout(_GREETING_SECONDS):
@@ -242,7 +242,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return self._slots.are_many and not self._init_watches
 
     def start_context(
-        self, birth: ContextBirth, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
+        self, launching: ContextLaunch, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
     ) -> LinuxContext:
         """Lets the zygote fork a context; where init has ended, it has too."""
         number = next(self._numbers)
@@ -256,12 +256,12 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             return context
 
         self._contexts[number] = context
-        info = birth.info
+        info = launching.info
         context_fields = {
             "context_id": info.id,
             "language": info.language,
             "cwd": info.cwd,
-            "envs": dict(birth.envs),
+            "envs": dict(launching.envs),
         }
         try:
             with ExitStack() as own:
