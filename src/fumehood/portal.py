@@ -255,7 +255,7 @@ class Turn:
     def relay(
         self, callback: Callable[[_A], _T] | None, name: str = "callback"
     ) -> Callable[[_A], Awaitable[_T]] | None:
-        """Return an async twin of `callback`, for the engine to await; it runs in the caller's thread.
+        """Return an async version of `callback`, for the engine to await; it runs in the caller's thread.
 
         Raises:
             InvalidArgumentError: It cannot be called; it is told by its name.

@@ -226,6 +226,6 @@ def _soon(sandbox, checkpoint):
 
     async def roll_back():
         async with asyncio.timeout(30):
-            await sandbox._twin.rollback(checkpoint)
+            await sandbox._async.rollback(checkpoint)
 
     call(roll_back)

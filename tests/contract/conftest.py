@@ -20,26 +20,26 @@ from fumehood import AsyncSandbox, Sandbox
 class Blocking:
     """An object of the asynchronous API, driven from synchronous code."""
 
-    def __init__(self, twin: Any, runner: asyncio.Runner) -> None:
-        self.twin = twin
+    def __init__(self, async_impl: Any, runner: asyncio.Runner) -> None:
+        self.async_impl = async_impl
         self.runner = runner
 
     def __getattr__(self, name: str) -> Any:
-        return self._wrap(getattr(self.twin, name))
+        return self._wrap(getattr(self.async_impl, name))
 
     def __enter__(self) -> Blocking:
-        self.runner.run(_awaited(self.twin.__aenter__()))
+        self.runner.run(_awaited(self.async_impl.__aenter__()))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.runner.run(_awaited(self.twin.__aexit__(*exc_info)))
+        self.runner.run(_awaited(self.async_impl.__aexit__(*exc_info)))
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterate(self.twin)
+        return self._iterate(self.async_impl)
 
     def __next__(self) -> Any:
         try:
-            return self._wrap(self.runner.run(_awaited(self.twin.__anext__())))
+            return self._wrap(self.runner.run(_awaited(self.async_impl.__anext__())))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -77,7 +77,7 @@ class Blocking:
 
 
 def _bare(argument: Any) -> Any:
-    return argument.twin if isinstance(argument, Blocking) else argument
+    return argument.async_impl if isinstance(argument, Blocking) else argument
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -165,7 +165,7 @@ def test_the_end_is_written_and_can_be_read_afterwards(face):
 
 def test_a_sandbox_that_never_was_has_none(sync_face):
     sandbox = sync_face.open()
-    sandbox._twin._sandbox_handle._info = type("Info", (), {"id": "nothing"})
+    sandbox._async._sandbox_handle._info = type("Info", (), {"id": "nothing"})
 
     with pytest.raises(SandboxNotFoundError):
         sandbox.audit_log()

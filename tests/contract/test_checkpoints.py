@@ -11,9 +11,9 @@ from fumehood import CheckpointError, CheckpointLostError, CheckpointNotFoundErr
 from fumehood.portal import call
 
 
-def _twin(sandbox):
+def _async(sandbox):
     """The asynchronous sandbox behind each face."""
-    return sandbox._twin if hasattr(sandbox, "_twin") else sandbox.twin
+    return sandbox._async if hasattr(sandbox, "_async") else sandbox.async_impl
 
 
 def run(sandbox, code, **options):
@@ -423,18 +423,18 @@ def test_many_go_back_at_once(sandbox):
     run(sandbox, "x = 2; _ = open('f', 'w').write('2')")
     sandbox.checkpoint("two")
 
-    async def at_once(twin):
+    async def at_once(async_impl):
         return await asyncio.gather(
-            *(twin.rollback("one" if number % 2 else "two") for number in range(4)),
-            twin.restart_code_context("default"),
-            twin.run_code("x = 3"),
-            twin.rollback("one"),
-            twin.drop_checkpoint("one"),
-            twin.rollback("two"),
+            *(async_impl.rollback("one" if number % 2 else "two") for number in range(4)),
+            async_impl.restart_code_context("default"),
+            async_impl.run_code("x = 3"),
+            async_impl.rollback("one"),
+            async_impl.drop_checkpoint("one"),
+            async_impl.rollback("two"),
             return_exceptions=True,
         )
 
-    done = call(lambda: at_once(_twin(sandbox)))
+    done = call(lambda: at_once(_async(sandbox)))
     wrong = [
         one for one in done if isinstance(one, Exception) and not isinstance(one, CheckpointNotFoundError)
     ]

@@ -379,7 +379,7 @@ def test_a_fork_waits_until_its_context_is_idle(sync_face):
 
 def test_a_fork_that_nobody_waits_for_leaves_nothing(async_face):
     """A caller that gives up, at whatever moment, leaves no sandbox of which nobody knows."""
-    sandbox = async_face.open().twin
+    sandbox = async_face.open().async_impl
 
     async def scene():
         await sandbox.run_code("x = 1")
@@ -435,7 +435,7 @@ def test_ways_are_explored_and_one_is_kept(face, sandbox):
 
 def test_exploring_leaves_the_sandbox_as_it_was(async_face):
     """Unless one is kept; a branch whose fork ends tells why, and the others go on."""
-    sandbox = async_face.open().twin
+    sandbox = async_face.open().async_impl
 
     async def scene():
         await sandbox.run_code("x = 1")

@@ -102,7 +102,7 @@ def test_interrupt_stops_what_runs_and_keeps_the_state(face):
     else:
         execution = sandbox.run_code(
             "x = 9\nprint('go')\nimport time\ntime.sleep(60)",
-            on_stdout=lambda text: sandbox.twin.interrupt(),
+            on_stdout=lambda text: sandbox.async_impl.interrupt(),
         )
 
     assert execution.error.kind == "interrupted"
@@ -131,7 +131,7 @@ def test_ctrl_c_interrupts_the_cell_and_is_raised(sync_face):
 
 def test_cancelling_a_run_that_is_followed_is_a_cancellation(async_face):
     """From a loop that is not the engine's: what is raised is CancelledError, and the context is idle."""
-    sandbox = async_face.open().twin
+    sandbox = async_face.open().async_impl
 
     async def main():
         heard = asyncio.Event()

@@ -181,11 +181,11 @@ def test_a_caller_who_gives_up_leaves_nothing(sandbox):
     """At any moment, and many at once: no process, no snapshot, and files as they were."""
     sandbox.run_code("_ = open('kept', 'w').write('kept')")
     processes = sandbox.get_metrics().processes
-    twin = sandbox._twin if hasattr(sandbox, "_twin") else sandbox.twin
+    async_impl = sandbox._async if hasattr(sandbox, "_async") else sandbox.async_impl
     program = "open('kept', 'w').write('judged'); print(input())"
 
     async def give_up(events):
-        task = asyncio.ensure_future(twin.judge(program, [("1", "1")] * 4))
+        task = asyncio.ensure_future(async_impl.judge(program, [("1", "1")] * 4))
 
         for _ in range(events):
             await asyncio.sleep(0)

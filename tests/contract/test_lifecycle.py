@@ -353,7 +353,7 @@ def test_a_single_call_runs_in_a_sandbox_of_its_own():
     assert {info.id for info in Sandbox.list()} == alive
 
 
-def test_a_single_call_has_an_async_twin(face):
+def test_a_single_call_has_an_async_version(face):
     """`fumehood.arun_code` is the same for asyncio."""
     assert face.runner.run(fumehood.arun_code("6 * 7")).text == "42"
 

@@ -96,7 +96,7 @@ def load(face):
 
 
 def report_of(sandbox):
-    return (sandbox if hasattr(sandbox, "_twin") else sandbox.twin).load_report
+    return (sandbox if hasattr(sandbox, "_async") else sandbox.async_impl).load_report
 
 
 def test_what_lasts_is_there_again(face, load, tmp_path):

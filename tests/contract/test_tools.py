@@ -124,7 +124,7 @@ def test_a_tool_may_use_the_sandbox(face, shelf):
             sandbox.files.write("stored", text)
             return None
 
-        return sandbox.twin.files.write("stored", text)
+        return sandbox.async_impl.files.write("stored", text)
 
     # A plain function that gives something to await is awaited.
     tools = {"store": HostTool(store)} if face.is_sync else {"store": lambda text: _noted(store(text))}
@@ -428,7 +428,7 @@ def test_a_paused_sandbox_gets_its_answer_when_it_goes_on(sync_face):
 
 def test_cancelling_the_run_cancels_the_function(async_face, shelf):
     """And the sandbox is at rest afterwards."""
-    sandbox = async_face.open().twin
+    sandbox = async_face.open().async_impl
 
     async def main():
         task = asyncio.create_task(sandbox.run_code("await never()", tools={"never": shelf.never}))

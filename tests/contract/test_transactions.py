@@ -137,7 +137,7 @@ def test_an_interrupted_transaction_is_undone(face):
     """As any execution it can be interrupted, and it leaves nothing."""
     sandbox = face.open()
     sandbox.run_code("x = [1]; _ = open('f', 'w').write('one')")
-    interrupt = sandbox.interrupt if face.is_sync else sandbox.twin.interrupt
+    interrupt = sandbox.interrupt if face.is_sync else sandbox.async_impl.interrupt
     execution = sandbox.run_code(
         "x.append(2)\nprint('go')\nimport time\nwhile True: time.sleep(0.01)",
         transactional=True,
@@ -317,8 +317,8 @@ def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
 
     async def give_up(events):
         code = "x.append(2); _ = open('f', 'w').write('two')"
-        twin = kept._twin if hasattr(kept, "_twin") else kept.twin
-        task = asyncio.ensure_future(twin.run_code(code, transactional=True))
+        async_impl = kept._async if hasattr(kept, "_async") else kept.async_impl
+        task = asyncio.ensure_future(async_impl.run_code(code, transactional=True))
 
         for _ in range(events):
             await asyncio.sleep(0)
@@ -351,19 +351,19 @@ def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
 
 def test_who_gives_up_on_a_paused_transaction_does_not_wait(kept):
     """It is undone when the sandbox goes on; whoever comes next waits for that."""
-    twin = kept._twin if hasattr(kept, "_twin") else kept.twin
+    async_impl = kept._async if hasattr(kept, "_async") else kept.async_impl
 
     async def pause_and_give_up():
         began = asyncio.Event()
         code = "x.append(2); print('go', flush=True)\nimport time; time.sleep(60)"
         task = asyncio.ensure_future(
-            twin.run_code(code, transactional=True, on_stdout=lambda _text: began.set())
+            async_impl.run_code(code, transactional=True, on_stdout=lambda _text: began.set())
         )
         await began.wait()
-        await twin.pause()
+        await async_impl.pause()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=30)
-        await twin.resume()
+        await async_impl.resume()
         return bool(done)
 
     assert call(pause_and_give_up)

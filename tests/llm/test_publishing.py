@@ -118,7 +118,7 @@ def test_names_have_no_controls():
 
 
 def test_stores_are_publishers(tmp_path):
-    """The synchronous one through its twin; a publisher of one's own passes as it is."""
+    """The synchronous one through its async version; a publisher of one's own passes as it is."""
 
     class Own:
         async def publish(

@@ -12,7 +12,7 @@ from fumehood.api import commands as command_handle
 from fumehood.api import files as filesystem
 from fumehood.storage import artifacts, signed_files
 
-TWINS = [
+ASYNC_VERSIONS = [
     (sandbox.Sandbox, async_sandbox.AsyncSandbox),
     (time_travel.TimeTravel, time_travel.AsyncTimeTravel),
     (time_travel.Forking, time_travel.AsyncForking),
@@ -42,28 +42,28 @@ def shape(function: typing.Any) -> list[tuple[str, object, object]]:
     ]
 
 
-@pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)
-def test_the_names_are_the_same(sync, twin):
+@pytest.mark.parametrize(("sync", "async_impl"), ASYNC_VERSIONS, ids=lambda kind: kind.__name__)
+def test_the_names_are_the_same(sync, async_impl):
     """Whoever knows one face knows the other."""
-    assert public_names(sync) == public_names(twin)
+    assert public_names(sync) == public_names(async_impl)
 
 
-@pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)
-def test_the_parameters_are_the_same(sync, twin):
+@pytest.mark.parametrize(("sync", "async_impl"), ASYNC_VERSIONS, ids=lambda kind: kind.__name__)
+def test_the_parameters_are_the_same(sync, async_impl):
     """Every verb takes the same arguments with the same defaults."""
     for name in public_names(sync):
-        ours, theirs = inspect.getattr_static(sync, name), inspect.getattr_static(twin, name)
+        ours, theirs = inspect.getattr_static(sync, name), inspect.getattr_static(async_impl, name)
 
         if isinstance(ours, property):
             assert isinstance(theirs, property)
             continue
 
         assert isinstance(ours, classmethod) == isinstance(theirs, classmethod)
-        assert shape(getattr(sync, name)) == shape(getattr(twin, name)), name
+        assert shape(getattr(sync, name)) == shape(getattr(async_impl, name)), name
 
 
 def test_the_constructors_are_the_same():
-    """`Sandbox(...)`, `Sandbox.create(...)` and their twins take the same arguments."""
+    """`Sandbox(...)`, `Sandbox.create(...)` and their async versions take the same arguments."""
     expected = shape(sandbox.Sandbox.__init__)[1:]
 
     assert shape(async_sandbox.AsyncSandbox.__init__)[1:] == expected
@@ -71,16 +71,16 @@ def test_the_constructors_are_the_same():
     assert shape(async_sandbox.AsyncSandbox.create) == expected
 
 
-def test_the_single_call_has_a_twin():
+def test_the_single_call_has_an_async_version():
     """`run_code` and `arun_code` take the same arguments."""
     assert shape(one_shot.run_code) == shape(one_shot.arun_code)
 
 
-@pytest.mark.parametrize(("sync", "twin"), TWINS, ids=lambda kind: kind.__name__)
-def test_the_answers_are_the_same(sync, twin):
-    """A verb returns the same type on both faces, save for the twins themselves."""
+@pytest.mark.parametrize(("sync", "async_impl"), ASYNC_VERSIONS, ids=lambda kind: kind.__name__)
+def test_the_answers_are_the_same(sync, async_impl):
+    """A verb returns the same type on both faces, save for the async versions themselves."""
     for name in public_names(sync):
-        ours, theirs = getattr(sync, name), getattr(twin, name)
+        ours, theirs = getattr(sync, name), getattr(async_impl, name)
 
         if not callable(ours) or typing.get_overloads(ours):
             continue

@@ -42,7 +42,7 @@ class AsyncAuditing:
 class Auditing:
     """What `Sandbox` tells of itself."""
 
-    _twin: AsyncAuditing
+    _async: AsyncAuditing
 
     def audit_log(self) -> AuditLog:
         """Tell what happened in and around the sandbox, in a record in which every later change shows.
@@ -50,7 +50,7 @@ class Auditing:
         Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
         after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
         """
-        return call(self._twin.audit_log)
+        return call(self._async.audit_log)
 
 
 def follow_security_events(backend: Backend, sandbox_id: str, callback: AsyncSecurityCallback) -> None:
@@ -61,7 +61,7 @@ def follow_security_events(backend: Backend, sandbox_id: str, callback: AsyncSec
 
 
 def called_apart(callback: SecurityCallback | None) -> AsyncSecurityCallback | None:
-    """Return an async twin of a callback that runs it in the thread that callbacks without a caller have."""
+    """Return an async version of a callback that runs it in the thread that callbacks without a caller have."""
     check_callbacks(on_security_event=callback)
 
     if callback is None:

@@ -153,8 +153,8 @@ class AsyncCommands:
 class Commands:
     """The commands of a `Sandbox`: processes inside it."""
 
-    def __init__(self, twin: AsyncCommands) -> None:
-        self._twin = twin
+    def __init__(self, async_impl: AsyncCommands) -> None:
+        self._async = async_impl
 
     @overload
     def run(
@@ -219,7 +219,7 @@ class Commands:
 
         if not background:
             return turn.call(
-                self._twin.run,
+                self._async.run,
                 command,
                 background=False,
                 cwd=cwd,
@@ -231,7 +231,7 @@ class Commands:
             )
 
         handle = turn.call(
-            self._twin.run,
+            self._async.run,
             command,
             background=True,
             cwd=cwd,
@@ -245,7 +245,7 @@ class Commands:
 
     def list(self) -> ProcessInfos:
         """List the running commands."""
-        return call(self._twin.list)
+        return call(self._async.list)
 
     def connect(
         self,
@@ -261,19 +261,19 @@ class Commands:
         """
         turn = Turn()
         out, err = turn.relay(on_stdout, "on_stdout"), turn.relay(on_stderr, "on_stderr")
-        return CommandHandle(call(self._twin.connect, pid, on_stdout=out, on_stderr=err), turn)
+        return CommandHandle(call(self._async.connect, pid, on_stdout=out, on_stderr=err), turn)
 
     def kill(self, pid: int) -> bool:
         """Kill a command and everything that it started; False if it had ended."""
-        return call(self._twin.kill, pid)
+        return call(self._async.kill, pid)
 
     def send_stdin(self, pid: int, data: str | bytes) -> None:
         """Write to a command's standard input, which `stdin=True` keeps open."""
-        call(self._twin.send_stdin, pid, data)
+        call(self._async.send_stdin, pid, data)
 
     def close_stdin(self, pid: int) -> None:
         """End a command's standard input."""
-        call(self._twin.close_stdin, pid)
+        call(self._async.close_stdin, pid)
 
 
 def _argv(command: str | Sequence[str]) -> tuple[str, ...]:
@@ -430,14 +430,14 @@ class CommandHandle:
         pid: Its number inside the sandbox.
     """
 
-    def __init__(self, twin: AsyncCommandHandle, turn: Turn) -> None:
-        self._twin = twin
+    def __init__(self, async_impl: AsyncCommandHandle, turn: Turn) -> None:
+        self._async = async_impl
         self._turn = turn
 
     @property
     def pid(self) -> int:
         """Its number inside the sandbox."""
-        return self._twin.pid
+        return self._async.pid
 
     def wait(self) -> CommandResult:
         """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
@@ -446,19 +446,19 @@ class CommandHandle:
             CommandExitError: It ended with a code other than 0.
             CommandTimeoutError: Its time was over.
         """
-        return self._turn.call(self._twin.wait)
+        return self._turn.call(self._async.wait)
 
     def kill(self) -> bool:
         """Kill the command and everything that it started; False if it had ended."""
-        return call(self._twin.kill)
+        return call(self._async.kill)
 
     def send_stdin(self, data: str | bytes) -> None:
         """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
-        call(self._twin.send_stdin, data)
+        call(self._async.send_stdin, data)
 
     def close_stdin(self) -> None:
         """End its standard input."""
-        call(self._twin.close_stdin)
+        call(self._async.close_stdin)
 
 
 async def process_call(sandbox_handle: SandboxHandle, request: ProcessCall) -> tuple[ProcessInfo, ...]:

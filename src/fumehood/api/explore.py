@@ -90,8 +90,8 @@ class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
 class Branches(Sequence[Branch[Sandbox]]):
     """What `explore` gives: the branches, in the order of the code; leaving its `with` kills those not kept."""
 
-    def __init__(self, parent: Sandbox, twin: AsyncBranches) -> None:
-        self._twin = twin
+    def __init__(self, parent: Sandbox, async_impl: AsyncBranches) -> None:
+        self._async = async_impl
         self._branches = tuple(
             Branch(
                 code=branch.code,
@@ -99,7 +99,7 @@ class Branches(Sequence[Branch[Sandbox]]):
                 outcome=branch.outcome,
                 failure=branch.failure,
             )
-            for branch in twin
+            for branch in async_impl
         )
 
     @overload
@@ -137,11 +137,11 @@ class Branches(Sequence[Branch[Sandbox]]):
         if place is None:
             raise InvalidArgumentError(field="branch", value=branch.code, allowed="one of these branches")
 
-        call(self._twin.keep, self._twin[place])
+        call(self._async.keep, self._async[place])
 
     def close(self) -> None:
         """Kill the branches that were not kept, as leaving the `with` does."""
-        call(self._twin.close)
+        call(self._async.close)
 
 
 async def aexplore(
@@ -218,16 +218,16 @@ def explore(
             field="sandbox", value=sandbox, allowed="a Sandbox; `aexplore` takes an AsyncSandbox"
         )
 
-    twin = call(
+    async_impl = call(
         aexplore,
-        sandbox._twin,
+        sandbox._async,
         codes,
         checkpoint=checkpoint,
         reseed=reseed,
         timeout=timeout,
         concurrency=concurrency,
     )
-    return Branches(sandbox, twin)
+    return Branches(sandbox, async_impl)
 
 
 def _checked(codes: Iterable[str], timeout: float | None) -> list[str]:

@@ -173,8 +173,8 @@ class AsyncWatch:
 class Filesystem:
     """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
 
-    def __init__(self, twin: AsyncFilesystem) -> None:
-        self._twin = twin
+    def __init__(self, async_impl: AsyncFilesystem) -> None:
+        self._async = async_impl
 
     @overload
     def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
@@ -194,11 +194,11 @@ class Filesystem:
         """
         match format:
             case "stream":
-                return Turn().iterate(call(self._twin.read, path, format=format))
+                return Turn().iterate(call(self._async.read, path, format=format))
             case "bytes":
-                return call(self._twin.read, path, format=format, max_bytes=max_bytes)
+                return call(self._async.read, path, format=format, max_bytes=max_bytes)
             case _:
-                return call(self._twin.read, path, format=format, max_bytes=max_bytes)
+                return call(self._async.read, path, format=format, max_bytes=max_bytes)
 
     def write(self, path: str, data: Content) -> FileInfo:
         """Write a file, parents made; what was there is replaced when all is written.
@@ -207,59 +207,59 @@ class Filesystem:
             path: The file.
             data: Text (written as UTF-8), bytes, or an open file, which is read in pieces.
         """
-        return call(self._twin.write, path, data)
+        return call(self._async.write, path, data)
 
     def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
         """Write several files, one after the other; the first that fails ends it."""
-        return call(self._twin.write_files, files)
+        return call(self._async.write_files, files)
 
     def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
         """List a directory, `depth` levels deep, sorted by path."""
-        return call(self._twin.list, path, depth=depth)
+        return call(self._async.list, path, depth=depth)
 
     def exists(self, path: str) -> bool:
         """Tell whether something is at a path."""
-        return call(self._twin.exists, path)
+        return call(self._async.exists, path)
 
     def get_info(self, path: str) -> FileInfo:
         """Describe a file or directory; links are followed."""
-        return call(self._twin.get_info, path)
+        return call(self._async.get_info, path)
 
     def make_dir(self, path: str) -> bool:
         """Make a directory and its parents; False if something was already there."""
-        return call(self._twin.make_dir, path)
+        return call(self._async.make_dir, path)
 
     def remove(self, path: str) -> None:
         """Remove a file, or a directory with all that is in it."""
-        call(self._twin.remove, path)
+        call(self._async.remove, path)
 
     def rename(self, source: str, destination: str) -> FileInfo:
         """Move a file or directory within the sandbox, parents made; return it at its new place."""
-        return call(self._twin.rename, source, destination)
+        return call(self._async.rename, source, destination)
 
     def watch(self, path: str, *, recursive: bool = False) -> Watch:
         """Watch a directory; changes are kept from the moment this returns."""
-        return Watch(call(self._twin.watch, path, recursive=recursive))
+        return Watch(call(self._async.watch, path, recursive=recursive))
 
 
 class Watch:
     """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
 
-    def __init__(self, twin: AsyncWatch) -> None:
-        self._twin = twin
+    def __init__(self, async_impl: AsyncWatch) -> None:
+        self._async = async_impl
 
     def __iter__(self) -> Watch:
         return self
 
     def __next__(self) -> FileChange:
         try:
-            return call(self._twin.__anext__)
+            return call(self._async.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
 
     def close(self) -> None:
         """End the watch."""
-        call(self._twin.close)
+        call(self._async.close)
 
     def __enter__(self) -> Watch:
         return self

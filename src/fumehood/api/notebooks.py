@@ -152,7 +152,7 @@ def run_in_sandbox(
 ) -> NotebookRun:
     """Do what `run_notebook` does, from a thread; `on_step` is called in it."""
     turn = Turn()
-    return turn.call(run_notebook, sandbox._twin, source, options, on_step=turn.relay(on_step, "on_step"))
+    return turn.call(run_notebook, sandbox._async, source, options, on_step=turn.relay(on_step, "on_step"))
 
 
 def _is_run(cell: Mapping[str, Any]) -> bool:

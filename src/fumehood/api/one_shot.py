@@ -1,4 +1,4 @@
-"""One piece of code in a sandbox of its own: `fumehood.run_code` and its asynchronous twin.
+"""One piece of code in a sandbox of its own: `fumehood.run_code` and its async version.
 
 Runs in the host process, over the public classes only. The sandbox is fresh for each call and killed before
 the call returns, whatever happened in it; nothing is shared between two calls.

@@ -119,8 +119,8 @@ class AsyncPtyHandle:
 class Pty:
     """The terminals of a `Sandbox`."""
 
-    def __init__(self, twin: AsyncPty) -> None:
-        self._twin = twin
+    def __init__(self, async_impl: AsyncPty) -> None:
+        self._async = async_impl
 
     def create(
         self,
@@ -142,59 +142,59 @@ class Pty:
             envs: Added to the sandbox's environment.
             timeout: Seconds after which it is killed; None means never.
         """
-        handle = call(self._twin.create, command, cols=cols, rows=rows, cwd=cwd, envs=envs, timeout=timeout)
+        handle = call(self._async.create, command, cols=cols, rows=rows, cwd=cwd, envs=envs, timeout=timeout)
         return PtyHandle(handle)
 
     def send(self, pid: int, data: str | bytes) -> None:
         """Type into a terminal; text is sent as UTF-8."""
-        call(self._twin.send, pid, data)
+        call(self._async.send, pid, data)
 
     def resize(self, pid: int, *, cols: int, rows: int) -> None:
         """Change the size of a terminal."""
-        call(self._twin.resize, pid, cols=cols, rows=rows)
+        call(self._async.resize, pid, cols=cols, rows=rows)
 
     def kill(self, pid: int) -> bool:
         """Kill what runs on a terminal; False if it had ended."""
-        return call(self._twin.kill, pid)
+        return call(self._async.kill, pid)
 
 
 class PtyHandle:
     """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
 
-    def __init__(self, twin: AsyncPtyHandle) -> None:
-        self._twin = twin
+    def __init__(self, async_impl: AsyncPtyHandle) -> None:
+        self._async = async_impl
 
     @property
     def pid(self) -> int:
         """Number, inside the sandbox, of what runs on it."""
-        return self._twin.pid
+        return self._async.pid
 
     @property
     def exit_code(self) -> int | None:
         """The code that it ended with, once the iteration or `wait` has reached the end."""
-        return self._twin.exit_code
+        return self._async.exit_code
 
     def __iter__(self) -> PtyHandle:
         return self
 
     def __next__(self) -> bytes:
         try:
-            return call(self._twin.__anext__)
+            return call(self._async.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
 
     def wait(self) -> int:
         """Wait for the end, dropping what it still writes, and return the exit code."""
-        return call(self._twin.wait)
+        return call(self._async.wait)
 
     def send(self, data: str | bytes) -> None:
         """Type into the terminal; text is sent as UTF-8."""
-        call(self._twin.send, data)
+        call(self._async.send, data)
 
     def resize(self, *, cols: int, rows: int) -> None:
         """Change its size."""
-        call(self._twin.resize, cols=cols, rows=rows)
+        call(self._async.resize, cols=cols, rows=rows)
 
     def kill(self) -> bool:
         """Kill what runs on it; False if it had ended."""
-        return call(self._twin.kill)
+        return call(self._async.kill)

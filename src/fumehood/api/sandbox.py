@@ -85,8 +85,8 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         SandboxStartError: It did not start; the class and the hint say why.
     """
 
-    _twin: AsyncSandbox
-    _twin_kind = AsyncSandbox
+    _async: AsyncSandbox
+    _async_kind = AsyncSandbox
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> None:
-        twin = AsyncSandbox(
+        async_impl = AsyncSandbox(
             template,
             limits=limits,
             envs=envs,
@@ -128,13 +128,13 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
             api_key=api_key,
             backend=backend,
         )
-        self._hold(call(twin.__aenter__))
+        self._hold(call(async_impl.__aenter__))
 
-    def _hold(self, twin: AsyncSandbox) -> None:
-        self._twin = twin
-        self.files = Filesystem(twin.files)
-        self.commands = Commands(twin.commands)
-        self.pty = Pty(twin.pty)
+    def _hold(self, async_impl: AsyncSandbox) -> None:
+        self._async = async_impl
+        self.files = Filesystem(async_impl.files)
+        self.commands = Commands(async_impl.commands)
+        self.pty = Pty(async_impl.pty)
 
     @classmethod
     def create(
@@ -248,15 +248,15 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        call(self._twin.__aexit__, kind, error, where)
+        call(self._async.__aexit__, kind, error, where)
 
     def __repr__(self) -> str:
-        return repr(self._twin).replace(AsyncSandbox.__name__, type(self).__name__, 1)
+        return repr(self._async).replace(AsyncSandbox.__name__, type(self).__name__, 1)
 
     @property
     def id(self) -> str:
         """Its name, for `connect`."""
-        return self._twin.id
+        return self._async.id
 
     def get_info(self) -> SandboxInfo:
         """Describe the sandbox: times, labels, limits, and what isolates it.
@@ -264,11 +264,11 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         Raises:
             SandboxClosedError: It has ended; so from every other verb but `kill` and `is_running`.
         """
-        return call(self._twin.get_info)
+        return call(self._async.get_info)
 
     def get_metrics(self) -> Metrics:
         """Tell what the sandbox uses now, paused or not."""
-        return call(self._twin.get_metrics)
+        return call(self._async.get_metrics)
 
     def get_record(self, context: Context | None = None) -> Record:
         """Tell what ran in a context, the default one unless given, and what came of it.
@@ -276,7 +276,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         Executions that were silent are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs
         are dropped first, then the oldest cells, and both are counted.
         """
-        return call(self._twin.get_record, context)
+        return call(self._async.get_record, context)
 
     def to_notebook(self, path: str | os.PathLike[str] | None = None, context: Context | None = None) -> str:
         """Write what ran in a context as a notebook, a script or a report, and return its text.
@@ -287,7 +287,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
                 text of the notebook is returned and no file written.
             context: Which; the default context unless given.
         """
-        return call(self._twin.to_notebook, path, context)
+        return call(self._async.to_notebook, path, context)
 
     def get_url(self, port: int) -> str:
         """Return an address by which a server inside is reached, in a browser for example.
@@ -295,7 +295,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
         in this process it is a port of this machine's loopback, of one at a server an address of that server.
         """
-        return call(self._twin.get_url, port)
+        return call(self._async.get_url, port)
 
     def get_host(self, port: int) -> str:
         """Return the host name, with a port where it needs one, of a server inside.
@@ -303,29 +303,29 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         Raises:
             NoHostNameError: The server of the sandbox has no domain; `get_url` works there as well.
         """
-        return call(self._twin.get_host, port)
+        return call(self._async.get_host, port)
 
     def is_running(self) -> bool:
         """Tell whether the sandbox lives, paused or not."""
-        return call(self._twin.is_running)
+        return call(self._async.is_running)
 
     def set_timeout(self, timeout: float | None) -> None:
         """Let the sandbox live for so many seconds from now on; None: until it is killed.
 
         Of a paused one it is the time that it gets when it is resumed.
         """
-        call(self._twin.set_timeout, timeout)
+        call(self._async.set_timeout, timeout)
 
     def set_network(self, network: NetworkChoice) -> None:
         """Change what the sandbox may reach; connections that the new rules would not allow end.
 
         Secrets without a value, as `get_info().network` shows them, keep the value that they have.
         """
-        call(self._twin.set_network, network)
+        call(self._async.set_network, network)
 
     def egress_log(self) -> EgressRecords:
         """Tell what the sandbox reached, and tried to reach: the last 1000 of each, the oldest first."""
-        return call(self._twin.egress_log)
+        return call(self._async.egress_log)
 
     def pause(self) -> bool:
         """Freeze the sandbox; False if it was paused.
@@ -334,14 +334,14 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         clocks stand still: the `timeout`, the `idle_timeout`, and the time limits of what runs. It stays so
         until `resume` or `kill`.
         """
-        return call(self._twin.pause)
+        return call(self._async.pause)
 
     def resume(self) -> bool:
         """Let the paused sandbox go on where it was, with the time that it had left; False if it ran.
 
         One that was paused because its time was over gets all of it again.
         """
-        return call(self._twin.resume)
+        return call(self._async.resume)
 
     def kill(self, *, wait: bool = True) -> bool:
         """End the sandbox, paused or not, with everything in it; False if it had ended before.
@@ -349,7 +349,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         Args:
             wait: Return when nothing is left of it; otherwise as soon as its end is certain.
         """
-        return call(self._twin.kill, wait=wait)
+        return call(self._async.kill, wait=wait)
 
     def run_code(
         self,
@@ -400,7 +400,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         """
         turn = Turn()
         return turn.call(
-            self._twin.run_code,
+            self._async.run_code,
             code,
             language=language,
             context=context,
@@ -441,7 +441,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         """
         turn = Turn()
         return turn.iterate(
-            self._twin.stream_code(
+            self._async.stream_code(
                 code,
                 language=language,
                 context=context,
@@ -463,20 +463,20 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the
         execution's error and `state_lost` say which of the two happened.
         """
-        return call(self._twin.interrupt, context)
+        return call(self._async.interrupt, context)
 
     def create_code_context(self, *, cwd: str | None = None, language: Language = "python") -> ContextInfo:
         """Make a context: another live namespace, with a process of its own, over the same files."""
-        return call(self._twin.create_code_context, cwd=cwd, language=language)
+        return call(self._async.create_code_context, cwd=cwd, language=language)
 
     def list_code_contexts(self) -> ContextInfos:
         """List the contexts, the default one first."""
-        return call(self._twin.list_code_contexts)
+        return call(self._async.list_code_contexts)
 
     def restart_code_context(self, context: Context) -> ContextInfo:
         """Replace a context by a fresh one of the same id; what runs in it is killed."""
-        return call(self._twin.restart_code_context, context)
+        return call(self._async.restart_code_context, context)
 
     def remove_code_context(self, context: Context) -> None:
         """Kill a context; the default one comes back fresh when it is used again."""
-        call(self._twin.remove_code_context, context)
+        call(self._async.remove_code_context, context)

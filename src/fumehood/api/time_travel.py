@@ -100,7 +100,7 @@ class AsyncTimeTravel:
 class TimeTravel:
     """What `Sandbox` can go back to."""
 
-    _twin: AsyncTimeTravel
+    _async: AsyncTimeTravel
 
     def checkpoint(
         self, name: str | None = None, *, context: Context | None = None, strict: bool = False
@@ -119,7 +119,7 @@ class TimeTravel:
         Raises:
             CheckpointError: It cannot be made; the sandbox is as it was.
         """
-        return call(self._twin.checkpoint, name, context=context, strict=strict)
+        return call(self._async.checkpoint, name, context=context, strict=strict)
 
     def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
         """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
@@ -134,15 +134,15 @@ class TimeTravel:
             CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
             CheckpointError: There is no room to go back; the sandbox is as it was.
         """
-        return call(self._twin.rollback, checkpoint)
+        return call(self._async.rollback, checkpoint)
 
     def list_checkpoints(self) -> CheckpointInfos:
         """List the checkpoints, the oldest first."""
-        return call(self._twin.list_checkpoints)
+        return call(self._async.list_checkpoints)
 
     def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint, and free what it holds."""
-        call(self._twin.drop_checkpoint, checkpoint)
+        call(self._async.drop_checkpoint, checkpoint)
 
     def judge(
         self,
@@ -171,7 +171,7 @@ class TimeTravel:
             CheckpointError: The program could not be prepared.
         """
         return call(
-            self._twin.judge,
+            self._async.judge,
             code,
             cases,
             timeout=timeout,
@@ -255,16 +255,16 @@ class AsyncForking(_Held):
 class Forking(_Held):
     """How `Sandbox` is forked."""
 
-    _twin: AsyncForking
+    _async: AsyncForking
 
     if TYPE_CHECKING:
 
-        def _hold(self, twin: Any) -> None: ...
+        def _hold(self, async_impl: Any) -> None: ...
 
     @property
     def left_behind(self) -> tuple[str, ...]:
         """Of a fork: what could not come along from its parent, in words; empty for what is none."""
-        return self._twin.left_behind
+        return self._async.left_behind
 
     def fork(
         self,
@@ -297,15 +297,15 @@ class Forking(_Held):
             ForkDepthError: This one is a fork of a fork of ... already.
             ForkError: They could not be made; the sandbox is as it was.
         """
-        twins = call(
-            self._twin.fork,
+        async_impls = call(
+            self._async.fork,
             count,
             checkpoint=checkpoint,
             reseed=reseed,
             timeout=timeout,
             metadata=metadata,
         )
-        return [self._around(twin) for twin in twins]
+        return [self._around(async_impl) for async_impl in async_impls]
 
     def adopt(self, child: Self) -> None:
         """Go on as a fork of this sandbox: its state under this one's id; what was here before is killed.
@@ -320,11 +320,11 @@ class Forking(_Held):
             ForkError: It could not be done; both are as they were.
         """
         _check_child(child, Forking)
-        call(self._twin.adopt, child._twin)
+        call(self._async.adopt, child._async)
 
-    def _around(self, twin: AsyncForking) -> Self:
+    def _around(self, async_impl: AsyncForking) -> Self:
         sandbox = type(self).__new__(type(self))
-        sandbox._hold(twin)
+        sandbox._hold(async_impl)
         return sandbox
 
 
@@ -405,14 +405,14 @@ class AsyncSaving:
 class Saving:
     """What `Sandbox` does to last."""
 
-    _twin: Any
+    _async: Any
     # The asynchronous face.
-    _twin_kind: Any
+    _async_kind: Any
 
     @property
     def load_report(self) -> LoadReport | None:
         """What of a saved state is in it, of a sandbox that was loaded; None of any other."""
-        return cast("LoadReport | None", self._twin.load_report)
+        return cast("LoadReport | None", self._async.load_report)
 
     def save(self, place: StatePlace) -> SaveReport:
         """Write what lasts of the sandbox to a file, from which `load` makes one like it, today or in a year.
@@ -433,7 +433,7 @@ class Saving:
         Raises:
             SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
         """
-        return cast(SaveReport, call(self._twin.save, place))
+        return cast(SaveReport, call(self._async.save, place))
 
     @classmethod
     def load(
@@ -481,8 +481,8 @@ class Saving:
             SandboxStartError: It did not start.
         """
         sandbox = cls.__new__(cls)
-        twin: Any = call(
-            cls._twin_kind.load,
+        async_impl: Any = call(
+            cls._async_kind.load,
             place,
             template=template,
             limits=limits,
@@ -498,7 +498,7 @@ class Saving:
             api_key=api_key,
             backend=backend,
         )
-        cast(Any, sandbox)._hold(twin)
+        cast(Any, sandbox)._hold(async_impl)
         return sandbox
 
 

@@ -272,7 +272,7 @@ class ToolRunner:
 
 
 def relay_tools(turn: Turn, tools: Tools | None) -> dict[str, HostTool] | None:
-    """Returns async twins of tools, for the engine to await: a plain function runs in the caller's thread."""
+    """Returns async version of tools, for the engine to await: a plain function runs in the caller's thread."""
     if tools is None or not isinstance(tools, Mapping):
         return tools
 
@@ -281,7 +281,7 @@ def relay_tools(turn: Turn, tools: Tools | None) -> dict[str, HostTool] | None:
 
 
 def relay_approval(turn: Turn, callback: AsyncToolCallback | None) -> AsyncToolCallback | None:
-    """Returns an async twin of `on_tool_call`, for the engine to await."""
+    """Returns an async version of `on_tool_call`, for the engine to await."""
     check_callbacks(on_tool_call=callback)
 
     if callback is None:
@@ -310,7 +310,7 @@ def _relayed(turn: Turn, alone: asyncio.Lock, tool: HostTool) -> HostTool:
 def _relayed_function(
     turn: Turn, alone: asyncio.Lock, function: ToolFunction
 ) -> Callable[..., Awaitable[Any]]:
-    """An async twin: of a coroutine function on the loop of callbacks, of any other in the caller's thread.
+    """An async version: of a coroutine function on the loop of callbacks, of any other in the caller's thread.
 
     The caller's thread can do one thing at a time, and begins the next when the loop has taken what the last one gave
     (`alone`): it is quicker than the loop, and code that calls in a flood would pile up all answers between the two.

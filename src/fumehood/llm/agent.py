@@ -258,7 +258,7 @@ class Agent:
         base_url: str | None = None,
         api_key: str | None = None,
     ) -> None:
-        self._twin = AsyncAgent(
+        self._async = AsyncAgent(
             model,
             sandbox=sandbox,
             interpreter=interpreter,
@@ -278,38 +278,38 @@ class Agent:
     def interpreter(self) -> CodeInterpreter:
         """Where the code runs."""
         face = CodeInterpreter.__new__(CodeInterpreter)
-        face._twin = self._twin.interpreter
+        face._async = self._async.interpreter
         return face
 
     @property
     def model(self) -> str:
         """The model's name, without the dialect."""
-        return self._twin.model
+        return self._async.model
 
     @property
     def history(self) -> tuple[Message, ...]:
         """The conversation so far, oldest first."""
-        return self._twin.history
+        return self._async.history
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The code that was run in this conversation, in order."""
-        return self._twin.cells
+        return self._async.cells
 
     @property
     def files(self) -> tuple[ToolFile, ...]:
         """Files that the code of this conversation made or changed, as they were last."""
-        return self._twin.files
+        return self._async.files
 
     @property
     def usage(self) -> AgentUsage:
         """What the whole conversation has used."""
-        return self._twin.usage
+        return self._async.usage
 
     @property
     def last_answer(self) -> Answer | None:
         """What the last turn gave, also when it was cancelled."""
-        return self._twin.last_answer
+        return self._async.last_answer
 
     def __enter__(self) -> Agent:
         return self
@@ -321,11 +321,11 @@ class Agent:
 
     def close(self) -> None:
         """End what is under way, and what was made here: the interpreter with its sandbox, connections."""
-        call(self._twin.close)
+        call(self._async.close)
 
     def reset(self) -> None:
         """Forget the conversation; variables and files of the sandbox stay."""
-        self._twin.reset()
+        self._async.reset()
 
     def to_notebook(self, path: HostPath | None = None) -> str:
         """Write the conversation as a notebook (nbformat 4.5), with prompts, prose, code and outputs; return its text.
@@ -333,7 +333,7 @@ class Agent:
         Args:
             path: Where; what is there is replaced. None: nothing is written.
         """
-        return self._twin.to_notebook(path)
+        return self._async.to_notebook(path)
 
     def cancel(self) -> None:
         """Stop the turn that is under way, from another thread or a signal handler.
@@ -341,7 +341,7 @@ class Agent:
         The request to the model ends, running code is interrupted, and the stream ends with an answer whose `stopped`
         is cancelled.
         """
-        shared_portal().loop.call_soon_threadsafe(self._twin.cancel)
+        shared_portal().loop.call_soon_threadsafe(self._async.cancel)
 
     def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
         """Ask, and wait for the answer.
@@ -355,7 +355,7 @@ class Agent:
             SandboxStartError: No sandbox can be made.
         """
         turn = Turn()
-        return turn.call(self._twin._ask, prompt, files, self.interpreter._relayed(turn))
+        return turn.call(self._async._ask, prompt, files, self.interpreter._relayed(turn))
 
     def stream(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Iterator[AgentEvent]:
         """Ask, and give what happens as it happens; the last event is `TurnFinished`.
@@ -364,7 +364,7 @@ class Agent:
         stays in the conversation. The arguments are those of `ask`.
         """
         turn = Turn()
-        return turn.iterate(self._twin._stream(prompt, files, self.interpreter._relayed(turn)))
+        return turn.iterate(self._async._stream(prompt, files, self.interpreter._relayed(turn)))
 
 
 def _cancel_once(task: asyncio.Task[StopReason]) -> bool:
@@ -403,4 +403,4 @@ def _interpreter(
             field="interpreter", value=given, allowed="nothing beside it: it has its own sandbox and tools"
         )
 
-    return given._twin if isinstance(given, CodeInterpreter) else given
+    return given._async if isinstance(given, CodeInterpreter) else given

@@ -265,7 +265,7 @@ class CodeInterpreter:
         wrap_output: WrapOutput | None = None,
         publish: Publisher | ArtifactStore | None = None,
     ) -> None:
-        self._twin = AsyncCodeInterpreter(
+        self._async = AsyncCodeInterpreter(
             sandbox,
             template=template,
             limits=limits,
@@ -291,10 +291,10 @@ class CodeInterpreter:
     @property
     def sandbox(self) -> Sandbox:
         """The sandbox as it is now, made if there is none yet; another one after it has died and was replaced."""
-        return sync_face(call(self._twin._holder.begin))
+        return sync_face(call(self._async._holder.begin))
 
     def __enter__(self) -> CodeInterpreter:
-        call(self._twin.__aenter__)
+        call(self._async.__aenter__)
         return self
 
     def __exit__(
@@ -304,7 +304,7 @@ class CodeInterpreter:
 
     def close(self) -> None:
         """Kill the sandbox if it was made here."""
-        call(self._twin.close)
+        call(self._async.close)
 
     def run(
         self,
@@ -328,18 +328,18 @@ class CodeInterpreter:
             "on_stderr": turn.relay(on_stderr, "on_stderr"),
             "on_result": turn.relay(on_result, "on_result"),
         }
-        return turn.call(self._twin._bench.run_python, code, {**callbacks, **self._relayed(turn)})
+        return turn.call(self._async._bench.run_python, code, {**callbacks, **self._relayed(turn)})
 
     def upload(self, path: str, content: FileContent) -> str:
         """Write a file that the user has brought, and return its path; a relative one is below /mnt/data.
 
         It is not told as a new file in the next call.
         """
-        return call(self._twin.upload, path, content)
+        return call(self._async.upload, path, content)
 
     def system_prompt(self) -> str:
         """Tell what the tool can do: asked of the sandbox itself, true at this moment."""
-        return call(self._twin.system_prompt)
+        return call(self._async.system_prompt)
 
     def openai_tools(self, *, api: OpenAIApi = "chat", custom: bool = False) -> Items:
         """Return the tool as OpenAI's APIs take it.
@@ -348,11 +348,11 @@ class CodeInterpreter:
             api: chat (Chat Completions, `tools`), responses (`tools`), or functions (`functions` of before).
             custom: A tool that takes the code as plain text and not as JSON.
         """
-        return self._twin.openai_tools(api=api, custom=custom)
+        return self._async.openai_tools(api=api, custom=custom)
 
     def anthropic_tools(self, *, bash: bool = False, text_editor: bool = False) -> Items:
         """Return the tool as Anthropic's Messages take it, with Anthropic's bash and text editor tools if wanted."""
-        return self._twin.anthropic_tools(bash=bash, text_editor=text_editor)
+        return self._async.anthropic_tools(bash=bash, text_editor=text_editor)
 
     def handle(self, message: object, *, chat_images: bool = False, skip_unknown: bool = False) -> Items:
         """Carry out the calls in a model's message, in order; return what to append to the conversation.
@@ -368,17 +368,17 @@ class CodeInterpreter:
             InvalidArgumentError: It is nothing that a provider sends.
         """
         turn = Turn()
-        return turn.call(self._twin._handle, message, chat_images, skip_unknown, self._relayed(turn))
+        return turn.call(self._async._handle, message, chat_images, skip_unknown, self._relayed(turn))
 
     def answer(self, model_call: ModelCall) -> ToolResult:
         """Carry out one call of a tool, such as `read_calls` gives them."""
         turn = Turn()
-        return turn.call(self._twin._answer, model_call, self._relayed(turn))
+        return turn.call(self._async._answer, model_call, self._relayed(turn))
 
     def as_code_interpreter_call(self, code: str) -> Item:
         """Run code and return the `code_interpreter_call` item that OpenAI's own tool would have given."""
         turn = Turn()
-        return turn.call(self._twin._as_code_interpreter_call, code, self._relayed(turn))
+        return turn.call(self._async._as_code_interpreter_call, code, self._relayed(turn))
 
     def as_code_execution(self, block: object) -> Item:
         """Carry out a `server_tool_use` block and return the result block of Anthropic's own code execution.
@@ -387,11 +387,11 @@ class CodeInterpreter:
             block: A use of `code_execution`, `bash_code_execution` or `text_editor_code_execution`.
         """
         turn = Turn()
-        return turn.call(run_code_execution, self._twin._bench, block, self._relayed(turn))
+        return turn.call(run_code_execution, self._async._bench, block, self._relayed(turn))
 
     def _relayed(self, turn: Turn) -> Options:
         """Tools of the caller, to be called in the caller's thread."""
-        options = self._twin._rules.options
+        options = self._async._rules.options
         relayed = {
             "tools": relay_tools(turn, options.get("tools")),
             "on_tool_call": relay_approval(turn, options.get("on_tool_call")),

@@ -53,7 +53,7 @@ class LinkedFile(Protocol):
 
 def publisher_of(publisher: Publisher | ArtifactStore | SignedFiles | None) -> Publisher | None:
     """Return the asynchronous form of a publisher."""
-    return publisher.twin if isinstance(publisher, ArtifactStore | SignedFiles) else publisher
+    return publisher.async_impl if isinstance(publisher, ArtifactStore | SignedFiles) else publisher
 
 
 def rewrite_links(text: str, files: Iterable[LinkedFile]) -> str:

@@ -79,7 +79,7 @@ def async_face(sandbox: AsyncSandbox | Sandbox) -> AsyncSandbox:
         return sandbox
 
     if isinstance(sandbox, Sandbox):
-        return sandbox._twin
+        return sandbox._async
 
     raise InvalidArgumentError(
         field="sandbox", value=sandbox, allowed="a Sandbox or an AsyncSandbox, or None"

@@ -219,7 +219,7 @@ class ArtifactStore:
     Use one store for many sandboxes. What it may take of each is bounded, because a guest decides how much there is.
 
     Attributes:
-        twin: The same store for asyncio.
+        async_impl: The same store for asyncio.
 
     Args:
         location: A folder, or `s3://BUCKET[/PREFIX]`, `az://CONTAINER[/PREFIX]`, `gs://BUCKET[/PREFIX]`, which need
@@ -245,7 +245,7 @@ class ArtifactStore:
         max_total_bytes: int = 2 * GIB,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.twin = AsyncArtifactStore(
+        self.async_impl = AsyncArtifactStore(
             location,
             expires_seconds=expires_seconds,
             max_file_bytes=max_file_bytes,
@@ -270,7 +270,7 @@ class ArtifactStore:
             InvalidArgumentError: The group has as many files as it may.
             StorageError: The store failed.
         """
-        return call(self.twin.put, name, content, mime=mime, group=group)
+        return call(self.async_impl.put, name, content, mime=mime, group=group)
 
     def publish(
         self, sandbox: Sandbox, paths: Iterable[str] | None = None, *, execution: Execution | None = None
@@ -289,11 +289,11 @@ class ArtifactStore:
             PathNotFoundError: One of `paths` is not there.
             StorageError: The store failed.
         """
-        return call(self.twin.publish, sandbox._twin, paths, execution=execution)
+        return call(self.async_impl.publish, sandbox._async, paths, execution=execution)
 
     def remove(self, group: str) -> None:
         """Remove what was published of a sandbox, named by its id, or of another group."""
-        call(self.twin.remove, group)
+        call(self.async_impl.remove, group)
 
 
 async def _pieces(content: ArtifactContent) -> AsyncGenerator[bytes, None]:

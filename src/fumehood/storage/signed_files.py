@@ -103,7 +103,7 @@ class SignedFiles:
     keep files for longer, use an `ArtifactStore`.
 
     Attributes:
-        twin: The same for asyncio.
+        async_impl: The same for asyncio.
 
     Args:
         expires_seconds: How long an address works, a week at most.
@@ -111,7 +111,7 @@ class SignedFiles:
     """
 
     def __init__(self, *, expires_seconds: int = 3600, max_files: int = 1000) -> None:
-        self.twin = AsyncSignedFiles(expires_seconds=expires_seconds, max_files=max_files)
+        self.async_impl = AsyncSignedFiles(expires_seconds=expires_seconds, max_files=max_files)
 
     def publish(
         self, sandbox: Sandbox, paths: Iterable[str] | None = None, *, execution: Execution | None = None
@@ -124,7 +124,7 @@ class SignedFiles:
             InvalidArgumentError: The sandbox is not at a server.
             PathNotFoundError: One of `paths` is not there.
         """
-        return call(self.twin.publish, sandbox._twin, paths, execution=execution)
+        return call(self.async_impl.publish, sandbox._async, paths, execution=execution)
 
 
 def _signer_of(sandbox: AsyncSandbox) -> SignFile:

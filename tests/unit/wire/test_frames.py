@@ -183,7 +183,7 @@ class TestSizes:
         assert peak_bytes < 256 * 1024
 
     def test_the_largest_legal_frame_takes_two_of_its_size(self) -> None:
-        """Harmless twin of the above: it is read, in constant memory above its own."""
+        """Harmless async version of the above: it is read, in constant memory above its own."""
         frame = encode({"type": "x", "pad": "p" * (MAX_HEADER_BYTES - 100)}, bytes(MAX_PAYLOAD_BYTES))
         pieces = [frame[start : start + 65_536] for start in range(0, len(frame), 65_536)]
         decoder = Decoder()
