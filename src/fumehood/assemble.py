@@ -25,7 +25,7 @@ from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Portal, shared_portal
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.templates.store import TemplateStore
@@ -83,7 +83,7 @@ def read_settings() -> Settings:
     Raises:
         InvalidArgumentError: A variable holds no number, or one out of range.
     """
-    with told_as({"host_id": "FUMEHOOD_HOST_ID", "isolation": "FUMEHOOD_ISOLATION"}):
+    with naming_arguments({"host_id": "FUMEHOOD_HOST_ID", "isolation": "FUMEHOOD_ISOLATION"}):
         return Settings(
             pool_size=_whole_number("FUMEHOOD_POOL_SIZE", _DEFAULT_POOL_SIZE, 0, 1000),
             max_sandboxes=_whole_number("FUMEHOOD_MAX_SANDBOXES", _DEFAULT_MAX_SANDBOXES, 1, 60_000),
@@ -227,7 +227,7 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
     # Read from a file, it ends with a line break.
     key = (url, token.strip())
 
-    with _lock, told_as(given_as):
+    with _lock, naming_arguments(given_as):
         if key not in _remote:
             _remote[key] = _connect(*key)
 

@@ -145,9 +145,9 @@ async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object
 
         if on_waiting is not None:
             # Behind its first step.
-            there.call_soon(tell_if_waiting, on_waiting)
+            there.call_soon(notify_if_waiting, on_waiting)
 
-    def tell_if_waiting(tell: Callable[[], object]) -> None:
+    def notify_if_waiting(tell: Callable[[], object]) -> None:
         if not tasks[0].done():
             here.call_soon_threadsafe(tell)
 

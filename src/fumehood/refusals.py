@@ -12,7 +12,7 @@ from fumehood.errors import InvalidArgumentError
 
 
 @contextmanager
-def told_as(names: Mapping[str, str]) -> Iterator[None]:
+def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
     """Tell what the block refuses by the name that it was given under.
 
     Args:

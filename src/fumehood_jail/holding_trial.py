@@ -20,7 +20,7 @@ def hold_a_child(program: bytes) -> None:
     """Has a child fork that did not ask for it.
 
     Args:
-        program: A filter that was compiled with `is_told`.
+        program: A filter that was compiled with `is_notifying`.
 
     Raises:
         OSError: What the kernel refused.
@@ -50,7 +50,7 @@ def _wait(sock: socket.socket, program: bytes) -> None:
     """In the child: waits in a call until it is ended."""
     try:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        socket.send_fds(sock, [b"0"], [seccomp.load_told(program)])
+        socket.send_fds(sock, [b"0"], [seccomp.load_notifying(program)])
         syscalls.setns(-1)
     except OSError as error:
         sock.send(str(error.errno or 0).encode("ascii"))

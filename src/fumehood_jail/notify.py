@@ -26,7 +26,7 @@ _CONTINUE = 1
 _LINK = "anon_inode:seccomp notify"
 
 
-class ToldCall(NamedTuple):
+class NotifiedCall(NamedTuple):
     """A call that waits for its answer.
 
     `pid` is the number that the caller has in this process's namespace; the calling process waits, but may be killed
@@ -49,7 +49,7 @@ def wait(fd: int) -> None:
     _poll(fd, None)
 
 
-def receive(fd: int) -> ToldCall | None:
+def receive(fd: int) -> NotifiedCall | None:
     """Takes the next call, without waiting; None when there is none, or its caller was interrupted or has ended."""
     # The kernel waits whatever O_NONBLOCK says, and before Linux 6.11 for ever where nobody is left who could call.
     if not _poll(fd, 0) & select.POLLIN:
@@ -65,7 +65,7 @@ def receive(fd: int) -> ToldCall | None:
         raise
 
     id_, pid, _flags, number, _arch, _instruction, *arguments = _CALL.unpack(buffer)
-    return ToldCall(id_, pid, number, tuple(arguments))
+    return NotifiedCall(id_, pid, number, tuple(arguments))
 
 
 def is_unused(fd: int) -> bool:
@@ -73,17 +73,17 @@ def is_unused(fd: int) -> bool:
     return bool(_poll(fd, 0) & select.POLLHUP)
 
 
-def refuse(fd: int, call: ToldCall) -> None:
+def refuse(fd: int, call: NotifiedCall) -> None:
     """Answers that it is not permitted."""
     _answer(fd, _ANSWER.pack(call.id, 0, -errno.EPERM, 0))
 
 
-def permit(fd: int, call: ToldCall) -> None:
+def permit(fd: int, call: NotifiedCall) -> None:
     """Lets the kernel carry it out as if there were no filter; its arguments in registers are those that were told."""
     _answer(fd, _ANSWER.pack(call.id, 0, 0, _CONTINUE))
 
 
-def give(fd: int, call: ToldCall, gift: int) -> int:
+def give(fd: int, call: NotifiedCall, gift: int) -> int:
     """Gives a descriptor to the process that waits, closed by an exec; returns its number there (Linux 5.9).
 
     Raises:

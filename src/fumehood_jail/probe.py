@@ -283,7 +283,7 @@ def _seccomp() -> Layer:
 
 def _forks() -> Layer:
     try:
-        program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_told=True)
+        program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_notifying=True)
         hold_a_child(program)
     except (JailError, OSError) as error:
         return Layer("forks", "missing", "advice", f"live sandboxes cannot be forked: {error}", _FORKS_HINT)

@@ -61,8 +61,8 @@ def load(program: bytes) -> None:
     _load(program, syscalls.SECCOMP_FILTER_FLAG_TSYNC)
 
 
-def load_told(program: bytes) -> int:
-    """Loads a filter that was compiled with `is_told`, and returns the descriptor of its listener.
+def load_notifying(program: bytes) -> int:
+    """Loads a filter that was compiled with `is_notifying`, and returns the descriptor of its listener.
 
     Before: as of `load`, and this is the only thread. Whoever holds the listener answers for the calls of
     `[tell]`; when nobody does they answer ENOSYS.
@@ -89,14 +89,14 @@ def _load(program: bytes, flags: int) -> int:
 
 
 def compile_policy(
-    policy: str | Policy, machine: str = call_numbers.MACHINE, *, is_told: bool = False
+    policy: str | Policy, machine: str = call_numbers.MACHINE, *, is_notifying: bool = False
 ) -> bytes:
     """Compiles a policy into a BPF program.
 
     Args:
         policy: The path of a TOML file, or what `read_policy` returned.
         machine: The architecture that the filter is for, as in uname(2).
-        is_told: Whether the calls of `[tell]` wait for the answer of a listener, instead of being refused at once.
+        is_notifying: Whether the calls of `[tell]` wait for the answer of a listener, instead of being refused at once.
 
     Returns:
         An array of struct sock_filter, ready for `load`.
@@ -108,11 +108,11 @@ def compile_policy(
         policy = read_policy(policy)
 
     numbers = _syscall_numbers(machine)
-    tell = ((_RETURN, 0, 0, _RET_USER_NOTIF),) if is_told else _refusal("EPERM")
+    tell = ((_RETURN, 0, 0, _RET_USER_NOTIF),) if is_notifying else _refusal("EPERM")
     answers = _answers(policy, tell)
-    told = _told_calls(policy)
+    told = _notified_calls(policy)
 
-    if is_told:
+    if is_notifying:
         answers.update(dict.fromkeys(told, tell))
 
     code = (
@@ -150,14 +150,14 @@ def read_policy(path: str) -> Policy:
     return _extend(base, policy)
 
 
-def told_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) -> dict[int, str]:
+def notified_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) -> dict[int, str]:
     """Names the calls for which a listener answers, by their numbers."""
     if isinstance(policy, str):
         policy = read_policy(policy)
 
     numbers = _syscall_numbers(machine)
     checked = [check["call"] for check in policy.get("check", []) if check["answer"] == "TELL"]
-    return {numbers[name]: name for name in [*_told_calls(policy), *checked] if name in numbers}
+    return {numbers[name]: name for name in [*_notified_calls(policy), *checked] if name in numbers}
 
 
 def policy_digest(program: bytes) -> str:
@@ -218,7 +218,7 @@ def _extend(base: Policy, policy: Policy) -> Policy:
     }
 
 
-def _told_calls(policy: Policy) -> list[str]:
+def _notified_calls(policy: Policy) -> list[str]:
     """The calls of `[tell]`, all of which are refused with EPERM where nobody listens."""
     told: list[str] = policy.get("tell", {}).get("calls", [])
     said = named_calls(policy)

@@ -418,7 +418,7 @@ def test_t01_a_migrator_that_is_interrupted_keeps_nothing_of_what_it_is_given(
     """Whoever is of its session may send SIGCONT, and its call begins anew; here in the midst of it."""
     give, given = notify.give, []
 
-    def interrupt(listener: int, call: notify.ToldCall, gift: int) -> int:
+    def interrupt(listener: int, call: notify.NotifiedCall, gift: int) -> int:
         if len(given) == 3:
             os.kill(call.pid, signal.SIGCONT)
 

@@ -68,10 +68,10 @@ def test_what_an_option_holds_is_told_and_counts_nowhere(card):
 def test_everything_gets_through_without_a_sandbox(card):
     """The control: a card that nothing can fail would be worth nothing."""
     control = by_row(card, CONTROL)
-    untold = {row for row, said in control.items() if said["outcome"] != "FAIL"}
+    plain = {row for row, said in control.items() if said["outcome"] != "FAIL"}
 
     if os.geteuid() == 0:
-        assert untold == {"K16"}  # it makes its own
+        assert plain == {"K16"}  # it makes its own
 
     assert card["grade"][CONTROL]["letter"] == "E"
 

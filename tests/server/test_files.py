@@ -184,8 +184,8 @@ def test_an_upload_beyond_the_servers_bound_is_refused(start_server):
         place = f"/v1/sandboxes/{api.post('/v1/sandboxes', json={}).json()['id']}/files/content"
         told = api.put(place, params={"path": "x"}, content=bytes(200_000))
         assert (told.status_code, told.json()["code"]) == (413, "request_too_large")
-        untold = api.put(place, params={"path": "x"}, content=(bytes(10_000) for _ in range(20)))
-        assert (untold.status_code, untold.json()["code"]) == (413, "request_too_large")
+        plain = api.put(place, params={"path": "x"}, content=(bytes(10_000) for _ in range(20)))
+        assert (plain.status_code, plain.json()["code"]) == (413, "request_too_large")
         assert api.get(place, params={"path": "x"}).status_code == 404
 
 

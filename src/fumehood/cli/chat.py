@@ -17,7 +17,7 @@ from fumehood.cli.renewal import kept_alive
 from fumehood.cli.repl import enable_line_editing
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     _check_key(model, options.base_url)
 
     # Refused, if it has to be, before a sandbox is started.
-    with told_as({"model": "--model", "base_url": "--base-url"}):
+    with naming_arguments({"model": "--model", "base_url": "--base-url"}):
         choose_provider(model, base_url=options.base_url)
 
     check_folder(options.output, "--output")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fumehood.cli.extras import require_extra
 from fumehood.cli.terminal import note
 from fumehood.errors import InvalidArgumentError
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.print_config:
         from fumehood.mcp.hosts import Launch, config_for, endpoint_of
 
-        with told_as({"host": "--print-config", "url": "--url"}):
+        with naming_arguments({"host": "--print-config", "url": "--url"}):
             url = endpoint_of(options.url) if options.url else ""
             launch = Launch(argv=(sys.executable, "-m", "fumehood", "mcp"), url=url)
             print(config_for(options.print_config, launch))
@@ -80,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
                 "`fumehood mcp --print-config HOST` prints; Ctrl-C ends it"
             )
 
-        with told_as({"max_network": "--max-network" if options.max_network else "FUMEHOOD_MAX_NETWORK"}):
+        with naming_arguments(
+            {"max_network": "--max-network" if options.max_network else "FUMEHOOD_MAX_NETWORK"}
+        ):
             return serve_stdio(most)
 
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="mcp --http")

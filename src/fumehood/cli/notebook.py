@@ -16,7 +16,7 @@ from fumehood.cli.terminal import Screen, note, patience
 from fumehood.notebook.ipynb import notebook_text
 from fumehood.notebook.reading import read_notebook, read_value, set_parameters
 from fumehood.notebook.writing import write_whole
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     parameters: dict[str, Any] = {name: read_value(value) for name, value in options.parameter}
     parameters |= dict(options.raw_parameter)
     # What is wrong with it is told before a sandbox starts.
-    with told_as({"notebook": "IN.ipynb", "parameters": "--parameter"}):
+    with naming_arguments({"notebook": "IN.ipynb", "parameters": "--parameter"}):
         notebook = read_notebook(options.path)
         set_parameters(notebook, parameters)
 

@@ -13,7 +13,7 @@ import re
 from fumehood.api.sandbox import Sandbox
 from fumehood.bounds import BOUNDS, GIB, KIB, MIB, TIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.sandbox import DEFAULT_ISOLATION, MADE_LEVELS
@@ -139,7 +139,7 @@ def open_sandbox(options: argparse.Namespace) -> Sandbox:
     """Start the sandbox that the options describe and upload the files that they name."""
     uploads = [_upload(given) for given in options.file]
 
-    with told_as(_OPTIONS):
+    with naming_arguments(_OPTIONS):
         sandbox = Sandbox(
             options.template,
             limits=_limits(options),

@@ -16,7 +16,7 @@ from fumehood.assemble import remote_backend
 from fumehood.cli.options import read_seconds
 from fumehood.cli.terminal import counted, note
 from fumehood.portal import call
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 from fumehood.saved.verbs import load_from
 from fumehood.text import visible_line
 from fumehood.values.codec import as_data
@@ -74,14 +74,14 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def at_server(options: argparse.Namespace) -> Sandbox:
     """Take hold of the sandbox that the options name. This process has none: without a server, that is what is told."""
-    with told_as(_OPTIONS):
+    with naming_arguments(_OPTIONS):
         return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
 
 
 def _save(options: argparse.Namespace) -> int:
     sandbox = at_server(options)
 
-    with told_as(_OPTIONS):
+    with naming_arguments(_OPTIONS):
         report = sandbox.save(options.place)
 
     _tell(report, as_json=options.json)
@@ -89,7 +89,7 @@ def _save(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace) -> int:
-    with told_as(_OPTIONS):
+    with naming_arguments(_OPTIONS):
         if options.show:
             _tell(read_saved(options.place), as_json=options.json)
             return 0

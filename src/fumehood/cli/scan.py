@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from fumehood.cli.terminal import Screen, counted, note
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 from fumehood.values.codec import as_data
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Scan the files and return the exit code."""
     from fumehood.advice.files import scan_files
 
-    with told_as({"allow": "--allow"}):
+    with naming_arguments({"allow": "--allow"}):
         scanned = list(scan_files(options.paths, block=options.block, allow=options.allow))
 
     screen = Screen()

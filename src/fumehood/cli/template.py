@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.cli.options import read_envs
 from fumehood.cli.terminal import note
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
 from fumehood.values.codec import as_data
 
@@ -95,7 +95,7 @@ def run_build(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
 
-    with told_as(_OPTIONS):
+    with naming_arguments(_OPTIONS):
         build_template(
             options.name,
             requirements=() if options.requirements is None else options.requirements,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.refusals import told_as
+from fumehood.refusals import naming_arguments
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
@@ -118,7 +118,7 @@ def load(
     if base := environ.get("XDG_STATE_HOME", ""):
         chosen["state_folder"] = str(Path(base) / kind.STATE_NAME)
 
-    with told_as({"config": "--config" if file else f"{_PREFIX}CONFIG"}):
+    with naming_arguments({"config": "--config" if file else f"{_PREFIX}CONFIG"}):
         given = _read_file(path) if path else {}
 
     for name, value in given.items():
@@ -141,7 +141,7 @@ def load(
         for name, item in items.items()
     }
 
-    with told_as(given_as):
+    with naming_arguments(given_as):
         return kind(**{name: _typed(items[name], value) for name, value in chosen.items()}), sources
 
 

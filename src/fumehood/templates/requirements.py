@@ -25,8 +25,8 @@ _MAX_FILE_BYTES = 1 << 20
 _MAX_FILES = 50
 _INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s++|=)\s*+(\S+)")
 _EDITABLE = re.compile(r"\s*(?:-e|--editable)\b")
-_TOLD_BY_PIP = ("Collecting", "Downloading", "Building wheel", "Installing collected")
-_TOLD_BY_UV = ("Resolved", "Prepared", "Downloading", "Building", "Built", "Installed")
+_PIP_MESSAGES = ("Collecting", "Downloading", "Building wheel", "Installing collected")
+_UV_MESSAGES = ("Resolved", "Prepared", "Downloading", "Building", "Built", "Installed")
 # Settings of pip that lead to another index than the public one; uv reads none of them.
 _OWN_INDEX = ("index-url", "extra-index-url", "find-links", "no-index")
 _ASK_SECONDS = 30
@@ -113,7 +113,7 @@ class RequirementsSource(Source):
             [uv, "pip", "install", *quiet, *options, "-r", file, GUEST_REQUIREMENT],
             workshop,
             cwd=cwd,
-            told=_TOLD_BY_UV,
+            told=_UV_MESSAGES,
             hint=_INSTALL_HINT,
         )
 
@@ -131,7 +131,7 @@ class RequirementsSource(Source):
             [*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT],
             workshop,
             cwd=cwd,
-            told=_TOLD_BY_PIP,
+            told=_PIP_MESSAGES,
             hint=_INSTALL_HINT,
         )
 

@@ -53,7 +53,7 @@ class Zygote:
     def __init__(self, host: Packets) -> None:
         self._host = host
         self._program = b""
-        self._program_untold = b""
+        self._plain_program = b""
         self._shell: Any = None
         self._placeholders: List[bytes] = []
         self._contexts: Dict[int, int] = {}
@@ -65,7 +65,7 @@ class Zygote:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
-        self._program_untold = bytes.fromhex(config["seccomp_untold"])
+        self._plain_program = bytes.fromhex(config["seccomp_untold"])
         self._prepare(config["preload"])
         self._service.run()
 
@@ -126,7 +126,7 @@ class Zygote:
                 launching["options"],
                 self._program,
                 is_context=True,
-                load_filter=lambda program: self._load_told(program, listener_fd),
+                load_filter=lambda program: self._load_notifying(program, listener_fd),
             )
             _check_confined()
             _add_user_site()
@@ -139,13 +139,13 @@ class Zygote:
         finally:
             os._exit(1)
 
-    def _load_told(self, program: bytes, listener_fd: int) -> None:
+    def _load_notifying(self, program: bytes, listener_fd: int) -> None:
         """Loads the filter, and hands its listener over to the host."""
         try:
-            listener = seccomp.load_told(program)
+            listener = seccomp.load_notifying(program)
         except OSError:
             # Somebody outside listens already, to a filter around the host.
-            seccomp.load(self._program_untold)
+            seccomp.load(self._plain_program)
             return
 
         with socket.socket(fileno=listener_fd) as sock:

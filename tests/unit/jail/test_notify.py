@@ -19,13 +19,13 @@ def calling() -> Iterator[tuple[int, int, socket.socket]]:
     It ends with the error of the last call, when its socket does.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_told=True)
+    program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_notifying=True)
     pid = os.fork()
 
     if pid == 0:
         ours.close()
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        socket.send_fds(theirs, [b"!"], [seccomp.load_told(program)])
+        socket.send_fds(theirs, [b"!"], [seccomp.load_notifying(program)])
         number = 0
 
         while theirs.recv(1):

@@ -138,7 +138,7 @@ def test_no_check_is_without_effect(policies, name):
     """Taking any check away lets something through that was refused: none is shadowed by another."""
     policy = policies[name]
     # What is told waits for an answer, and is no plain refusal.
-    program = seccomp.compile_policy(policy, "x86_64", is_told=True)
+    program = seccomp.compile_policy(policy, "x86_64", is_notifying=True)
     numbers = seccomp._syscall_numbers("x86_64")
 
     for index, check in enumerate(policy["check"]):
@@ -147,7 +147,7 @@ def test_no_check_is_without_effect(policies, name):
         if not any(other["call"] == check["call"] for other in poorer["check"]):
             continue
 
-        without = seccomp.compile_policy(poorer, "x86_64", is_told=True)
+        without = seccomp.compile_policy(poorer, "x86_64", is_notifying=True)
         number = numbers[check["call"]]
         values = mentioned_values(policy, check["call"])
         assert any(

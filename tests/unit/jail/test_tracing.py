@@ -21,12 +21,12 @@ NOTHING = (0,) * 6
 def waiting() -> Iterator[tuple[int, int]]:
     """A process that waits in `setns` for an answer, and the listener; it ends with what the call has returned."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_told=True)
+    program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_notifying=True)
     pid = os.fork()
 
     if pid == 0:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        socket.send_fds(theirs, [b"!"], [seccomp.load_told(program)])
+        socket.send_fds(theirs, [b"!"], [seccomp.load_notifying(program)])
         try:
             os._exit(syscalls._call("setns", -1))
         except OSError as error:

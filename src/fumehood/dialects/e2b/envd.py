@@ -19,7 +19,7 @@ from fumehood.dialects.e2b.file_service import FileService
 from fumehood.dialects.e2b.measures import measures_data
 from fumehood.dialects.e2b.paths import check_user, user_of
 from fumehood.dialects.e2b.process_service import ProcessService, Tags
-from fumehood.dialects.e2b.surroundings import told_envs
+from fumehood.dialects.e2b.surroundings import shown_envs
 from fumehood.dialects.e2b.tokens import SandboxTokens, SignedPath
 from fumehood.dialects.e2b.transfers import Transfers
 from fumehood.dialects.e2b.watchers import Watchers
@@ -167,7 +167,7 @@ async def wake(backend: Backend, sandbox_id: str) -> None:
 
 async def _envs(backend: Backend, sandbox_id: str) -> dict[str, str]:
     """The environment of commands, as a command sees it."""
-    spec = ProcessSpec(argv=("/usr/bin/env", "-0"), envs=told_envs(sandbox_id, {}), timeout_seconds=10)
+    spec = ProcessSpec(argv=("/usr/bin/env", "-0"), envs=shown_envs(sandbox_id, {}), timeout_seconds=10)
     info = await backend.start_process(sandbox_id, spec)
     output = bytearray()
 

@@ -21,7 +21,7 @@ from fumehood.dialects.e2b.fields import Fields
 from fumehood.dialects.e2b.paths import inside
 from fumehood.dialects.e2b.result_words import KEEPALIVE_LINE, event_lines
 from fumehood.dialects.e2b.streaming import StreamAnswer, begun, with_beats
-from fumehood.dialects.e2b.surroundings import told_envs
+from fumehood.dialects.e2b.surroundings import shown_envs
 from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
@@ -134,7 +134,7 @@ class _Session:
             code=body.text("code"),
             language=await self._language_of(context_id) if context_id else _language(language),
             context_id=context_id,
-            envs=told_envs(self._sandbox_id, body.strings("env_vars")),
+            envs=shown_envs(self._sandbox_id, body.strings("env_vars")),
         )
 
     async def _language_of(self, context_id: str) -> str:

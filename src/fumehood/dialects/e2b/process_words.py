@@ -11,7 +11,7 @@ from typing import Any
 from fumehood.dialects.e2b.fields import Fields
 from fumehood.dialects.e2b.losses import dropped_text
 from fumehood.dialects.e2b.paths import inside
-from fumehood.dialects.e2b.surroundings import given_envs, told_envs
+from fumehood.dialects.e2b.surroundings import given_envs, shown_envs
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.requests import ProcessEvent, ProcessExited, ProcessSpec
 from fumehood.values.sandbox import ProcessInfo, PtySize
@@ -33,7 +33,7 @@ def read_spec(request: Fields, sandbox_id: str, timeout_seconds: float | None) -
     return ProcessSpec(
         argv=(command, *config.texts("args")),
         cwd=inside(config.text("cwd")),
-        envs=told_envs(sandbox_id, config.strings("envs")),
+        envs=shown_envs(sandbox_id, config.strings("envs")),
         # Clients from before there was a choice expect that they can write.
         stdin=size is None and request.flag("stdin", True) is True,
         pty=size,

@@ -12,7 +12,7 @@ INTERPRETER_PORT = 49999
 _TOLD = frozenset({"E2B_SANDBOX", "E2B_SANDBOX_ID"})
 
 
-def told_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
+def shown_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment with E2B's own variables, which the caller's overrule."""
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox_id, **envs}
 

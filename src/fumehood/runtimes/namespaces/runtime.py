@@ -140,8 +140,8 @@ class LinuxRuntime(Runtime):
 
             self._filters = Filters(
                 program=self._program("sandbox"),
-                told_program=seccomp.compile_policy(policy, machine, is_told=True),
-                told_calls=seccomp.told_calls(policy, machine),
+                notifying_program=seccomp.compile_policy(policy, machine, is_notifying=True),
+                notified_calls=seccomp.notified_calls(policy, machine),
             )
 
         return self._filters

@@ -187,7 +187,7 @@ class RefusedCalls:
             self._loop.remove_reader(self._fd)
             self._later = self._loop.call_later(_PAUSE_SECONDS, self._go_on)
 
-    def _let_through(self, call: notify.ToldCall, migrator: _Migrator) -> None:
+    def _let_through(self, call: notify.NotifiedCall, migrator: _Migrator) -> None:
         try:
             for fd in migrator.gifts:
                 # One by one: what it has got before it was interrupted stays there.

@@ -49,13 +49,13 @@ class Filters:
 
     Attributes:
         program: For init and all that it starts.
-        told_program: For contexts: the host is told of some of the refused calls.
-        told_calls: Those, by their numbers.
+        notifying_program: For contexts: the host is told of some of the refused calls.
+        notified_calls: Those, by their numbers.
     """
 
     program: bytes
-    told_program: bytes
-    told_calls: Mapping[int, str]
+    notifying_program: bytes
+    notified_calls: Mapping[int, str]
 
     @property
     def digest(self) -> str:
@@ -91,19 +91,23 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._numbers = itertools.count(1)
         # One fork after the other: each counts one more of what the namespaces above it may hold.
         self._forking = asyncio.Lock()
-        self._told_calls: Mapping[int, str] = {}
+        self._notified_calls: Mapping[int, str] = {}
         self.policy_digest = ""
         self._removals: set[asyncio.Task[None]] = set()
 
     async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
         """Gives jail init and zygote their orders, and waits until everything is imported."""
-        self._told_calls = filters.told_calls
+        self._notified_calls = filters.notified_calls
         self.policy_digest = filters.digest
-        untold = filters.program.hex()
-        self._jail_init.send({"type": "configure", "seccomp": untold})
+        plain = filters.program.hex()
+        self._jail_init.send({"type": "configure", "seccomp": plain})
         await failpoints.reach("template.begin", self)
         self._preload = PreloadReport(preload)
-        orders = {"seccomp": filters.told_program.hex(), "seccomp_untold": untold, "preload": list(preload)}
+        orders = {
+            "seccomp": filters.notifying_program.hex(),
+            "seccomp_untold": plain,
+            "preload": list(preload),
+        }
         self._zygote.send({"type": "configure", **orders})
         await self._until_ready()
 
@@ -246,7 +250,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     ) -> LinuxContext:
         """Lets the zygote fork a context; where init has ended, it has too."""
         number = next(self._numbers)
-        refused_calls = RefusedCalls(self._told_calls, self._note_refused)
+        refused_calls = RefusedCalls(self._notified_calls, self._note_refused)
         context = LinuxContext(
             lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls
         )
