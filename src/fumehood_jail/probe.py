@@ -26,7 +26,7 @@ from fumehood_jail import (
     users,
 )
 from fumehood_jail.errors import JailError
-from fumehood_jail.holding_trial import hold_a_child
+from fumehood_jail.notify_trial import hold_a_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

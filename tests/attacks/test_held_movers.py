@@ -244,7 +244,7 @@ def test_t01_no_process_starts_with_the_tracer_of_its_maker(parent: Sandbox) -> 
     assert run(parent, FORKS_TRACED) == "0 refused\n"
 
 
-def holdings() -> dict[str, int]:
+def open_resources() -> dict[str, int]:
     """How many descriptors this process has, and how many descend from it."""
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -268,7 +268,7 @@ def test_a_migrator_that_stops_half_way_fails_at_once_and_leaves_nothing(
     only(parent.fork()).kill()
     # Those that are kept ready are there, and stay.
     call(local_backend().wait_warm)
-    before = holdings()
+    before = open_resources()
 
     for steps in HALF_WAY:
         run(parent, f"def move(sock, fork):\n    {steps}\ncheckpoint.move = move")
@@ -276,7 +276,7 @@ def test_a_migrator_that_stops_half_way_fails_at_once_and_leaves_nothing(
         with pytest.raises(ForkError):
             parent.fork()
 
-        assert excess(holdings, before) == {}
+        assert excess(open_resources, before) == {}
 
 
 # The same process answers for two that are to be forked: those who are made for it hand it their sockets.

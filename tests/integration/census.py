@@ -171,7 +171,7 @@ def folders() -> list[str]:
     return sorted(found)
 
 
-def holdings(loop: asyncio.AbstractEventLoop) -> dict[str, int]:
+def open_resources(loop: asyncio.AbstractEventLoop) -> dict[str, int]:
     """Counts what this process holds: descriptors, threads, children, and tasks of a loop."""
     return {
         "descriptors": len(os.listdir("/proc/self/fd")) - 1,

@@ -192,7 +192,7 @@ async def _walk(steps: list[tuple[str, str]]) -> list[dict[str, Any]]:
     neighbour = await _neighbour()
     await create(neighbour)
     await _warm()
-    before = census.holdings(loop)
+    before = census.open_resources(loop)
     told = []
 
     for kind, point in steps:
@@ -202,14 +202,16 @@ async def _walk(steps: list[tuple[str, str]]) -> list[dict[str, Any]]:
         await _warm()
         stays = verb_of(point) is start_template and told[-1]["outcome"].startswith("returned")
         excess = (
-            {} if stays else await asyncio.to_thread(census.excess, lambda: census.holdings(loop), before)
+            {}
+            if stays
+            else await asyncio.to_thread(census.excess, lambda: census.open_resources(loop), before)
         )
         told[-1] |= {"neighbour": answer, "excess": excess, "complaints": complaints[:]}
         complaints.clear()
 
         if verb_of(point) is start_template:
             # Templates stay once they have been started.
-            before = census.holdings(loop)
+            before = census.open_resources(loop)
 
     await neighbour.kill()
     return told

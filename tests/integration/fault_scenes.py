@@ -50,10 +50,10 @@ def killed_parts(victim: str, seed: int, rounds: int) -> dict[str, Any]:
     activities = [name for name in _ACTIVITIES if (victim, name) != ("context", "command")]
     call(local_backend().wait_warm)
     loop = shared_portal().loop
-    before = census.holdings(loop)
+    before = census.open_resources(loop)
     faults = [_one_fault(dice, victim, activity) for _ in range(rounds) for activity in activities]
     call(local_backend().wait_warm)
-    return {"faults": faults, "excess": census.excess(lambda: census.holdings(loop), before)}
+    return {"faults": faults, "excess": census.excess(lambda: census.open_resources(loop), before)}
 
 
 def _one_fault(dice: random.Random, victim: str, activity: str) -> dict[str, Any]:
@@ -261,13 +261,13 @@ def many_sandboxes(count: int) -> dict[str, Any]:
         use(number)
 
     call(local_backend().wait_warm)
-    before = census.holdings(loop)
+    before = census.open_resources(loop)
 
     for number in range(count):
         use(number)
 
     call(local_backend().wait_warm)
-    return {"excess": census.excess(lambda: census.holdings(loop), before)}
+    return {"excess": census.excess(lambda: census.open_resources(loop), before)}
 
 
 def forks_with_living_sandboxes(method: str) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def cancelled_calls(seed: int, count: int) -> dict[str, Any]:
     dice = random.Random(seed)
     loop = shared_portal().loop
     call(local_backend().wait_warm)
-    before = census.holdings(loop)
+    before = census.open_resources(loop)
 
     async def main() -> str | None:
         for number in range(count):
@@ -371,4 +371,4 @@ def cancelled_calls(seed: int, count: int) -> dict[str, Any]:
     text = asyncio.run(main())
     call(local_backend().wait_warm)
     # What was given up ends behind the caller's back.
-    return {"text": text, "excess": census.excess(lambda: census.holdings(loop), before)}
+    return {"text": text, "excess": census.excess(lambda: census.open_resources(loop), before)}

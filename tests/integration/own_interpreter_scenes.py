@@ -35,8 +35,8 @@ _LATE_TURNS = 50
 _MARKS = "hash('fumehood'), id(None)"
 
 
-def _holdings() -> dict[str, int]:
-    return census.holdings(shared_portal().loop)
+def _open_resources() -> dict[str, int]:
+    return census.open_resources(shared_portal().loop)
 
 
 def _parts(kind: str) -> set[int]:
@@ -46,7 +46,7 @@ def _parts(kind: str) -> set[int]:
 def ends_and_deaths() -> dict[str, Any]:
     """Ends sandboxes in every way beside one that lives on."""
     with Sandbox(OWN) as survivor:
-        before = _holdings()
+        before = _open_resources()
         mounts = census.mounts()
         told: dict[str, Any] = {"killed": _killed(before), "forked": _forked(before)}
         told["deaths"] = {part: _death(part, before) for part in ("launcher", "jail_init", "zygote", "init")}
@@ -62,7 +62,7 @@ def _killed(before: dict[str, int]) -> list[Any]:
     lived = len(_parts("launcher"))
     sandbox.kill()
     # Not a moment later: whoever has waited for the end finds nothing.
-    return [lived, len(_parts("launcher")), census.excess(_holdings, before)]
+    return [lived, len(_parts("launcher")), census.excess(_open_resources, before)]
 
 
 def _forked(before: dict[str, int]) -> list[Any]:
@@ -73,7 +73,7 @@ def _forked(before: dict[str, int]) -> list[Any]:
     fork.kill()
     text = grandchild.run_code("6 * 7").text
     grandchild.kill()
-    return [text, census.excess(_holdings, before)]
+    return [text, census.excess(_open_resources, before)]
 
 
 def _death(part: str, before: dict[str, int]) -> list[Any]:
@@ -89,7 +89,7 @@ def _death(part: str, before: dict[str, int]) -> list[Any]:
         outcome = type(error).__name__
 
     victim.kill()
-    return [outcome, victim.is_running(), census.excess(_holdings, before)]
+    return [outcome, victim.is_running(), census.excess(_open_resources, before)]
 
 
 def pool() -> dict[str, Any]:
@@ -300,11 +300,11 @@ def used_up_ids() -> dict[str, Any]:
     except FumehoodError as error:
         refused = [type(error).__name__, str(error)]
 
-    before = _holdings()
+    before = _open_resources()
     made.pop().kill()
     made.append(Sandbox(OWN))
     texts = [sandbox.run_code("6 * 7").text for sandbox in made]
-    excess = census.excess(_holdings, before)
+    excess = census.excess(_open_resources, before)
 
     for sandbox in made:
         sandbox.kill()

@@ -56,10 +56,10 @@ def _use(name: str) -> str | None:
     return text
 
 
-def _holdings_at_rest() -> dict[str, int]:
+def _open_resources_at_rest() -> dict[str, int]:
     # Other tests of this process have used the default template just before.
     call(local_backend().wait_warm)
-    return census.holdings(shared_portal().loop)
+    return census.open_resources(shared_portal().loop)
 
 
 @pytest.mark.parametrize("what", NOTHING_LEFT)
@@ -76,7 +76,7 @@ def test_x09_a_template_that_cannot_be_started_leaves_nothing(
     )
     assert _use("fed") == "42"
     loop = shared_portal().loop
-    before = _holdings_at_rest()
+    before = _open_resources_at_rest()
 
     with monkeypatch.context() as patch:
         patch.setattr(module, function, refuse)
@@ -87,7 +87,7 @@ def test_x09_a_template_that_cannot_be_started_leaves_nothing(
 
             assert caught.value.retry_safe
 
-    assert census.excess(lambda: census.holdings(loop), before) == {}
+    assert census.excess(lambda: census.open_resources(loop), before) == {}
     assert _use(name) == "42"
 
 
@@ -122,7 +122,7 @@ def test_an_end_that_is_told_before_the_birth_leaves_nothing(monkeypatch: pytest
     """Its processes may be killed while the first word of init lies in the socket."""
     assert _use("fed") == "42"
     loop = shared_portal().loop
-    before = _holdings_at_rest()
+    before = _open_resources_at_rest()
     receive = LinuxGuest._receive
     killed: list[int] = []
 
@@ -144,7 +144,7 @@ def test_an_end_that_is_told_before_the_birth_leaves_nothing(monkeypatch: pytest
         with pytest.raises(SandboxStartError, match="init ended before it was ready"):
             Sandbox(template=Template(name="fed", preload=()), limits=Limits(disk_bytes=8 << 20))
 
-    assert census.excess(lambda: census.holdings(loop), before) == {}
+    assert census.excess(lambda: census.open_resources(loop), before) == {}
 
 
 def test_a_control_group_that_cannot_be_made_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_control_group_that_cannot_be_made_is_told_as_that(monkeypatch: pytest
         raise JailError("cgroup", errno.EAGAIN, "cannot make a control group")
 
     loop = shared_portal().loop
-    before = _holdings_at_rest()
+    before = _open_resources_at_rest()
 
     with monkeypatch.context() as patch:
         for driver in (CgroupDriverV1, CgroupDriverV2):
@@ -165,7 +165,7 @@ def test_a_control_group_that_cannot_be_made_is_told_as_that(monkeypatch: pytest
         with pytest.raises(SandboxStartError, match="make its control group"):
             Sandbox(template=Template(name="fed", preload=()), limits=Limits(disk_bytes=8 << 20))
 
-    assert census.excess(lambda: census.holdings(loop), before) == {}
+    assert census.excess(lambda: census.open_resources(loop), before) == {}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_x09_a_context_that_cannot_be_started_leaves_nothing(
         sandbox.create_code_context()
         call(local_backend().wait_warm, template)
         loop = shared_portal().loop
-        before = _holdings_at_rest()
+        before = _open_resources_at_rest()
 
         with monkeypatch.context() as patch:
             patch.setattr(module, name, refuse)
@@ -196,7 +196,7 @@ def test_x09_a_context_that_cannot_be_started_leaves_nothing(
                 with pytest.raises(OverloadedError):
                     sandbox.create_code_context()
 
-        assert census.excess(lambda: census.holdings(loop), before) == {}
+        assert census.excess(lambda: census.open_resources(loop), before) == {}
         context = sandbox.create_code_context()
         assert sandbox.run_code("6 * 7", context=context).text == "42"
 

@@ -185,7 +185,7 @@ def test_nothing_goes_half_way(
     """Before and after each step of the verb."""
     call(local_backend().wait_warm)
     loop = shared_portal().loop
-    before = census.holdings(loop)
+    before = census.open_resources(loop)
 
     for step, after in itertools.product(VERBS[verb], (False, True)):
         killer = Killer(step, victim, after=after)
@@ -199,7 +199,7 @@ def test_nothing_goes_half_way(
             _leaves_nothing(sandbox, processes)
 
     call(local_backend().wait_warm)
-    assert census.excess(lambda: census.holdings(loop), before) == {}
+    assert census.excess(lambda: census.open_resources(loop), before) == {}
 
 
 def _carry_out(verb: Callable[[Sandbox], Any], sandbox: Sandbox, killer: Killer) -> None:

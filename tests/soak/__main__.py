@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.soak import holdings, runs
+from tests.soak import open_resources, runs
 
 from fumehood import AsyncSandbox
 from fumehood.assemble import local_backend
@@ -131,14 +131,15 @@ async def _settled(before: dict[str, int] | None) -> dict[str, int]:
 
     while True:
         await asyncio.to_thread(call, local_backend().wait_warm)
-        now = await asyncio.to_thread(holdings.count, loop)
+        now = await asyncio.to_thread(open_resources.count, loop)
 
         if before is None or time.monotonic() > deadline:
             return now
 
         # Memory comes back at once or not at all.
         if all(
-            name == holdings.MEMORY or holdings.is_as_before(now[name], was) for name, was in before.items()
+            name == open_resources.MEMORY or open_resources.is_as_before(now[name], was)
+            for name, was in before.items()
         ):
             return now
 
@@ -164,9 +165,11 @@ async def _soak(options: argparse.Namespace) -> int:
     given_up = soak.done[_GIVEN_UP]
     print(f"\n{options.runs} runs in {seconds:.0f} s, after {options.warm_up}")
     print(f"of all, {hostile} were hostile, and {given_up} calls were given up at a random moment")
-    slack = {holdings.MEMORY: options.memory_slack}
-    print(holdings.table(before, now, len(soak.wrong), slack))
-    held = all(holdings.is_as_before(now[name], was, slack.get(name, 0.05)) for name, was in before.items())
+    slack = {open_resources.MEMORY: options.memory_slack}
+    print(open_resources.table(before, now, len(soak.wrong), slack))
+    held = all(
+        open_resources.is_as_before(now[name], was, slack.get(name, 0.05)) for name, was in before.items()
+    )
     return 0 if held and not soak.wrong else 1
 
 

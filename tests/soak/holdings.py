@@ -24,7 +24,7 @@ def count(loop: asyncio.AbstractEventLoop) -> dict[str, int]:
     assert resident is not None
     return {
         MEMORY: int(resident[1]),
-        **census.holdings(loop),
+        **census.open_resources(loop),
         "zombies": sum(_is_zombie(pid) for pid in census.descendants_of(os.getpid())),
         "mounts": len(census.mounts()),
         "files": len(census.folders()) + len(os.listdir(tempfile.gettempdir())) + len(os.listdir("/dev/shm")),

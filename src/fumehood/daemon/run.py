@@ -12,7 +12,7 @@ from pathlib import Path
 from fumehood.daemon.settings import HostSettings
 from fumehood.daemon.socket import listening
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.holding import holding, own_folder
+from fumehood.server.locked import locked, own_folder
 
 
 def serve_host(settings: HostSettings) -> int:
@@ -28,7 +28,7 @@ def serve_host(settings: HostSettings) -> int:
 
     with ExitStack() as stack:
         listener = stack.enter_context(listening(Path(settings.socket)))
-        stack.enter_context(holding(state / "host.lock", taken))
+        stack.enter_context(locked(state / "host.lock", taken))
         # Late: who loses the race for the socket needs no web framework for it.
         from fumehood.daemon.app import keep_sandboxes
 

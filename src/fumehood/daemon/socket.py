@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.holding import holding, own_folder
+from fumehood.server.locked import locked, own_folder
 
 _ROOT = 0
 _BACKLOG = 2048
@@ -35,7 +35,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
         field="socket", value=str(path), allowed="one on which no other host listens now; end that one first"
     )
 
-    with holding(path.with_name(f"{path.name}.lock"), taken):
+    with locked(path.with_name(f"{path.name}.lock"), taken):
         _remove_stale(path, taken)
 
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

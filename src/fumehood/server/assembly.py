@@ -18,8 +18,8 @@ from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
-from fumehood.server.holding import holding, own_folder
 from fumehood.server.housekeeping import housekeeping
+from fumehood.server.locked import locked, own_folder
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
@@ -46,7 +46,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
     state = prepare_state(settings)
 
     async with AsyncExitStack() as stack:
-        stack.enter_context(holding(state / "lock", _taken(state)))
+        stack.enter_context(locked(state / "lock", _taken(state)))
         database = await open_database(settings.database_url or default_url(str(state)))
         stack.push_async_callback(database.close)
         ledger = UsageLedger(database)

@@ -2,7 +2,7 @@
 
 A checkpoint is a process of the guest, made by the context between two cells: all it holds is in its memory, and
 the kernel copies only what one of them changes. It has a line of its own to the host, lets go of everything that
-it shares with the context (see `holdings`), and sleeps. Asked to, it forks again: that fork takes over a new
+it shares with the context (see `open_resources`), and sleeps. Asked to, it forks again: that fork takes over a new
 channel and goes on where the context stood; the checkpoint stays. It runs no user code, and it ends when the
 host closes the line.
 """
@@ -20,7 +20,7 @@ from fumehood_guest.context import thread_pools
 from fumehood_guest.context.channel import CHANNEL_FD, Channel
 from fumehood_guest.context.event_loop import BackgroundLoop
 from fumehood_guest.context.migration import move, report
-from fumehood_guest.context.open_resources import Holdings
+from fumehood_guest.context.open_resources import OpenResources
 from fumehood_guest.context.randomness import reseed
 from fumehood_guest.shared import fork_hooks, process_usage
 from fumehood_jail import syscalls
@@ -176,15 +176,15 @@ class Checkpoints:
             if frame is not None and frame[0]["type"] == "shutdown_request":
                 self._exit(0)
 
-    def take_up(self, holdings: Holdings, cwd: Optional[str]) -> None:
+    def take_up(self, open_resources: OpenResources, cwd: Optional[str]) -> None:
         """In a context made from a checkpoint, when the files are what they were: opens them anew."""
         if cwd is not None:
             try:
                 os.chdir(cwd)
             except OSError as error:
-                holdings.lost.append(f"the working directory {cwd}: {error.strerror}")
+                open_resources.lost.append(f"the working directory {cwd}: {error.strerror}")
 
-        holdings.resume()
+        open_resources.resume()
         self._background.renew()
         thread_pools.renew()
 
@@ -211,10 +211,10 @@ class _Checkpoint:
 
         os.close(null)
         own = {0, 1, 2, CHANNEL_FD, line_fd, *maker._background.fds()}
-        self._holdings = Holdings(own)
-        self._holdings.release()
+        self._open_resources = OpenResources(own)
+        self._open_resources.release()
         # In words: what stays behind of the context, and what of it this process cannot keep.
-        self._lost = beside + self._holdings.lost
+        self._lost = beside + self._open_resources.lost
 
     def wait(self) -> None:
         """Waits; returns in each context that is made."""
@@ -262,7 +262,7 @@ class _Checkpoint:
             _close_all(list(self._watched))
             self._maker.take_over(move(sock, self._maker.be_forked))
             self._maker.wait_for_leave()
-            self._maker.take_up(self._holdings, self._cwd)
+            self._maker.take_up(self._open_resources, self._cwd)
 
             if reseeds:
                 reseed()
@@ -287,7 +287,7 @@ class _Checkpoint:
             _close_all(list(self._watched))
             self._maker.take_over(fds)
             self._maker.wait_for_leave()
-            self._maker.take_up(self._holdings, self._cwd)
+            self._maker.take_up(self._open_resources, self._cwd)
             return True
 
         _close_all(fds)

@@ -55,7 +55,7 @@ class _Region(NamedTuple):
     path: Optional[str]
 
 
-class Holdings:
+class OpenResources:
     """What a process holds, let go of in `release` and taken up again in `resume`.
 
     Args:

@@ -41,7 +41,7 @@ def own_folder(field: str, path: Path) -> Path:
 
 
 @contextmanager
-def holding(path: Path, taken: InvalidArgumentError) -> Iterator[None]:
+def locked(path: Path, taken: InvalidArgumentError) -> Iterator[None]:
     """Holds a lock file while the block runs, and removes it at the end.
 
     Args:
