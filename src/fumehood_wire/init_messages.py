@@ -52,7 +52,7 @@ __all__ = [
     "HOST_TO_INIT",
     "INIT_GREETING",
     "INIT_TO_HOST",
-    "MAX_PASSAGES",
+    "MAX_PROXY_CONNECTIONS",
     "MAX_STREAMS",
     "check_value",
 ]
@@ -61,7 +61,7 @@ __all__ = [
 CONNECTED = b"+"
 # Host and init each keep to these: either may have forgotten one that the other still has.
 MAX_STREAMS = 128
-MAX_PASSAGES = 64
+MAX_PROXY_CONNECTIONS = 64
 
 _PATH = text(4 * _KIB - 1, _NO_NUL)
 # Guests can build deeper paths than the kernel accepts in one piece.
@@ -115,8 +115,8 @@ HOST_TO_INIT: Table = {
             "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
             "connect": _request({"port": integer(1, 65_535)}),
-            "carry_egress": _request({"passage": _COUNT}),
-            "drop_egress": _request({"passage": _COUNT}),
+            "carry_egress": _request({"connection_id": _COUNT}),
+            "drop_egress": _request({"connection_id": _COUNT}),
             "watch": _request({"path": _PATH, "recursive": flag()}, {"entries": flag()}),
             "settle_watch": _request({"watch_id": _COUNT}),
             "unwatch": _request({"watch_id": _COUNT}),
@@ -209,7 +209,7 @@ INIT_TO_HOST: Table = {
         {
             "process_exit": _event({"pid": _PID}, exclusive=_END),
             "memory_kill": _event({"pid": _PID}),
-            "egress": _event({"passage": _COUNT}),
+            "egress": _event({"connection_id": _COUNT}),
             "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
         },
     ),

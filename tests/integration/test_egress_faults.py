@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from fumehood.egress.connection_id import ProxyConnection
 
 from fumehood import Network, Sandbox, Template, failpoints
-from fumehood.egress.passage import Passage
 from fumehood.portal import shared_portal
 
 FETCH = """
@@ -89,7 +89,7 @@ def test_x13_what_serves_a_connection_dies(
     told: list[str] = []
     shared_portal().loop.set_exception_handler(lambda _, context: told.append(repr(context.get("exception"))))
 
-    async def die(_passage: Passage) -> None:
+    async def die(_proxy_connection: ProxyConnection) -> None:
         if fault == "its end":
             raise asyncio.CancelledError
 
@@ -97,7 +97,7 @@ def test_x13_what_serves_a_connection_dies(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(Passage, "run", die)
+            patch.setattr(ProxyConnection, "run", die)
             assert fetched(sandbox) == "'failed'"
             assert fetched(sandbox, "direct()") == "'refused'"
 

@@ -82,8 +82,8 @@ def test_a_line_without_end_costs_its_length() -> None:
 
 def test_very_long_texts_are_looked_at_by_their_ends() -> None:
     """The middle is counted unseen."""
-    passage = readable_ends("h" * 10_000_000 + "t", 1_000)
-    shown = shorten(passage, 1_000)
+    excerpt = readable_ends("h" * 10_000_000 + "t", 1_000)
+    shown = shorten(excerpt, 1_000)
 
     assert len(shown) <= 1_000
     assert shown.endswith("t")

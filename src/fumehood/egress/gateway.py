@@ -1,7 +1,7 @@
 """The way out of one sandbox: its policy, what it has used, and the connections that are under way.
 
-Runs in the host process, on the engine's loop. Each connection of the guest is a passage of its own; here is what they
-have in common. A change of the policy ends those that it would not let through any more.
+Runs in the host process, on the engine's loop. Each connection of the guest is a connection of its own; here is what
+they have in common. A change of the policy ends those that it would not let through any more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fumehood.bounds import MIB
 from fumehood.egress.dialling import Resolver
 from fumehood.egress.interception import Authority
 from fumehood.egress.journal import Journal
-from fumehood.egress.passage import Passage, PassageLimits
 from fumehood.egress.policy import Policy, RefusedError
+from fumehood.egress.proxied import ProxyConnection, ProxyLimits
 from fumehood.values.domain_names import Address, Target
 from fumehood.values.network import EgressRecord, Network, SecretPlace
 
@@ -55,13 +55,13 @@ class Gateway:
         limits: How long and how much.
     """
 
-    def __init__(self, sandbox_id: str, limits: PassageLimits | None = None) -> None:
-        self.limits = limits or PassageLimits()
+    def __init__(self, sandbox_id: str, limits: ProxyLimits | None = None) -> None:
+        self.limits = limits or ProxyLimits()
         self.journal = Journal(sandbox_id)
         self.resolver = Resolver()
         self.route = Route(network=Network())
         self.policy = Policy(self.route.network)
-        self._passages: set[Passage] = set()
+        self._connections: set[ProxyConnection] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
         # When all bytes so far would have come through, at the pace that is allowed.
@@ -78,17 +78,17 @@ class Gateway:
         self.policy = Policy(route.network, route.more_rules)
         self._bytes_left = route.network.max_bytes - self._bytes_moved
 
-        for passage in list(self._passages):
-            passage.judge_again()
+        for proxied in list(self._connections):
+            proxied.judge_again()
 
     async def serve(self, sock: socket.socket) -> None:
         """Serves one connection of the guest to its end, and closes it."""
-        passage = Passage(self, sock)
-        self._passages.add(passage)
+        proxied = ProxyConnection(self, sock)
+        self._connections.add(proxied)
         try:
-            await passage.run()
+            await proxied.run()
         finally:
-            self._passages.discard(passage)
+            self._connections.discard(proxied)
             sock.close()
 
     async def count(self, byte_count: int) -> None:

@@ -20,7 +20,7 @@ from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.sandbox import Isolation
 from fumehood_wire.frames import ProtocolError
-from fumehood_wire.init_messages import MAX_PASSAGES
+from fumehood_wire.init_messages import MAX_PROXY_CONNECTIONS
 
 _MAX_OUTSTANDING = 256
 _PER_SECOND = 100.0
@@ -58,7 +58,7 @@ class LiveEgress:
         self._gateway = Gateway(sandbox_id)
         self._gateway.journal.on_decision = on_decision
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(MAX_PASSAGES)
+        self._room = asyncio.Semaphore(MAX_PROXY_CONNECTIONS)
         self._loop = asyncio.get_running_loop()
         # When the last of those that may come at once would have come, at the pace that is allowed.
         self._paced_until = 0.0
@@ -86,7 +86,7 @@ class LiveEgress:
         """The sandbox is called something else from now on."""
         self._gateway.journal.rename(sandbox_id)
 
-    def note_open(self, passage: int) -> None:
+    def note_open(self, connection_id: int) -> None:
         """Init has taken in a connection."""
         if len(self._tasks) >= 2 * _MAX_OUTSTANDING:
             self._broken(ProtocolError("order", "more connections to the proxy than there can be"))
@@ -94,7 +94,9 @@ class LiveEgress:
 
         # Those that init has closed may still be dialled here: what comes on top of too many of them is turned away.
         is_too_many = len(self._tasks) >= _MAX_OUTSTANDING
-        task = self._loop.create_task(self._drop(passage) if is_too_many else self._serve(passage))
+        task = self._loop.create_task(
+            self._drop(connection_id) if is_too_many else self._serve(connection_id)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -118,31 +120,31 @@ class LiveEgress:
         )
         return replace(isolation, layers=layers)
 
-    async def _serve(self, passage: int) -> None:
+    async def _serve(self, connection_id: int) -> None:
         await asyncio.sleep(self._pace())
 
         async with self._room:
             if LiveEgress._all_carried >= _most_of_all():
-                await self._drop(passage)
+                await self._drop(connection_id)
                 return
 
             LiveEgress._all_carried += 1
             try:
-                await self._carry(passage)
+                await self._carry(connection_id)
             finally:
                 LiveEgress._all_carried -= 1
 
-    async def _carry(self, passage: int) -> None:
+    async def _carry(self, connection_id: int) -> None:
         try:
             await failpoints.reach("egress.carry", self)
             near, far = open_pair()
         except OSError:
             # This process has no descriptor left; the guest sees its connection end.
-            await self._drop(passage)
+            await self._drop(connection_id)
             return
 
         try:
-            await self._ask("carry_egress", fds=(far.fileno(),), passage=passage)
+            await self._ask("carry_egress", fds=(far.fileno(),), connection_id=connection_id)
         except (InitError, InitGoneError):
             near.close()
             return
@@ -154,9 +156,9 @@ class LiveEgress:
 
         await self._gateway.serve(near)
 
-    async def _drop(self, passage: int) -> None:
+    async def _drop(self, connection_id: int) -> None:
         try:
-            await self._ask("drop_egress", passage=passage)
+            await self._ask("drop_egress", connection_id=connection_id)
         except (InitError, InitGoneError):
             return
 

@@ -425,7 +425,7 @@ class LiveSandbox:
             case "memory_kill":
                 self._memory_killed.add(header["pid"])
             case "egress":
-                self.egress.note_open(header["passage"])
+                self.egress.note_open(header["connection_id"])
             case "watch":
                 self._watches.note(header)
 

@@ -15,7 +15,7 @@ from fumehood.llm.hints import Surroundings, describe_error
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
 from fumehood.llm.result import ToolFile, ToolImage
 from fumehood.llm.tables import preview_table
-from fumehood.llm.wording import Passage, fair_shares, in_bytes, readable, readable_ends, shorten
+from fumehood.llm.wording import Excerpt, fair_shares, in_bytes, readable, readable_ends, shorten
 from fumehood.text import visible_line
 
 _NOTHING = "(no output; print a value, or end with an expression, to see it)"
@@ -65,7 +65,7 @@ def tell(
     room = shape.max_text_chars
     parts = _output(execution, room)
     parts += [part for result in execution.results if len(part := _value(result, shelf, room))]
-    parts += [Passage(line) for line in oversized(execution.results)]
+    parts += [Excerpt(line) for line in oversized(execution.results)]
     tail = [part for part in (_cut(execution.truncated),) if part]
 
     if execution.error is not None:
@@ -103,20 +103,20 @@ def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
     return [*lines, f"[and {more:,} more new or changed files]"] if more else lines
 
 
-def _output(execution: Execution, room: int) -> list[Passage]:
+def _output(execution: Execution, room: int) -> list[Excerpt]:
     out = readable_ends("".join(execution.logs.stdout).rstrip("\n"), room)
     err = "".join(execution.logs.stderr).rstrip("\n")
-    told = readable_ends(f"[standard error]\n{err}", room) if err else Passage("")
+    told = readable_ends(f"[standard error]\n{err}", room) if err else Excerpt("")
     return [part for part in (out, told) if len(part)]
 
 
-def _value(result: Result, shelf: ImageShelf, room: int) -> Passage:
+def _value(result: Result, shelf: ImageShelf, room: int) -> Excerpt:
     """What a model reads of one result; the text beside a picture says only what kind of object it is."""
     line = shelf.take(result) or preview_table(result)
-    return Passage(line) if line else _text_of(result, room)
+    return Excerpt(line) if line else _text_of(result, room)
 
 
-def _text_of(result: Result, room: int) -> Passage:
+def _text_of(result: Result, room: int) -> Excerpt:
     for name in _TEXT_FORMATS:
         text: str | None = getattr(result, name)
 
@@ -124,7 +124,7 @@ def _text_of(result: Result, room: int) -> Passage:
             return readable_ends(text, room)
 
     named = ", ".join(visible_line(mime, max_characters=60) for mime in list(result.parts)[:5])
-    return Passage(f"[a result without text: {named}]" if named else "")
+    return Excerpt(f"[a result without text: {named}]" if named else "")
 
 
 def _cut(truncated: Truncation) -> str:
@@ -140,7 +140,7 @@ def _cut(truncated: Truncation) -> str:
     return f"[dropped because of the limits: {', '.join(cut)}; print less]" if cut else ""
 
 
-def _fit(parts: Sequence[Passage], notes: Sequence[str], max_chars: int) -> str:
+def _fit(parts: Sequence[Excerpt], notes: Sequence[str], max_chars: int) -> str:
     """Put the parts together within the room; notes come last and are the last to be shortened."""
     room = max(max_chars, _MIN_CHARS)
     told = "\n".join(notes)

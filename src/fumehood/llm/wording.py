@@ -33,7 +33,7 @@ def readable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Excerpt:
     """A readable text of which the middle may be missing already.
 
     Attributes:
@@ -50,19 +50,19 @@ class Passage:
         return len(self.head) + len(self.tail)
 
 
-def readable_ends(text: str, max_chars: int) -> Passage:
+def readable_ends(text: str, max_chars: int) -> Excerpt:
     """Return a guest's text made readable; of a very long one only its two ends, so that the work is bounded."""
     side = max(max_chars, _MIN_SIDE_CHARS)
 
     if len(text) <= 2 * side:
-        return Passage(readable(text))
+        return Excerpt(readable(text))
 
-    return Passage(readable(text[:side]), len(text) - 2 * side, readable(text[-side:]))
+    return Excerpt(readable(text[:side]), len(text) - 2 * side, readable(text[-side:]))
 
 
-def shorten(text: str | Passage, max_chars: int) -> str:
+def shorten(text: str | Excerpt, max_chars: int) -> str:
     """Return a text, or its head and its tail with the number of characters that are left out between them."""
-    whole = text if isinstance(text, Passage) else Passage(text)
+    whole = text if isinstance(text, Excerpt) else Excerpt(text)
 
     if len(whole) <= max_chars and not whole.left_out:
         return whole.head

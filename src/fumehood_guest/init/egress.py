@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from fumehood_guest.init.relays import Relay
 from fumehood_jail.errors import JailError
-from fumehood_wire.init_messages import MAX_PASSAGES
+from fumehood_wire.init_messages import MAX_PROXY_CONNECTIONS
 
 Reply = Tuple[Any, bytes]
 
@@ -69,7 +69,7 @@ class Egress:
 
     def begin(self) -> None:
         """Takes connections while there is room for them."""
-        has_room = len(self._waiting) + len(self._carried) < MAX_PASSAGES
+        has_room = len(self._waiting) + len(self._carried) < MAX_PROXY_CONNECTIONS
 
         if has_room and not self._is_listening:
             self._init.add_reader(self._listener.fileno(), self._accept)
@@ -78,11 +78,11 @@ class Egress:
 
         self._is_listening = has_room
 
-    def carry(self, passage: int) -> Reply:
+    def carry(self, connection_id: int) -> Reply:
         """Connects a connection that waits to the stream that came with the request."""
         (fd,) = self._init.take_fds(1)
         host = socket.socket(fileno=fd)
-        client = self._waiting.pop(passage, None)
+        client = self._waiting.pop(connection_id, None)
 
         if client is None:
             host.close()
@@ -92,9 +92,9 @@ class Egress:
         self.note_open(Relay(self, self._init, host, client))
         return None, b""
 
-    def drop(self, passage: int) -> Reply:
+    def drop(self, connection_id: int) -> Reply:
         """Closes a connection that waits."""
-        client = self._waiting.pop(passage, None)
+        client = self._waiting.pop(connection_id, None)
 
         if client is not None:
             client.close()
@@ -124,7 +124,7 @@ class Egress:
         number = self._next_number
         self._next_number += 1
         self._waiting[number] = client
-        self._init.send_event({"event": "egress", "passage": number})
+        self._init.send_event({"event": "egress", "connection_id": number})
         self.begin()
 
     def _turn_away(self) -> None:

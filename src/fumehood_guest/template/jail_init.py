@@ -122,12 +122,12 @@ class JailInit:
 
         What is forked here is started in the PID namespace of that sandbox, and so can make another one beneath it.
         """
-        passage = namespaces.Gate()
+        connection_id = namespaces.Gate()
         read_end, write_end = os.pipe()
 
         if os.fork() == 0:
             try:
-                self._be_parent_within([sock, gate], mount_namespace, request, passage, write_end)
+                self._be_parent_within([sock, gate], mount_namespace, request, connection_id, write_end)
             except BaseException as error:
                 init.report_failure(sock, error)
 
@@ -138,14 +138,14 @@ class JailInit:
 
         if number:
             namespaces.write_map(int(number), GUEST_UID, request["slot"], request["spare"])
-            passage.open()
+            connection_id.open()
 
     def _be_parent_within(
         self,
         fds: List[int],
         mount_namespace: int,
         request: Dict[str, Any],
-        passage: namespaces.Gate,
+        connection_id: namespaces.Gate,
         write_end: int,
     ) -> None:
         """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
@@ -157,7 +157,7 @@ class JailInit:
 
         if pid == 0:
             os.close(write_end)
-            passage.wait()
+            connection_id.wait()
             init.main(fds, request["options"], self._program)
 
         os.write(write_end, str(namespaces.number_outside(pid)).encode("ascii"))

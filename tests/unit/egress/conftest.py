@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fumehood.egress.connection_id import ProxyLimits
 
 from fumehood.egress.gateway import Gateway
-from fumehood.egress.passage import PassageLimits
 from fumehood.egress.preparing import prepare_route
 from fumehood.engine.channel import open_pair
 from fumehood.values.network import Network
@@ -158,7 +158,7 @@ class World:
 
 @asynccontextmanager
 async def world(network: Network | None = None, **limits: float) -> AsyncIterator[World]:
-    gateway = Gateway("box", PassageLimits(**limits))
+    gateway = Gateway("box", ProxyLimits(**limits))
     gateway.use(await prepare_route(network or Network()))
     made = World(gateway)
     try:

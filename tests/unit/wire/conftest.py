@@ -237,8 +237,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "signal_process": {"pid": 9, "signal": 15},
     "resize": {"pid": 9, "cols": 100, "rows": 30},
     "connect": {"port": 8080},
-    "carry_egress": {"passage": 3},
-    "drop_egress": {"passage": 3},
+    "carry_egress": {"connection_id": 3},
+    "drop_egress": {"connection_id": 3},
     "watch": {"path": "/tmp", "recursive": False},
     "settle_watch": {"watch_id": 1},
     "unwatch": {"watch_id": 1},
@@ -349,7 +349,7 @@ def _from_init() -> list[Sample]:
         Sample("refusal", table, refusal),
         Sample("process_exit", table, {"type": "event", "event": "process_exit", "pid": 7, "exit_code": 0}),
         Sample("memory_kill", table, {"type": "event", "event": "memory_kill", "pid": 7}),
-        Sample("egress", table, {"type": "event", "event": "egress", "passage": 3}),
+        Sample("egress", table, {"type": "event", "event": "egress", "connection_id": 3}),
         Sample("watch_event", table, {"type": "event", "event": "watch", "watch_id": 1, "changes": changes}),
     ]
 

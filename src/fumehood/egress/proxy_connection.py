@@ -50,7 +50,7 @@ _MALFORMED = (HeadError, TargetError, HelloError, socks.SocksError, TooLongError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassageLimits:
+class ProxyLimits:
     """How long one connection may take.
 
     Attributes:
@@ -64,7 +64,7 @@ class PassageLimits:
     bytes_per_second: float = 64 * MIB
 
 
-class Passage:
+class ProxyConnection:
     """One connection.
 
     Args:
