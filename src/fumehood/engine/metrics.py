@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fumehood.engine.audit.security_events import SecurityDesk
+from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.clock import SandboxClock
 from fumehood.runtimes.base import Guest
 from fumehood.values.sandbox import Metrics
@@ -31,7 +31,7 @@ class LiveMetrics:
         self,
         guest: Guest,
         ask: Callable[[str], Awaitable[tuple[Any, bytes]]],
-        security: SecurityDesk,
+        security: SecurityMonitor,
         clock: SandboxClock,
     ) -> None:
         self._guest = guest

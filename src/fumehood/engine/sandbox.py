@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fumehood import failpoints
 from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
-from fumehood.engine.audit.security_events import SecurityDesk
+from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.commands import LiveProcesses
@@ -146,7 +146,7 @@ class LiveSandbox:
         self._judge = Judge(self, self.checkpoints)
         self.recorder = Recorder()
         self.audit = AuditTrail()
-        self.security = SecurityDesk(self, self.audit, self.pausing.pause, self.init.ask)
+        self.security = SecurityMonitor(self, self.audit, self.pausing.pause, self.init.ask)
         self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
         guest.on_refused = self.security.note_refused_call
         guest.on_excess = partial(self.end, "excess")

@@ -1,4 +1,4 @@
-"""The security desk: which programs are unusual, and what becomes of more events than anybody wants to read."""
+"""The security monitor: which programs are unusual, and what becomes of more events than anybody wants to read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fumehood.audit.chain import AuditChain
-from fumehood.engine.audit.security_events import MAX_EVENTS, SecurityDesk, unusual_program
+from fumehood.engine.audit.security_events import MAX_EVENTS, SecurityMonitor, unusual_program
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.errors import SandboxError
@@ -56,7 +56,7 @@ def test_usual_ones_are_left_alone(argv):
 
 
 class Scene:
-    """A desk without a sandbox behind it."""
+    """A monitor without a sandbox behind it."""
 
     def __init__(self, *rules: SecurityRule) -> None:
         self.ended: list[str] = []
@@ -65,8 +65,8 @@ class Scene:
         self.trail = AuditTrail()
         self.trail.begin(AuditChain(), dict)
         sandbox = SimpleNamespace(id="box", limits=Limits(), end=self.ended.append)
-        self.desk = SecurityDesk(sandbox, self.trail, self.pause, self.figures)
-        self.desk.begin(SecuritySettings(rules=rules), lambda _: None)
+        self.monitor = SecurityMonitor(sandbox, self.trail, self.pause, self.figures)
+        self.monitor.begin(SecuritySettings(rules=rules), lambda _: None)
 
     async def pause(self) -> None:
         self.paused += 1
@@ -78,7 +78,7 @@ class Scene:
         return {"processes": 100, "inodes_used": 1}, b""
 
     async def told(self):
-        return [event async for event in self.desk.follow()]
+        return [event async for event in self.monitor.follow()]
 
 
 def test_a_flood_is_counted_and_bounded():
@@ -88,13 +88,13 @@ def test_a_flood_is_counted_and_bounded():
         there = Scene(SecurityRule(kind="refused_call", action="kill", count=5_000))
 
         for _ in range(5_000):
-            there.desk.note_refused_call("mount", 7)
+            there.monitor.note_refused_call("mount", 7)
 
-        there.desk.end("policy", "")
+        there.monitor.end("policy", "")
         return there, await there.told()
 
     there, told = asyncio.run(scene())
-    assert there.desk.counts == {"refused_call": 5_000}
+    assert there.monitor.counts == {"refused_call": 5_000}
     assert there.ended == ["policy"]
     assert 100 <= len(told) < MAX_EVENTS
     assert (told[-1].action, told[-1].count) == ("kill", 5_000)
@@ -108,9 +108,9 @@ def test_who_follows_late_and_slowly_hears_the_newest():
         there = Scene(SecurityRule(kind="limit_hit", action="pause"))
 
         for _ in range(MAX_EVENTS + 10):
-            there.desk.note_guessed_limit("processes")
+            there.monitor.note_guessed_limit("processes")
 
-        there.desk.end("killed", "")
+        there.monitor.end("killed", "")
         return await there.told()
 
     told = asyncio.run(scene())
@@ -121,12 +121,12 @@ def test_who_follows_late_and_slowly_hears_the_newest():
 def test_what_ran_long_is_looked_at_once():
     async def scene():
         there = Scene()
-        there.desk.note_ran(0.001)
-        there.desk.note_ran(1.0)
-        there.desk.note_ran(1.0)
-        follower = asyncio.ensure_future(anext(there.desk.follow()))
+        there.monitor.note_ran(0.001)
+        there.monitor.note_ran(1.0)
+        there.monitor.note_ran(1.0)
+        follower = asyncio.ensure_future(anext(there.monitor.follow()))
         event = await asyncio.wait_for(follower, 20)
-        return event, there.desk.counts
+        return event, there.monitor.counts
 
     event, counts = asyncio.run(scene())
     assert (event.kind, counts) == ("process_storm", {"process_storm": 1})
@@ -135,9 +135,9 @@ def test_what_ran_long_is_looked_at_once():
 def test_before_and_after_its_time_nothing_is_told():
     async def scene():
         there = Scene()
-        there.desk.end("killed", "")
-        there.desk.note_refused_call("mount", None)
-        return await there.told(), there.desk.counts
+        there.monitor.end("killed", "")
+        there.monitor.note_refused_call("mount", None)
+        return await there.told(), there.monitor.counts
 
     assert asyncio.run(scene()) == ([], {})
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_paused_is_ended(refusal):
     async def scene():
         there = Scene(SecurityRule(kind="limit_hit", action="pause", count=1))
         there.refusal = refusal
-        there.desk.note_guessed_limit("processes")
+        there.monitor.note_guessed_limit("processes")
 
         while not there.paused:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The security desk of one sandbox: what is worth looking at comes in, is counted and told, and rules are carried out.
+"""The security monitor of one sandbox: what is worth looking at comes in, is counted and told, and rules are carried out.
 
 Runs in the host process, on the engine's loop. It looks only when something happens anyway: nothing here runs on a
 timer. Where code in the sandbox can say what it likes, the event says that it is advice. A guest can cause as many
@@ -44,7 +44,7 @@ Figures = Mapping[str, Any]
 
 
 class Guarded(Protocol):
-    """What the desk needs of its sandbox."""
+    """What the monitor needs of its sandbox."""
 
     id: str
     limits: Limits
@@ -53,7 +53,7 @@ class Guarded(Protocol):
         """Begins its end."""
 
 
-class SecurityDesk:
+class SecurityMonitor:
     """What happens in one sandbox that somebody may want to know of.
 
     Args:
