@@ -15,10 +15,10 @@ from tests.unit.wire.conftest import EXECUTION, VALUES
 
 from fumehood.bounds import MIB
 from fumehood.engine.channel import open_pair
-from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.runtimes.base import ContextLaunch, GuestContext
 from fumehood.runtimes.namespaces.guest import LinuxGuest
 from fumehood.runtimes.namespaces.spawner import LinuxSpawner
@@ -45,7 +45,7 @@ def for_context(header: dict[str, Any]) -> dict[str, Any]:
 async def feed_context(data: bytes, kind: str) -> str:
     """A context answers an execution or a question."""
     broken: list[ProtocolError] = []
-    link = ContextLink(_NAME, broken.append, MIB)
+    link = ContextConnection(_NAME, broken.append, MIB)
     guest = link._guest_end.dup()
     try:
         _say(guest, _READY)
@@ -97,9 +97,9 @@ async def feed_init(data: bytes, _kind: str) -> str:
 async def feed_checkpoint(data: bytes, _kind: str) -> str:
     """A checkpoint tells of itself and of what it has made."""
     broken: list[ProtocolError] = []
-    line = CheckpointLine(broken.append, _kill, _send_signal, _Origin())
+    line = CheckpointChannel(broken.append, _kill, _send_signal, _Origin())
     guest = line._guest_end.dup()
-    link = ContextLink(_NAME, broken.append, MIB)
+    link = ContextConnection(_NAME, broken.append, MIB)
     line.close_guest_end()
     asked = asyncio.ensure_future(line.revive(link))
     await asyncio.sleep(0)

@@ -27,7 +27,7 @@ from fumehood import (
 from fumehood.assemble import local_backend
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import ForkError
@@ -49,16 +49,16 @@ class Killer:
         self.victim = victim
         self.after = after
         self.has_killed = False
-        self.lines: list[CheckpointLine] = []
+        self.lines: list[CheckpointChannel] = []
         self.revived: list[int] = []
         self.context: int | None = None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wraps what the host does."""
-        fork, ask, revive = LiveCheckpoints._fork, LiveSnapshots._ask, CheckpointLine.revive
+        fork, ask, revive = LiveCheckpoints._fork, LiveSnapshots._ask, CheckpointChannel.revive
         killer = self
 
-        async def forking(checkpoints: Any, process: Any, line: CheckpointLine) -> Any:
+        async def forking(checkpoints: Any, process: Any, line: CheckpointChannel) -> Any:
             killer.lines.append(line)
             killer.context = process.link.pid
             killer.sandbox = checkpoints._sandbox
@@ -68,7 +68,7 @@ class Killer:
             killer.sandbox = snapshots._ask_init.__self__
             return await killer.around(verb, lambda: ask(snapshots, verb, **arguments))
 
-        async def reviving(line: CheckpointLine, link: Any) -> Any:
+        async def reviving(line: CheckpointChannel, link: Any) -> Any:
             async def noted() -> Any:
                 guest = await revive(line, link)
 
@@ -81,7 +81,7 @@ class Killer:
 
         monkeypatch.setattr(LiveCheckpoints, "_fork", forking)
         monkeypatch.setattr(LiveSnapshots, "_ask", asking)
-        monkeypatch.setattr(CheckpointLine, "revive", reviving)
+        monkeypatch.setattr(CheckpointChannel, "revive", reviving)
 
     async def around(self, step: str, work: Callable[[], Any]) -> Any:
         """Does the step, and kills before or after it."""

@@ -190,7 +190,7 @@ class LocalStateVerbs:
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Give what of a sandbox lasts; see the port."""
         # Late, as below: who never saves does not load what writes archives.
-        from fumehood.engine.time_travel.consistent_snapshot import LiveMoment
+        from fumehood.engine.time_travel.consistent_snapshot import ConsistentSnapshot
         from fumehood.saved.packing import pack
 
         # What this is to a backend is said in its own class.
@@ -198,7 +198,7 @@ class LocalStateVerbs:
 
         async def begin() -> AsyncGenerator[bytes, None]:
             sandbox = await backend._supervisor.awake(sandbox_id)
-            return pack(backend, sandbox_id, LiveMoment(sandbox))
+            return pack(backend, sandbox_id, ConsistentSnapshot(sandbox))
 
         return cast("AsyncGenerator[bytes, None]", backend._items(begin))
 

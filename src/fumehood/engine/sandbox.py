@@ -19,7 +19,7 @@ from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.commands import LiveProcesses
-from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT, LiveContexts
 from fumehood.engine.contexts.process import ContextStartError, new_link
 from fumehood.engine.egress import LiveEgress
@@ -89,7 +89,7 @@ class SandboxLaunch:
         self.limits = limits
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
-        self.link: ContextLink | None = None
+        self.link: ContextConnection | None = None
         self.share = LoopShare()
 
     def first_context(self) -> ContextLaunch:
@@ -363,29 +363,29 @@ class LiveSandbox:
 
     @property
     def ended_by(self) -> FumehoodError | None:
-        """Why it was ended from outside, or None when it was not; see `ContextHost`."""
+        """Why it was ended from outside, or None when it was not; see `ContextOwner`."""
         return self.closed_error() if self.end_reason not in (None, "died") else None
 
-    def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
-        """Has a context forked; see `ContextHost`."""
+    def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
+        """Has a context forked; see `ContextOwner`."""
         return self.guest.start_context(ContextLaunch(fds=link.guest_fds(), info=info, envs=self.envs))
 
     async def signal_context(self, pid: int, number: int) -> None:
-        """Signals a context; see `ContextHost`."""
+        """Signals a context; see `ContextOwner`."""
         try:
             await self.init.ask("signal_context", pid=pid, signal=int(number))
         except (InitError, InitGoneError):
             return
 
     async def kill_context(self, pid: int) -> None:
-        """Kills a context; see `ContextHost`."""
+        """Kills a context; see `ContextOwner`."""
         try:
             await self.init.ask("kill_context", pid=pid, spare=self.checkpoints.pids())
         except (InitError, InitGoneError):
             return
 
     def was_out_of_memory(self, pid: int | None) -> bool:
-        """Whether the kernel, or the watcher inside, killed because memory ran out; see `ContextHost`."""
+        """Whether the kernel, or the watcher inside, killed because memory ran out; see `ContextOwner`."""
         self.init.catch_up()
         kills = self.guest.oom_kills()
         happened = kills > self._oom_kills or pid in self._memory_killed
@@ -402,7 +402,7 @@ class LiveSandbox:
         self.end("died")
 
     def give_up(self) -> None:
-        """A context cannot be ended; see `ContextHost`."""
+        """A context cannot be ended; see `ContextOwner`."""
         self.end("died")
 
     # -- inside

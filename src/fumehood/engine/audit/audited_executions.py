@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from fumehood.engine.audit.trail import Fields, describe_code, describe_little, is_little, microseconds, shown
-from fumehood.engine.contexts.process import ContextHost
+from fumehood.engine.contexts.process import ContextOwner
 from fumehood.engine.host_faults import explain_failure
 from fumehood.values.audit import AuditHead
 from fumehood.values.execution import Execution, ExecutionError
@@ -30,7 +30,7 @@ class AuditedExecution:
         code: What runs, where it is not described in these yet: that can wait until it runs.
     """
 
-    def __init__(self, host: ContextHost, fields: Fields, code: str | None = None) -> None:
+    def __init__(self, host: ContextOwner, fields: Fields, code: str | None = None) -> None:
         self._security = host.security
         self._trail = trail = host.audit
         self._fields = fields
@@ -93,7 +93,7 @@ class AuditedExecution:
 
 
 async def begin_execution(
-    host: ContextHost, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
+    host: ContextOwner, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
 ) -> AuditedExecution:
     """Takes note of code that is about to run."""
     if not host.audit.is_open:

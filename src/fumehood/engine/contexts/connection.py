@@ -92,7 +92,7 @@ class _Clears:
             )
 
 
-class ContextLink:
+class ContextConnection:
     """The connection to one context process.
 
     Args:

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from fumehood import failpoints
 from fumehood.engine.audit.audited_executions import begin_execution
-from fumehood.engine.contexts.connection import ContextLink, wire_request
-from fumehood.engine.contexts.process import ContextHost, ContextProcess
-from fumehood.engine.contexts.processes import ContextLife
-from fumehood.engine.contexts.runner import ContextWork
+from fumehood.engine.contexts.connection import ContextConnection, wire_request
+from fumehood.engine.contexts.process import ContextOwner, ContextProcess
+from fumehood.engine.contexts.processes import ContextProcesses
+from fumehood.engine.contexts.runner import ExecutionRunner
 from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.records import ContextRecorder
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.usage import Measure
 from fumehood.errors import InvalidArgumentError
 from fumehood.runtimes.base import GuestContext
@@ -42,13 +42,13 @@ class LiveContext:
         meter: Measures what is run in it; None: the sandbox's own.
     """
 
-    def __init__(self, host: ContextHost, info: ContextInfo, meter: Measure | None = None) -> None:
+    def __init__(self, host: ContextOwner, info: ContextInfo, meter: Measure | None = None) -> None:
         self.info = info
         self.record = ContextRecorder(host.recorder, info.id)
         self._host = host
         self._turn = asyncio.Lock()
-        self._life = ContextLife(host, info)
-        self._work = ContextWork(host, info, self.record, meter or host.meter)
+        self._life = ContextProcesses(host, info)
+        self._work = ExecutionRunner(host, info, self.record, meter or host.meter)
 
     @property
     def busy(self) -> bool:
@@ -64,7 +64,7 @@ class LiveContext:
         """How many executions there have been under the name of a conversation."""
         return self._life.count_of(name)
 
-    def adopt(self, link: ContextLink, guest: GuestContext) -> None:
+    def adopt(self, link: ContextConnection, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
         self._life.adopt(link, guest)
 
@@ -177,9 +177,9 @@ class LiveContext:
         await self._work.leave(work, if_given_up)
 
     async def revive_within_turn(
-        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
+        self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """For whoever holds the turn: goes on from a checkpoint; described at `ContextLife.revive`."""
+        """For whoever holds the turn: goes on from a checkpoint; described at `ContextProcesses.revive`."""
         return await self._life.revive(line, name, put_files_back)
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:

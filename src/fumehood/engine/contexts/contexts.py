@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 
 from fumehood.engine.contexts.context import LiveContext
-from fumehood.engine.contexts.process import ContextHost
+from fumehood.engine.contexts.process import ContextOwner
 from fumehood.engine.tasks import keep, to_its_end
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError
 from fumehood.values.requests import (
@@ -37,7 +37,7 @@ class LiveContexts:
         start_folder: Finds the folder that a context is to start in, by the path that its caller has given.
     """
 
-    def __init__(self, host: ContextHost, start_folder: Callable[[str], Awaitable[str]]) -> None:
+    def __init__(self, host: ContextOwner, start_folder: Callable[[str], Awaitable[str]]) -> None:
         self.default = LiveContext(host, DEFAULT_CONTEXT)
         self._host = host
         self._start_folder = start_folder

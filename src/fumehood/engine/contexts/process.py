@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from fumehood.bounds import MIB
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
-from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Recorder
 from fumehood.engine.tasks import PendingCleanups, keep
@@ -75,7 +75,7 @@ class Watcher(Protocol):
         """Something has run for so long."""
 
 
-class ContextHost(Protocol):
+class ContextOwner(Protocol):
     """What a context needs of its sandbox."""
 
     clock: SandboxClock
@@ -99,7 +99,7 @@ class ContextHost(Protocol):
     def transactions(self) -> Transactor:
         """Runs code whose changes stay only if it does well."""
 
-    def start_context(self, link: ContextLink, info: ContextInfo) -> GuestContext:
+    def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
         """Has a context forked that speaks over the link."""
 
     async def signal_context(self, pid: int, number: int) -> None:
@@ -148,7 +148,9 @@ class ContextProcess:
         guest: What the runtime made.
     """
 
-    def __init__(self, host: ContextHost, info: ContextInfo, link: ContextLink, guest: GuestContext) -> None:
+    def __init__(
+        self, host: ContextOwner, info: ContextInfo, link: ContextConnection, guest: GuestContext
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.link = link
         self.exited: asyncio.Future[Exit] = loop.create_future()
@@ -247,7 +249,7 @@ def new_link(
     share: LoopShare,
     name: str | None = None,
     count: int = 0,
-) -> ContextLink:
+) -> ContextConnection:
     """Makes the host's side of a context that is not forked yet.
 
     Args:
@@ -257,4 +259,6 @@ def new_link(
         name: Under which it knows its executions; None: a new one.
         count: How many of them there have been under this name.
     """
-    return ContextLink(name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count, share)
+    return ContextConnection(
+        name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count, share
+    )

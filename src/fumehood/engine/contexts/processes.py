@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from fumehood import failpoints
-from fumehood.engine.contexts.connection import ContextLink
-from fumehood.engine.contexts.process import ContextHost, ContextProcess, Exit, new_link
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine, RevivedContext
+from fumehood.engine.contexts.connection import ContextConnection
+from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit, new_link
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel, RevivedContext
 from fumehood.errors import ContextNotFoundError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.sandbox import ContextInfo
@@ -21,7 +21,7 @@ from fumehood.values.sandbox import ContextInfo
 _REVIVE_SECONDS = 10.0
 
 
-class ContextLife:
+class ContextProcesses:
     """The processes of one context, one after the other.
 
     Args:
@@ -29,7 +29,7 @@ class ContextLife:
         info: The context.
     """
 
-    def __init__(self, host: ContextHost, info: ContextInfo) -> None:
+    def __init__(self, host: ContextOwner, info: ContextInfo) -> None:
         self._host = host
         self._info = info
         self.process: ContextProcess | None = None
@@ -39,7 +39,7 @@ class ContextLife:
         # By the names of its processes' conversations.
         self._counts: dict[str, int] = {}
 
-    def adopt(self, link: ContextLink, guest: GuestContext) -> None:
+    def adopt(self, link: ContextConnection, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
         self._note_count()
         self.process = ContextProcess(self._host, self._info, link, guest)
@@ -129,7 +129,7 @@ class ContextLife:
         return process
 
     async def revive(
-        self, line: CheckpointLine, name: str, put_files_back: Callable[[int], Awaitable[None]]
+        self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
         """For whoever holds the turn: goes on from a checkpoint, in the place of whatever this context is now.
 

@@ -20,8 +20,8 @@ from typing import Any, Literal, TypeVar
 
 from fumehood import failpoints
 from fumehood.engine.clock import SandboxClock, Timer
-from fumehood.engine.contexts.connection import ContextLink, Running, dropped_by_guest
-from fumehood.engine.contexts.process import ContextHost, ContextProcess, Exit
+from fumehood.engine.contexts.connection import ContextConnection, Running, dropped_by_guest
+from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
 from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
 from fumehood.engine.host_faults import KILLED_BY_FILTER, naming_faults
 from fumehood.engine.records import ContextRecorder
@@ -49,7 +49,7 @@ Message = tuple[dict[str, Any], bytes]
 _T = TypeVar("_T")
 
 
-class ContextWork:
+class ExecutionRunner:
     """The work of one context; its callers take turns.
 
     Args:
@@ -59,7 +59,9 @@ class ContextWork:
         meter: Measures it.
     """
 
-    def __init__(self, host: ContextHost, info: ContextInfo, record: ContextRecorder, meter: Measure) -> None:
+    def __init__(
+        self, host: ContextOwner, info: ContextInfo, record: ContextRecorder, meter: Measure
+    ) -> None:
         self._host = host
         self._meter = meter
         self._info = info
@@ -163,7 +165,11 @@ class ContextWork:
         return _finished(transcript, running, usage, reply, stopped)
 
     def _begin(
-        self, link: ContextLink, request: ExecuteRequest, message: Message, emit: Callable[[Event], None]
+        self,
+        link: ContextConnection,
+        request: ExecuteRequest,
+        message: Message,
+        emit: Callable[[Event], None],
     ) -> tuple[Running, Reading, Transcript]:
         """Sends the code, and makes what its output is to meet."""
         host = self._host

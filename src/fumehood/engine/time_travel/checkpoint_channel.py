@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fumehood.engine.channel import Channel, open_pair
-from fumehood.engine.contexts.connection import ContextLink
+from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.tasks import keep
 from fumehood.runtimes.base import GuestContext
@@ -33,7 +33,7 @@ class RevivedContext(GuestContext):
     """
 
     def __init__(
-        self, pid: int, link: ContextLink, kill: Callable[[RevivedContext], Any], origin: GuestContext
+        self, pid: int, link: ContextConnection, kill: Callable[[RevivedContext], Any], origin: GuestContext
     ) -> None:
         self.exited = asyncio.get_running_loop().create_future()
         self.pid = pid
@@ -65,7 +65,7 @@ class RevivedContext(GuestContext):
         self.note_exit(None)
 
 
-class CheckpointLine:
+class CheckpointChannel:
     """The line to one checkpoint.
 
     Args:
@@ -92,7 +92,7 @@ class CheckpointLine:
         self._send_signal = send_signal
         self._channel = Channel(host_end, self._receive, self._closed, share=share)
         self._numbers = itertools.count(1)
-        self._asked: dict[int, tuple[ContextLink, asyncio.Future[RevivedContext | None]]] = {}
+        self._asked: dict[int, tuple[ContextConnection, asyncio.Future[RevivedContext | None]]] = {}
         self._contexts: dict[int, RevivedContext] = {}
         self.pid: int | None = None
         self.left_behind: tuple[str, ...] = ()
@@ -112,8 +112,8 @@ class CheckpointLine:
         """Closes the host's copy of the guest's end."""
         self._guest_end.close()
 
-    async def revive(self, link: ContextLink) -> RevivedContext | None:
-        """Has a context made that speaks over the link, and waits for `ContextLink.proceed`; None: it cannot be."""
+    async def revive(self, link: ContextConnection) -> RevivedContext | None:
+        """Has a context made that speaks over the link, and waits for `ContextConnection.proceed`; None: it cannot be."""
         if not self.lives:
             return None
 

@@ -24,7 +24,7 @@ from fumehood.engine.init_client import InitGoneError
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Mark
 from fumehood.engine.tasks import PendingCleanups, keep, to_its_end
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointLine
+from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError, FumehoodError
 from fumehood.runtimes.base import Guest
@@ -71,7 +71,7 @@ class Kept:
         mark: Where the record of the context stood.
     """
 
-    line: CheckpointLine
+    line: CheckpointChannel
     snapshot: int
     conversation: str
     info: CheckpointInfo
@@ -86,7 +86,7 @@ class LiveCheckpoints:
         self.snapshots = LiveSnapshots(sandbox.ask)
         self._kept: dict[str, Kept] = {}
         # Those of transactions, which have no name.
-        self._passing: set[CheckpointLine] = set()
+        self._passing: set[CheckpointChannel] = set()
         # Those that somebody goes back to at this moment, once for each: they are forgotten afterwards.
         self._in_use: list[Kept] = []
         self._next_number = 1
@@ -149,7 +149,7 @@ class LiveCheckpoints:
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
         sandbox = self._sandbox
-        line = CheckpointLine(
+        line = CheckpointChannel(
             sandbox.broken, sandbox.kill_context, sandbox.signal_context, process.origin, sandbox.share
         )
         self._passing.add(line)
@@ -301,7 +301,7 @@ class LiveCheckpoints:
 
     # -- inside
 
-    async def _fork(self, process: ContextProcess, line: CheckpointLine) -> None:
+    async def _fork(self, process: ContextProcess, line: CheckpointChannel) -> None:
         forked = process.link.fork(line.guest_fd())
         # The channel has made a copy.
         line.close_guest_end()
@@ -352,7 +352,7 @@ class LiveCheckpoints:
         with suppress(FumehoodError, InitGoneError):
             await self.forget(kept)
 
-    async def _end(self, line: CheckpointLine) -> None:
+    async def _end(self, line: CheckpointChannel) -> None:
         self._passing.discard(line)
         line.close()
 

@@ -27,7 +27,7 @@ from fumehood.values.sandbox import ContextInfo
 _TOGETHER_SECONDS = 5.0
 
 
-class LiveMoment:
+class ConsistentSnapshot:
     """One moment of a sandbox.
 
     Args:

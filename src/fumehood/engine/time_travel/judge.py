@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fumehood.engine.contexts.context import LiveContext
-from fumehood.engine.contexts.process import ContextHost, ContextProcess, ContextStartError
+from fumehood.engine.contexts.process import ContextOwner, ContextProcess, ContextStartError
 from fumehood.engine.contexts.runner import has_exited
 from fumehood.engine.time_travel.checkpoints import Kept, LiveCheckpoints
 from fumehood.engine.usage import ProcessMeter
@@ -145,7 +145,7 @@ class Judge:
         checkpoints: Its checkpoints.
     """
 
-    def __init__(self, host: ContextHost, checkpoints: LiveCheckpoints) -> None:
+    def __init__(self, host: ContextOwner, checkpoints: LiveCheckpoints) -> None:
         self._host = host
         self._checkpoints = checkpoints
 
