@@ -15,7 +15,7 @@ from fumehood.llm import Provider
 from fumehood.text import visible_line
 
 from .allowance import Allowance, TooMuch
-from .desks import Desks, Monitor
+from .desks import Desk, Desks
 from .replies import FILE_BYTES, Reply, defused, read_file, reply_to_question, reply_to_run, split
 
 _BLOCK = re.compile(r"```(?:python|py)\n(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -24,7 +24,7 @@ _LISTED_FILES = 40
 _HELP = "Write Python between \\`\\`\\`python and \\`\\`\\`, or use `/run`, `/files` and `/reset`."
 _log = logging.getLogger(__name__)
 
-_Act: TypeAlias = Callable[[str, Monitor], Awaitable[Reply]]
+_Act: TypeAlias = Callable[[str, Desk], Awaitable[Reply]]
 
 
 class Bot(discord.Client):
@@ -32,7 +32,7 @@ class Bot(discord.Client):
 
     Args:
         model: Which model answers questions (`"openai:NAME"`, `"anthropic:NAME"`); without one it runs code only.
-        monitors: The sandboxes, one a channel or thread.
+        desks: The sandboxes, one a channel or thread.
         allowance: How much one user may ask for.
     """
 
@@ -86,14 +86,14 @@ class Bot(discord.Client):
     async def _answer(self, message: discord.Message) -> Reply:
         text = self._without_mention(message.content)
 
-        async with self.desks.at(message.channel.id) as monitor:
-            uploaded = await _take_in(message.attachments, monitor)
+        async with self.desks.at(message.channel.id) as desk:
+            uploaded = await _take_in(message.attachments, desk)
 
             if blocks := _BLOCK.findall(text):
-                return await _run("\n".join(blocks), monitor)
+                return await _run("\n".join(blocks), desk)
 
-            if monitor.agent is not None and text:
-                return await _ask(text, uploaded, monitor)
+            if desk.agent is not None and text:
+                return await _ask(text, uploaded, desk)
 
         if uploaded:
             return Reply([f"Stored: {', '.join(f'`{path}`' for path in uploaded)}"], [])
@@ -132,8 +132,8 @@ class Bot(discord.Client):
 
         try:
             with self._allowance.spend(interaction.user.id):
-                async with self.desks.at(interaction.channel_id or 0) as monitor:
-                    reply = await act(argument, monitor)
+                async with self.desks.at(interaction.channel_id or 0) as desk:
+                    reply = await act(argument, desk)
         except TooMuch as much:
             reply = Reply([str(much)], [])
         except FumehoodError as error:
@@ -144,36 +144,36 @@ class Bot(discord.Client):
             await interaction.followup.send(text, files=files, suppress_embeds=True)
 
 
-async def _take_in(attachments: Sequence[discord.Attachment], monitor: Monitor) -> list[str]:
+async def _take_in(attachments: Sequence[discord.Attachment], desk: Desk) -> list[str]:
     """Put what was attached to a message into the sandbox."""
     paths = []
 
     for attachment in attachments:
         if attachment.size <= FILE_BYTES:
-            paths.append(await monitor.interpreter.upload(attachment.filename, await attachment.read()))
+            paths.append(await desk.interpreter.upload(attachment.filename, await attachment.read()))
 
     return paths
 
 
-async def _run(code: str, monitor: Monitor) -> Reply:
-    return await reply_to_run(await monitor.interpreter.run(code), monitor.interpreter)
+async def _run(code: str, desk: Desk) -> Reply:
+    return await reply_to_run(await desk.interpreter.run(code), desk.interpreter)
 
 
-async def _ask(text: str, uploaded: list[str], monitor: Monitor) -> Reply:
-    assert monitor.agent is not None
+async def _ask(text: str, uploaded: list[str], desk: Desk) -> Reply:
+    assert desk.agent is not None
     brought = f"\n\n(Files that the user has brought: {', '.join(uploaded)})" if uploaded else ""
-    answer = await monitor.agent.ask(text + brought)
+    answer = await desk.agent.ask(text + brought)
     results = [cell.result for cell in answer.cells]
-    return await reply_to_question(answer.text, results, answer.files, monitor.interpreter)
+    return await reply_to_question(answer.text, results, answer.files, desk.interpreter)
 
 
-async def _show_files(path: str, monitor: Monitor) -> Reply:
+async def _show_files(path: str, desk: Desk) -> Reply:
     if path:
-        found = await read_file(path, monitor.interpreter)
+        found = await read_file(path, desk.interpreter)
         return Reply(["Here it is." if found else "There is no such file, or it is too large."], found)
 
     try:
-        sandbox = monitor.interpreter.sandbox
+        sandbox = desk.interpreter.sandbox
     except SandboxNotStartedError:
         return Reply(["There is no sandbox here yet."], [])
 

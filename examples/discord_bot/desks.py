@@ -1,4 +1,4 @@
-"""A monitor for each channel or thread: its sandbox, and the conversation about it. Monitors that nobody uses are cleared."""
+"""A desk for each channel or thread: its sandbox, and the conversation about it. Desks that nobody uses are cleared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fumehood.llm import AsyncAgent, AsyncCodeInterpreter, Provider
 MEMORY_BYTES = 512 * 1024 * 1024
 
 
-class Monitor:
+class Desk:
     """One channel's sandbox.
 
     Attributes:
@@ -38,12 +38,12 @@ class Monitor:
 
 
 class Desks:
-    """All monitors of a bot.
+    """All desks of a bot.
 
     Args:
         model: Which model answers questions, or None.
         wall_seconds: Time of one piece of code.
-        idle_seconds: A monitor that was not used for so long is cleared, with its sandbox.
+        idle_seconds: A desk that was not used for so long is cleared, with its sandbox.
         max_desks: One more clears the one that was not used for longest.
     """
 
@@ -59,7 +59,7 @@ class Desks:
         self._wall_seconds = wall_seconds
         self._idle_seconds = idle_seconds
         self._max_desks = max_desks
-        self._desks: dict[int, Monitor] = {}
+        self._desks: dict[int, Desk] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -67,26 +67,26 @@ class Desks:
         return len(self._desks)
 
     @asynccontextmanager
-    async def at(self, channel_id: int) -> AsyncIterator[Monitor]:
-        """Use the monitor of a channel, made now if it has none."""
+    async def at(self, channel_id: int) -> AsyncIterator[Desk]:
+        """Use the desk of a channel, made now if it has none."""
         if timer := self._timers.pop(channel_id, None):
             timer.cancel()
 
-        monitor = self._desks.get(channel_id)
+        desk = self._desks.get(channel_id)
 
-        if monitor is None:
+        if desk is None:
             await self._make_room()
-            monitor = self._desks[channel_id] = Monitor(self._model, self._wall_seconds)
+            desk = self._desks[channel_id] = Desk(self._model, self._wall_seconds)
 
-        monitor.users += 1
+        desk.users += 1
 
         try:
-            yield monitor
+            yield desk
         finally:
-            monitor.users -= 1
-            monitor.used_at = time.monotonic()
+            desk.users -= 1
+            desk.used_at = time.monotonic()
 
-            if monitor.users == 0 and self._desks.get(channel_id) is monitor:
+            if desk.users == 0 and self._desks.get(channel_id) is desk:
                 later = asyncio.get_running_loop().call_later
                 self._timers[channel_id] = later(self._idle_seconds, self._clear_later, channel_id)
 
@@ -95,21 +95,21 @@ class Desks:
         if timer := self._timers.pop(channel_id, None):
             timer.cancel()
 
-        monitor = self._desks.pop(channel_id, None)
+        desk = self._desks.pop(channel_id, None)
 
-        if monitor is None:
+        if desk is None:
             return False
 
-        await monitor.close()
+        await desk.close()
         return True
 
     async def close(self) -> None:
-        """Clear all monitors."""
+        """Clear all desks."""
         await asyncio.gather(*map(self.clear, [*self._desks]), *self._closing)
 
     async def _make_room(self) -> None:
         while len(self._desks) >= self._max_desks:
-            free = [name for name, monitor in self._desks.items() if monitor.users == 0] or [*self._desks]
+            free = [name for name, desk in self._desks.items() if desk.users == 0] or [*self._desks]
             await self.clear(min(free, key=lambda name: self._desks[name].used_at))
 
     def _clear_later(self, channel_id: int) -> None:

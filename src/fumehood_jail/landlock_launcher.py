@@ -1,4 +1,4 @@
-"""The launcher where there are no namespaces: starts the zygote, and leaves nothing behind when it or the host has gone.
+"""The launcher where there are no namespaces: starts the zygote, and ends with it or with the host.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor, with the rights
 of the host's user. It adopts every process that loses its parent: a sandbox whose reaper was killed from outside loses

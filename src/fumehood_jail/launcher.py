@@ -123,7 +123,7 @@ def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Closes what the jail init now holds: while the launcher had its socket open too, nobody would see the jail init end."""
+    """Closes what the jail init now holds: the end of its socket shows only when no other process has it open."""
     first = 0
 
     for fd in sorted(kept):

@@ -235,7 +235,7 @@ def _find_maskable() -> List[str]:
 
 
 def look_around() -> None:
-    """Looks once, in the jail init, which names of /proc are there to be masked, and of what there can be an overlay."""
+    """Finds, once and in the jail init, which names of /proc can be masked and what can have an overlay."""
     _find_maskable()
     own_root.find([f"/dev/{name}" for name in DEVICES])
 

@@ -126,7 +126,7 @@ def enter_ancestors(users: Sequence[int], pids: int) -> None:
 
 
 def number_outside(pid: int) -> int:
-    """Returns the number by which /proc knows a child, which was started in another PID namespace than that of /proc."""
+    """Returns the PID that /proc has for a child, which started in another PID namespace than that of /proc."""
     pidfd = os.pidfd_open(pid)
     try:
         with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:

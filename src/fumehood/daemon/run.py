@@ -12,7 +12,7 @@ from pathlib import Path
 from fumehood.daemon.settings import HostSettings
 from fumehood.daemon.socket import listening
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.locked import locked, own_folder
+from fumehood.server.state_lock import locked, own_folder
 
 
 def serve_host(settings: HostSettings) -> int:

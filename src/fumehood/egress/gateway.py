@@ -17,7 +17,7 @@ from fumehood.egress.dialling import Resolver
 from fumehood.egress.interception import Authority
 from fumehood.egress.journal import Journal
 from fumehood.egress.policy import Policy, RefusedError
-from fumehood.egress.proxied import ProxyConnection, ProxyLimits
+from fumehood.egress.proxy_connection import ProxyConnection, ProxyLimits
 from fumehood.values.domain_names import Address, Target
 from fumehood.values.network import EgressRecord, Network, SecretPlace
 

@@ -86,10 +86,10 @@ class LivePorts:
 
         return stream
 
-    def close(self, closed_error: Callable[[], FumehoodError]) -> None:
+    def close(self, make_closed_error: Callable[[], FumehoodError]) -> None:
         """The sandbox has ended: whoever reads or writes is told so."""
         for stream in list(self._streams):
-            stream.note_ended(closed_error)
+            stream.note_ended(make_closed_error)
 
         for forward in self._forwards.values():
             forward.close()
@@ -143,7 +143,7 @@ class _PortStream(ByteStream):
         self._check_alive = check_alive
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
-        self._closed_error: Callable[[], FumehoodError] | None = None
+        self._make_closed_error: Callable[[], FumehoodError] | None = None
         self._has_ended_output = False
         self._closed = False
         # The descriptor is given back by whoever uses it last: its number must not be another's meanwhile.
@@ -209,14 +209,14 @@ class _PortStream(ByteStream):
         self._shutdown(socket.SHUT_RDWR)
         self._release()
 
-    def note_ended(self, closed_error: Callable[[], FumehoodError]) -> None:
+    def note_ended(self, make_closed_error: Callable[[], FumehoodError]) -> None:
         """The sandbox has ended; what it has sent before can still be read."""
-        self._closed_error = closed_error
+        self._make_closed_error = make_closed_error
         self._shutdown(socket.SHUT_WR)
 
     def _check_ended(self) -> None:
-        if self._closed_error is not None:
-            raise self._closed_error()
+        if self._make_closed_error is not None:
+            raise self._make_closed_error()
 
         self._check_alive()
 

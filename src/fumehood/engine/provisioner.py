@@ -1,4 +1,4 @@
-"""The provisioner: where sandboxes are made, and wait for somebody who needs one.
+"""Makes sandboxes, and keeps some ready, for the engine.
 
 Runs in the host process, on the engine's loop. It keeps templates started and their pools filled, and hands
 each sandbox out once. What becomes of it then is not its business.
@@ -349,7 +349,7 @@ class IsolationSelector:
         ]
         self._required_level = config.required_level
         # What this machine cannot do does not change while we look: whoever takes less need not try it each time.
-        self._given_up: set[Provisioner] = set()
+        self._unavailable: set[Provisioner] = set()
 
     def define(self, template: Template) -> None:
         """Makes a template known; see the provisioner."""
@@ -367,13 +367,13 @@ class IsolationSelector:
         *stronger, weakest = self._runtimes_that_reach(required_level)
 
         for choice in stronger:
-            if choice[1] in self._given_up:
+            if choice[1] in self._unavailable:
                 continue
 
             try:
                 return await _checked(await choice[1].obtain(spec), required_level)
             except IsolationUnavailableError:
-                self._given_up.add(choice[1])
+                self._unavailable.add(choice[1])
 
         try:
             return await _checked(await weakest[1].obtain(spec), required_level)
@@ -393,13 +393,13 @@ class IsolationSelector:
         *stronger, weakest = self._runtimes_that_reach(self._required_level)
 
         for _, provisioner in stronger:
-            if provisioner in self._given_up:
+            if provisioner in self._unavailable:
                 continue
 
             try:
                 return await ask(provisioner)
             except IsolationUnavailableError:
-                self._given_up.add(provisioner)
+                self._unavailable.add(provisioner)
 
         return await ask(weakest[1])
 

@@ -451,8 +451,8 @@ class LiveSandbox:
             closing.callback(self.init.close)
             closing.callback(self.egress.close)
             closing.callback(self.checkpoints.close)
-            closing.callback(self.ports.close, self.closed_error(outcome_unknown=True))
-            closing.callback(self.processes.close, self.closed_error(outcome_unknown=True))
+            closing.callback(self.ports.close, self.make_closed_error(outcome_unknown=True))
+            closing.callback(self.processes.close, self.make_closed_error(outcome_unknown=True))
 
             for context in self.contexts:
                 closing.callback(context.close)
@@ -472,10 +472,10 @@ class LiveSandbox:
 
     def closed_error(self, *, outcome_unknown: bool = False) -> FumehoodError:
         """The error that every verb raises once this sandbox has ended."""
-        return self.closed_error(outcome_unknown=outcome_unknown)()
+        return self.make_closed_error(outcome_unknown=outcome_unknown)()
 
-    def closed_error(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
-        """Makes that error anew for each caller, without holding on to the sandbox."""
+    def make_closed_error(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
+        """Returns what makes that error anew for each caller, without a reference to the sandbox."""
         if self._breach is not None:
             return partial(
                 ProtocolViolationError, sandbox_id=self.id, rule=self._breach.code, detail=self._breach.detail

@@ -297,10 +297,10 @@ class Supervisor:
         lifetime.close()
         self._cpu_fairness.forget(lifetime)
         self.records.keep(sandbox)
-        self._remember_end(sandbox.id, sandbox.closed_error())
+        self._remember_end(sandbox.id, sandbox.make_closed_error())
 
-    def _remember_end(self, sandbox_id: str, closed_error: Callable[[], FumehoodError]) -> None:
-        self._ended[sandbox_id] = closed_error
+    def _remember_end(self, sandbox_id: str, make_closed_error: Callable[[], FumehoodError]) -> None:
+        self._ended[sandbox_id] = make_closed_error
 
         while len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)

@@ -34,11 +34,11 @@ from fumehood.llm.formats.exchange import read_calls, write_answers
 from fumehood.llm.formats.functions import functions
 from fumehood.llm.formats.responses import response_tools
 from fumehood.llm.formats.tool_words import ToolWords, describe_tool
-from fumehood.llm.holder import SandboxHolder, sync_face
 from fumehood.llm.hooks import Scan, WrapOutput
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.publishing import Publisher, publisher_of
 from fumehood.llm.result import ToolResult
+from fumehood.llm.sandbox_holder import SandboxHolder, sync_face
 from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench

@@ -23,10 +23,10 @@ from fumehood import (
 from fumehood.llm.editing import Edited, edit
 from fumehood.llm.file_changes import FileChanges
 from fumehood.llm.hints import Surroundings
-from fumehood.llm.holder import SandboxHolder
 from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
 from fumehood.llm.publishing import Publisher
 from fumehood.llm.result import ToolFile, ToolResult
+from fumehood.llm.sandbox_holder import SandboxHolder
 from fumehood.llm.shaping import Shape, is_undone, list_files, tell
 from fumehood.llm.unfencing import unfenced
 from fumehood.llm.wording import in_bytes

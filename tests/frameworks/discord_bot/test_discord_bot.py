@@ -190,7 +190,7 @@ def test_a_full_house_makes_room(on_discord: Any) -> None:
     scene(on_discord, act, desks=Desks(max_desks=1))
 
 
-def test_an_idle_monitor_is_cleared(on_discord: Any) -> None:
+def test_an_idle_desk_is_cleared(on_discord: Any) -> None:
     async def act(server: Any, bot: Bot) -> None:
         await server.say(block("'made'"))
         assert "made" in (await server.next()).text

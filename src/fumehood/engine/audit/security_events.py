@@ -1,4 +1,4 @@
-"""The security monitor of one sandbox: what is worth looking at comes in, is counted and told, and rules are carried out.
+"""Security events of one sandbox: counted, sent to callers, and answered by the rules that pause or kill it.
 
 Runs in the host process, on the engine's loop. It looks only when something happens anyway: nothing here runs on a
 timer. Where code in the sandbox can say what it likes, the event says that it is advice. A guest can cause as many

@@ -113,7 +113,7 @@ class CheckpointChannel:
         self._guest_end.close()
 
     async def revive(self, link: ContextConnection) -> RevivedContext | None:
-        """Has a context made that speaks over the link, and waits for `ContextConnection.proceed`; None: it cannot be."""
+        """Makes a context that speaks over the link and waits for `ContextConnection.proceed`; None: it cannot."""
         if not self.lives:
             return None
 

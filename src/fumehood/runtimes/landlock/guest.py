@@ -84,7 +84,7 @@ class LandlockGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
-        """Makes what the reaper is given: the ends of both sockets, the leash, and the descriptors of the control groups."""
+        """Returns what the reaper is given: the ends of both sockets, the leash, and the control group descriptors."""
         self._cgroup = cgroup
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)

@@ -57,7 +57,10 @@ _JAIL_INIT = (
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
 )
-_LAUNCHER = "import sys; sys.path.insert(0, {folder!r}); from fumehood_jail.launcher import main; main(int(sys.argv[1]))"
+_LAUNCHER = (
+    "import sys; sys.path.insert(0, {folder!r});"
+    " from fumehood_jail.launcher import main; main(int(sys.argv[1]))"
+)
 
 
 class LinuxRuntime(Runtime):
