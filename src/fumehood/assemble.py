@@ -1,7 +1,6 @@
 """Puts the parts together: the only module that knows the concrete classes.
 
-Runs in the host process. Settings are read from the environment here and nowhere else, at the first use,
-never at import.
+Settings are read from the environment here and nowhere else, at the first use, never at import.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Failpoints: the named steps of a sandbox's life at which a test lets something go wrong.
 
-Runs in the host process. Off unless code of this very process has armed a point: nothing here reads the environment, a
-request, a file, or anything of a guest's, and nothing in the product arms one. Off, a step costs a look whether the
-table is empty. It must never know what a step is about: what happens there is up to the test.
+Off unless code of this very process has armed a point: nothing here reads the environment, a request, a file, or
+anything of a guest's, and nothing in the product arms one. Off, a step costs a look whether the table is empty. It
+must never know what a step is about: what happens there is up to the test.
 """
 
 from __future__ import annotations

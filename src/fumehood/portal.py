@@ -1,10 +1,10 @@
 """The engine thread of this process, and the way from any other thread into it.
 
-Runs in the host process. One asyncio loop in one daemon thread, started by the first call and stopped at
-exit, does the work of every synchronous verb; a backend may live on the same loop and is then one hop away.
-Code of the user never runs in that thread: callbacks run in the thread that made the call, while it waits.
-What a caller without a loop has given to be awaited runs on a second loop in a thread of its own, for it may block.
-A forked child never touches its parent's loops: it starts its own.
+One asyncio loop in one daemon thread, started by the first call and stopped at exit, does the work of every
+synchronous verb; a backend may live on the same loop and is then one hop away. Code of the user never runs in that
+thread: callbacks run in the thread that made the call, while it waits. What a caller without a loop has given to be
+awaited runs on a second loop in a thread of its own, for it may block. A forked child never touches its parent's
+loops: it starts its own.
 
 Calling back into the user's code, which may be a plain function or a coroutine function.
 """

@@ -1,9 +1,8 @@
 """Control characters and hidden ones made visible, for every text of a guest that may reach a terminal or a message.
 
-Runs in the host process. Guest text is hostile: an escape sequence can rewrite what the reader believes to
-see, so it is shown as text and never sent on. Only newline and tab pass. Characters without a shape can carry
-text that nobody sees; they pass only where a script or an emoji is written with them. This module never removes
-a character, it only spells it out.
+Guest text is hostile: an escape sequence can rewrite what the reader believes to see, so it is shown as text and
+never sent on. Only newline and tab pass. Characters without a shape can carry text that nobody sees; they pass only
+where a script or an emoji is written with them. This module never removes a character, it only spells it out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls in hostile code whose arguments matter: what runs texts, starts programs, opens paths, looks names up.
 
-Runs in the host process. Arguments are known as far as `Names` can tell; what is not known is reported as such where
-that alone is a reason to look twice.
+Arguments are known as far as `Names` can tell; what is not known is reported as such where that alone is a reason to
+look twice.
 """
 
 from __future__ import annotations

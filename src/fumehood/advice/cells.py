@@ -1,8 +1,7 @@
 """A cell as IPython takes it, turned into Python and the texts that a shell gets.
 
-Runs in the host process. IPython's own transformer looks at the whole cell again for every magic, which hostile code
-turns into minutes; this reader goes over the cell once. What it does not know it names, and never takes as
-harmless. Lines keep their numbers.
+IPython's own transformer looks at the whole cell again for every magic, which hostile code turns into minutes; this
+reader goes over the cell once. What it does not know it names, and never takes as harmless. Lines keep their numbers.
 """
 
 from __future__ import annotations

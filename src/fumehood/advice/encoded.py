@@ -1,6 +1,6 @@
 """Long encoded texts, and whether what they hold looks like code.
 
-Runs in the host process; pure functions over bounded pieces. What is decoded is looked at and thrown away.
+Pure functions over bounded pieces. What is decoded is looked at and thrown away.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scans of files: Python, scripts for a shell, and the code cells of notebooks.
 
-Runs in the host process. A file is read up to a bound and as data alone; what is not text, or not a notebook although
-it is named like one, is `unparsable` and never passed over.
+A file is read up to a bound and as data alone; what is not text, or not a notebook although it is named like one, is
+`unparsable` and never passed over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a scan has found: values, and the bounded collection of them while it looks.
 
-Runs in the host process. Snippets and messages show parts of hostile code, so they pass here as bounded, visible lines
-with secrets masked. However much is found, the first findings of each severity are kept, so that none is crowded out.
+Snippets and messages show parts of hostile code, so they pass here as bounded, visible lines with secrets masked.
+However much is found, the first findings of each severity are kept, so that none is crowded out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Texts that hostile code puts together from constants, made here in a bounded way.
 
-Runs in the host process; pure functions. Only what is harmless and short is done: joining, reversing, replacing,
-decoding. What a decompression gives is cut, and nothing that was decoded is ever run, loaded or looked up.
+Pure functions. Only what is harmless and short is done: joining, reversing, replacing, decoding. What a decompression
+gives is cut, and nothing that was decoded is ever run, loaded or looked up.
 """
 
 from __future__ import annotations

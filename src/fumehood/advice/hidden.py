@@ -1,7 +1,7 @@
 """Characters that are there but cannot be seen: which they are, and how they are spelled out.
 
-Runs in the host process; pure functions. `fumehood.text` spells out controls and text direction; this adds what has no
-shape at all: zero-width characters, variation selectors and the tags in which whole sentences can be hidden.
+Pure functions. `fumehood.text` spells out controls and text direction; this adds what has no shape at all: zero-width
+characters, variation selectors and the tags in which whole sentences can be hidden.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names in letters that look like others: `сору` in Cyrillic is not `copy`.
 
-Runs in the host process; pure functions. Greek letters in formulas are ordinary, as are names in one's own language.
+Pure functions. Greek letters in formulas are ordinary, as are names in one's own language.
 """
 
 from __future__ import annotations

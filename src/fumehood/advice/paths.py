@@ -1,6 +1,6 @@
 """Which paths are the sandbox's workspace, which are not, and which nobody but an attacker asks for.
 
-Runs in the host process; pure functions over text. Nothing here touches a file: a path of hostile code is only read.
+Pure functions over text. Nothing here touches a file: a path of hostile code is only read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules of the scan as data: their ids, what they say, and the names, modules and methods that they are about.
 
-Runs in the host process. No code but tables: for another rule, add a line here and a test beside it.
+No code but tables: for another rule, add a line here and a test beside it.
 """
 
 from __future__ import annotations

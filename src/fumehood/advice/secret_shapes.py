@@ -1,7 +1,7 @@
 """Secrets by their well-known shapes, found and masked.
 
-Runs in the host process; pure functions over bounded patterns. What is found is never repeated in full, neither in a
-message nor in a snippet. Placeholders, such as a row of the same letter, are no secrets.
+Pure functions over bounded patterns. What is found is never repeated in full, neither in a message nor in a snippet.
+Placeholders, such as a row of the same letter, are no secrets.
 """
 
 from __future__ import annotations

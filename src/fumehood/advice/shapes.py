@@ -1,7 +1,6 @@
 """Shapes of code that use up a machine: loops that start processes without end, values that fit in no memory.
 
-Runs in the host process; pure functions. The limits of the sandbox stop all of these; here they are reported
-beforehand.
+Pure functions. The limits of the sandbox stop all of these; here they are reported beforehand.
 """
 
 from __future__ import annotations

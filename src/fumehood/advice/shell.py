@@ -1,7 +1,7 @@
 """Commands for a shell, read by the shapes of words.
 
-Runs in the host process; pure functions over bounded patterns. A shell's language is not parsed here: a command that is
-put together at run time is reported as such where that is visible, and missed where it is not.
+Pure functions over bounded patterns. A shell's language is not parsed here: a command that is put together at run
+time is reported as such where that is visible, and missed where it is not.
 """
 
 from __future__ import annotations

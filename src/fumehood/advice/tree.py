@@ -1,7 +1,7 @@
 """The scan of parsed Python: what is imported, named, called and looped.
 
-Runs in the host process. The tree is gone over once, from its leaves to its root, without recursion; each check looks
-at one node and at what its names may stand for. Nothing of the code is run.
+The tree is gone over once, from its leaves to its root, without recursion; each check looks at one node and at what
+its names may stand for. Nothing of the code is run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`AsyncSandbox`: what the user holds, for asyncio.
 
-Runs in the host process, on the caller's loop. This is the one implementation: it turns the public verbs
-into calls of the backend port and nothing else. `Sandbox` is its synchronous async version, where the verbs are
-described; a test compares the two name by name.
+This is the one implementation: it turns the public verbs into calls of the backend port and nothing else. `Sandbox`
+is its synchronous async version, where the verbs are described; a test compares the two name by name.
 """
 
 from __future__ import annotations

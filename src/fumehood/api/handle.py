@@ -1,7 +1,7 @@
 """What a facade holds of a sandbox: where it lives, its name, and the process that may use it.
 
-Runs in the host process. The parts of one facade (`files`, `commands`, `pty`) share one handle, so that they
-agree on whether the sandbox was started. A handle never ends a sandbox.
+The parts of one facade (`files`, `commands`, `pty`) share one handle, so that they agree on whether the sandbox was
+started. A handle never ends a sandbox.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The audit record of one sandbox while it grows: the newest entries in memory, all of them in a file if there is one.
 
-Runs in the host process, on the engine's loop. Adding an entry takes one small JSON text and one hash, some
-microseconds. The oldest entries leave the memory when a bound is passed; the chain goes on from them, and the log says
-how many they are. What an entry says is bounded where it is made.
+Adding an entry takes one small JSON text and one hash, some microseconds. The oldest entries leave the memory when a
+bound is passed; the chain goes on from them, and the log says how many they are. What an entry says is bounded where
+it is made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Audit files: one for each sandbox, to which lines are added and never changed.
 
-Runs in the host process, on the engine's loop. A line goes to the kernel at once, so it outlives this process; it is
-not forced onto the disk. What cannot be written waits within a bound and is tried again with the next line, so a full
-disk that has room again loses nothing.
+A line goes to the kernel at once, so it outlives this process; it is not forced onto the disk. What cannot be written
+waits within a bound and is tried again with the next line, so a full disk that has room again loses nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The body of a request, carried as it is counted or chunk by chunk, and not a byte more.
 
-Runs in the host process, on the engine's loop. Chunks are written anew: what comes between their sizes and their ends
-is not passed on, and a body that breaks the rules ends the connection.
+Chunks are written anew: what comes between their sizes and their ends is not passed on, and a body that breaks the
+rules ends the connection.
 """
 
 from __future__ import annotations

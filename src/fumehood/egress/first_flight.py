@@ -1,7 +1,7 @@
 """What a guest says first in a tunnel, held against what was decided about it.
 
-Runs in the host process, on the engine's loop. In TLS it is the name that the client wants to speak to; where it is
-plain HTTP, the request is taken apart by whoever asks here.
+In TLS it is the name that the client wants to speak to; where it is plain HTTP, the request is taken apart by whoever
+asks here.
 """
 
 from __future__ import annotations

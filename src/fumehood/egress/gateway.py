@@ -1,7 +1,7 @@
 """The way out of one sandbox: its policy, what it has used, and the connections that are under way.
 
-Runs in the host process, on the engine's loop. Each connection of the guest is a connection of its own; here is what
-they have in common. A change of the policy ends those that it would not let through any more.
+Each connection of the guest is a connection of its own; here is what they have in common. A change of the policy ends
+those that it would not let through any more.
 """
 
 from __future__ import annotations

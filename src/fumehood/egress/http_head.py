@@ -1,7 +1,7 @@
 """The head of a request to the proxy: read strictly, and written anew for whoever is asked.
 
-Runs in the host process and only computes. What two readers could understand differently is refused and not repaired:
-line ends without a carriage return, folded lines, lengths that contradict one another, a Host that is not the target.
+What two readers could understand differently is refused and not repaired: line ends without a carriage return, folded
+lines, lengths that contradict one another, a Host that is not the target.
 """
 
 from __future__ import annotations

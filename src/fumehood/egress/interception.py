@@ -1,7 +1,7 @@
 """An authority of one sandbox's own, which vouches for the places that secrets go to: nobody else trusts it.
 
-Runs in the host process. Its key never leaves this memory and lives as long as the sandbox; the sandbox gets the
-certificate alone. Only for places that were named with a secret is TLS ended here at all.
+Its key never leaves this memory and lives as long as the sandbox; the sandbox gets the certificate alone. Only for
+places that were named with a secret is TLS ended here at all.
 """
 
 from __future__ import annotations

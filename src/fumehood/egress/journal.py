@@ -1,7 +1,6 @@
 """What a sandbox did and tried on the network: every decision, the newest ones kept.
 
-Runs in the host process, on the engine's loop. Names in it are canonical, or made visible: a guest writes no line of it
-as it likes.
+Names in it are canonical, or made visible: a guest writes no line of it as it likes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Streams of bytes that the proxy stands between, and the reader that takes them in by bounded pieces.
 
-Runs in the host process, on the engine's loop. Nothing is read ahead: what one side does not take is not asked of the
-other, so that no guest and no server fills the host's memory.
+Nothing is read ahead: what one side does not take is not asked of the other, so that no guest and no server fills the
+host's memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A network policy that decides: first on what was asked for, then on every address that stands behind it.
 
-Runs in the host process and only computes. What no rule allows is denied, and a denial wins over everything. Nothing
-here looks a name up; whoever does asks first, so that a name which is not allowed never leaves the machine.
+What no rule allows is denied, and a denial wins over everything. Nothing here looks a name up; whoever does asks
+first, so that a name which is not allowed never leaves the machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Presets: bundles of rules that are known where the sandbox lives, such as the package index of its host.
 
-Runs in the host process. What is looked up is the host's own configuration, by the program that reads it anyway;
-credentials in it stay here.
+What is looked up is the host's own configuration, by the program that reads it anyway; credentials in it stay here.
 """
 
 from __future__ import annotations

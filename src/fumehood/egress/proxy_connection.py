@@ -1,8 +1,8 @@
 """One connection of a guest, from its first byte to its end: asked for, decided, dialled, carried, counted.
 
-Runs in the host process, on the engine's loop. HTTP by absolute form, CONNECT and SOCKS 5 come in by one door. One
-request is passed on for each connection to a server, its end known before it is sent, so that nothing can be hidden
-behind it. In a tunnel the first bytes must fit the decision: the name in TLS, the Host in plain HTTP.
+HTTP by absolute form, CONNECT and SOCKS 5 come in by one door. One request is passed on for each connection to a
+server, its end known before it is sent, so that nothing can be hidden behind it. In a tunnel the first bytes must fit
+the decision: the name in TLS, the Host in plain HTTP.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Admission: whether there is room for another sandbox, by what the machine really has left.
 
-Runs in the host process, on the engine's loop. A host that is full says so at once, instead of making one
-more sandbox that drags the others down. The machine is looked at ten times a second at most; between two
-looks the last one counts.
+A host that is full says so at once, instead of making one more sandbox that drags the others down. The machine is
+looked at ten times a second at most; between two looks the last one counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The local backend: sandboxes that live in this process, kept by a supervisor on the engine's loop.
 
-Runs in the host process. Its verbs may be awaited from any asyncio loop: the work is always done on the
-engine's loop, in a thread of its own, so that limits are enforced even while the caller's loop is blocked. It
-adds nothing of its own to what the supervisor does.
+Its verbs may be awaited from any asyncio loop: the work is always done on the engine's loop, in a thread of its own,
+so that limits are enforced even while the caller's loop is blocked. It adds nothing of its own to what the supervisor
+does.
 
 The events of an execution on their way from the engine to a reader who may be slow.
 

@@ -1,9 +1,9 @@
 """A channel: frames over a non-blocking socket, on the engine's loop.
 
-Runs in the host process. Bytes from the guest go through the wire's decoder and through nothing else; the
-first breach of the protocol closes the channel. Frames are decoded and handled one by one, and a turn of the loop
-ends between two of them: however many a guest sends, and however short they are, others get their turn. Descriptors
-are only ever sent: one that a guest tries to pass is never received, because nothing here asks the kernel for any.
+Bytes from the guest go through the wire's decoder and through nothing else; the first breach of the protocol closes
+the channel. Frames are decoded and handled one by one, and a turn of the loop ends between two of them: however many
+a guest sends, and however short they are, others get their turn. Descriptors are only ever sent: one that a guest
+tries to pass is never received, because nothing here asks the kernel for any.
 
 Pipes whose one end goes to a guest.
 

@@ -1,8 +1,7 @@
 """The clock of one sandbox: it stands still while the sandbox is paused, and all its timers with it.
 
-Runs in the host process, on the engine's loop. Everything that gives a sandbox, or something in it, a certain
-time asks this clock and no other, so that a pause costs nobody any time. It follows the monotonic clock
-of the machine: setting the time of day does not move it.
+Everything that gives a sandbox, or something in it, a certain time asks this clock and no other, so that a pause
+costs nobody any time. It follows the monotonic clock of the machine: setting the time of day does not move it.
 """
 
 from __future__ import annotations

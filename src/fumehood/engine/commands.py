@@ -1,8 +1,7 @@
 """The commands and terminals of one sandbox: their pipes, what is kept of their output, and who follows them.
 
-Runs in the host process, on the engine's loop. Output is read whether or not anybody follows, so that a
-command never waits for its reader; what exceeds the limits is counted and dropped. A terminal is different:
-it waits while nobody reads.
+Output is read whether or not anybody follows, so that a command never waits for its reader; what exceeds the limits
+is counted and dropped. A terminal is different: it waits while nobody reads.
 
 What a command has written, kept for whoever follows it: of pipes all, of a terminal what nobody has seen yet.
 """

@@ -1,9 +1,9 @@
 """CPU fairness: long computations yield to short requests of other tenants while processors are contended.
 
-Runs in the host process, on the engine's loop. The kernel shares a contended processor equally and in turns of some
-milliseconds, so a request that needs half a millisecond may wait for a whole turn at each of its four switches between
-caller and guest. While another tenant makes short requests, a sandbox that computes for long has half of its weight; at
-all other times it has its full weight, which is that of any other process or control group.
+The kernel shares a contended processor equally and in turns of some milliseconds, so a request that needs half a
+millisecond may wait for a whole turn at each of its four switches between caller and guest. While another tenant
+makes short requests, a sandbox that computes for long has half of its weight; at all other times it has its full
+weight, which is that of any other process or control group.
 
 Nothing here polls: usage is read when a request arrives, at most every 100 ms. A timer exists only while a weight is
 halved, to restore it.

@@ -1,8 +1,8 @@
 """The way out of one living sandbox: streams for the connections that its init takes in, served by the gateway.
 
-Runs in the host process, on the engine's loop. Init asks by an event; the host makes a pair of sockets, gives init one
-end, and reads and writes the other. How many there are at once and how fast they come is bounded here, whatever the
-sandbox says: what is too much for now waits in the sandbox.
+Init asks by an event; the host makes a pair of sockets, gives init one end, and reads and writes the other. How many
+there are at once and how fast they come is bounded here, whatever the sandbox says: what is too much for now waits in
+the sandbox.
 """
 
 from __future__ import annotations

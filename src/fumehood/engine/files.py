@@ -1,8 +1,7 @@
 """The files of one sandbox: the host's verbs, carried out by init inside the guest.
 
-Runs in the host process, on the engine's loop. No path of the guest is ever opened here; bytes go through in
-pieces, so that a file of any size takes constant memory. Descriptions that come back are checked before they
-become values of the API.
+No path of the guest is ever opened here; bytes go through in pieces, so that a file of any size takes constant
+memory. Descriptions that come back are checked before they become values of the API.
 """
 
 from __future__ import annotations

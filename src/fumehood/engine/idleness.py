@@ -1,6 +1,6 @@
 """How long nobody has used a sandbox: a call that is under way is use, however long it is silent.
 
-Runs in the host process, on the engine's loop. It counts by the sandbox's own clock, which a pause stops.
+It counts by the sandbox's own clock, which a pause stops.
 """
 
 from __future__ import annotations

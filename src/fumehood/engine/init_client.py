@@ -1,7 +1,6 @@
 """The host's side of the conversation with a sandbox's init: one request, one reply, and events in between.
 
-Runs in the host process, on the engine's loop. Replies are matched by number; one that nobody waits for, or
-that is not in the message table, ends the sandbox.
+Replies are matched by number; one that nobody waits for, or that is not in the message table, ends the sandbox.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Shares of the engine's loop: what one sandbox sends keeps the loop busy for a bounded time, then others are served.
 
-Runs in the host process, on the engine's loop. Every reader of a guest's bytes registers here instead of at the loop.
-A reader works for one turn of about two milliseconds. A sandbox has a small credit of loop time, refilled at a rate;
-while the credit lasts its readers run as soon as their descriptors are ready. A sandbox without credit, or with more
-work than one turn, is queued: the loop runs one queued turn in each of its iterations, round robin over the sandboxes.
-On an idle loop the queued sandbox therefore still gets nearly all of the time, and a busy loop gives it the rest.
+Every reader of a guest's bytes registers here instead of at the loop. A reader works for one turn of about two
+milliseconds. A sandbox has a small credit of loop time, refilled at a rate; while the credit lasts its readers run as
+soon as their descriptors are ready. A sandbox without credit, or with more work than one turn, is queued: the loop
+runs one queued turn in each of its iterations, round robin over the sandboxes. On an idle loop the queued sandbox
+therefore still gets nearly all of the time, and a busy loop gives it the rest.
 """
 
 from __future__ import annotations

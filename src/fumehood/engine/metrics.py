@@ -1,7 +1,6 @@
 """What one sandbox uses at this moment: what the host counts, and what only its init can tell.
 
-Runs in the host process, on the engine's loop. Init is inside, and only believed where nothing else counts; of a paused
-one, what it said last is told.
+Init is inside, and only believed where nothing else counts; of a paused one, what it said last is told.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pausing one sandbox: its processes stand still and its clock with them, until it is resumed or killed.
 
-Runs in the host process, on the engine's loop. Where the host can freeze a control group it does; elsewhere
-init, which keeps answering, stops everything beside itself. A pause is whole or it is not: whoever asks for it
-gets a sandbox in which nothing runs, or an error and a sandbox that goes on.
+Where the host can freeze a control group it does; elsewhere init, which keeps answering, stops everything beside
+itself. A pause is whole or it is not: whoever asks for it gets a sandbox in which nothing runs, or an error and a
+sandbox that goes on.
 """
 
 from __future__ import annotations

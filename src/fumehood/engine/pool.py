@@ -1,8 +1,7 @@
 """The pool: a few sandboxes of each template that are ready before anybody asks.
 
-Runs in the host process, on the engine's loop. Refilling must not steal from those who run: it waits until
-the sandbox that was just taken has had time for a short call, and makes one sandbox at a time. A sandbox
-leaves the pool once and never comes back.
+Refilling must not steal from those who run: it waits until the sandbox that was just taken has had time for a short
+call, and makes one sandbox at a time. A sandbox leaves the pool once and never comes back.
 """
 
 from __future__ import annotations

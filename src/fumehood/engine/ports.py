@@ -1,9 +1,8 @@
 """Connections to servers inside one sandbox: made by its init, read and written here.
 
-Runs in the host process, on the engine's loop. The host makes a pair of sockets and gives one end to init, which
-connects to the guest's loopback and moves the bytes between the two. So the host holds no descriptor that a
-guest could have tampered with: its end is its own, never blocks, and takes nothing but bytes. Whatever the guest
-does on the other end, no more is kept here than one piece.
+The host makes a pair of sockets and gives one end to init, which connects to the guest's loopback and moves the bytes
+between the two. So the host holds no descriptor that a guest could have tampered with: its end is its own, never
+blocks, and takes nothing but bytes. Whatever the guest does on the other end, no more is kept here than one piece.
 
 A port of a sandbox, reached at a port of this machine's own loopback.
 """

@@ -1,7 +1,7 @@
 """Makes sandboxes, and keeps some ready, for the engine.
 
-Runs in the host process, on the engine's loop. It keeps templates started and their pools filled, and hands
-each sandbox out once. What becomes of it then is not its business.
+It keeps templates started and their pools filled, and hands each sandbox out once. What becomes of it then is not its
+business.
 
 The floor: no sandbox is handed out whose isolation is weaker than its caller asks for.
 """

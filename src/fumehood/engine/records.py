@@ -1,8 +1,7 @@
 """The records of a sandbox's contexts, within a bound of memory that all of them share.
 
-Runs in the host process, on the engine's loop. To note a cell is to keep a reference and add up its size. When the
-bound is passed, the oldest outputs go first, then the oldest cells; both are counted, so that nothing is missing in
-silence.
+To note a cell is to keep a reference and add up its size. When the bound is passed, the oldest outputs go first, then
+the oldest cells; both are counted, so that nothing is missing in silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One living sandbox: its guest, the conversation with its init, its contexts, commands, files and watches.
 
-Runs in the host process, on the engine's loop. It is the only place that knows when the sandbox has ended and
-why; every verb on an ended one raises `SandboxClosedError`. A guest that breaks the wire is killed at once.
+It is the only place that knows when the sandbox has ended and why; every verb on an ended one raises
+`SandboxClosedError`. A guest that breaks the wire is killed at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The supervisor: every sandbox of this host, from the moment when it is handed out to its end.
 
-Runs in the host process, on the engine's loop. It hands sandboxes out under ids that cannot be guessed as long
-as there is room, ends or pauses them when their time is over, and remembers for a while how each one ended.
+It hands sandboxes out under ids that cannot be guessed as long as there is room, ends or pauses them when their time
+is over, and remembers for a while how each one ended.
 
 The time of one sandbox: when it is over, and what happens then.
 """

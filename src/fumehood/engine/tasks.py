@@ -1,7 +1,7 @@
 """Work that goes on to its end, whether anybody waits for it or not.
 
-Runs in the host process, on the engine's loop. The loop itself holds on to no task: one that nobody names could be
-collected in the middle. What a caller has given up may still have to be undone; whoever comes next waits for that.
+The loop itself holds on to no task: one that nobody names could be collected in the middle. What a caller has given
+up may still have to be undone; whoever comes next waits for that.
 
 Something that comes once, even if whoever waits for it gives up.
 """

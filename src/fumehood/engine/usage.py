@@ -1,7 +1,7 @@
 """Measures what an execution uses: by the kernel's count for the whole sandbox, or by the guest's word.
 
-Runs in the host process, on the engine's loop. The host's own clock measures the wall time. Figures that only
-the guest can give are taken from its reply and are as honest as the code in it.
+The host's own clock measures the wall time. Figures that only the guest can give are taken from its reply and are as
+honest as the code in it.
 """
 
 from __future__ import annotations

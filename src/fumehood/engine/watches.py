@@ -1,6 +1,6 @@
 """The watched directories of one sandbox: what init tells of them, kept for whoever watches.
 
-Runs in the host process, on the engine's loop. A watcher who does not look loses what is beyond a bound.
+A watcher who does not look loses what is beyond a bound.
 """
 
 from __future__ import annotations

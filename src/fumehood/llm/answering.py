@@ -1,7 +1,7 @@
 """A model's call of a tool, carried out: the right tool with checked arguments, or an answer that says what to do.
 
-Runs in the host process. Whatever a model sends is answered: an unknown tool, arguments that are none, a sandbox that
-cannot be had. Only a mistake of the program around it is raised.
+Whatever a model sends is answered: an unknown tool, arguments that are none, a sandbox that cannot be had. Only a
+mistake of the program around it is raised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which files are new or changed since the last call: two listings compared, bounded and cheap.
 
-Runs in the host process. Looks where users find files, /home/user and /mnt/data, in both at once; hidden ones are left
-out. A tree with very many files is looked at less deeply the next time, so that a call stays a call.
+Looks where users find files, /home/user and /mnt/data, in both at once; hidden ones are left out. A tree with very
+many files is looked at less deeply the next time, so that a call stays a call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which pictures of an execution a model gets: checked by their first bytes, counted, bounded.
 
-Runs in the host process. A picture is a guest's bytes: its header alone is read, with `struct`; nothing is decoded,
-scaled or converted here, because a decoder is a large target. What is too large is named, with the way out.
+A picture is a guest's bytes: its header alone is read, with `struct`; nothing is decoded, scaled or converted here,
+because a decoder is a large target. What is too large is named, with the way out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A conversation as a notebook of nbformat 4.5: prompts and prose as Markdown, code with all its outputs.
 
-Runs in the host process; pure. Prose is a model's and outputs are a guest's: a front end shows them as those of a
-notebook that nobody has trusted yet.
+Pure functions. Prose is a model's and outputs are a guest's: a front end shows them as those of a notebook that
+nobody has trusted yet.
 """
 
 from __future__ import annotations

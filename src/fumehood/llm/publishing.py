@@ -1,8 +1,8 @@
 """Files out, for models: who publishes them, and links in answers that people can follow.
 
-Runs in the host process. Models write `sandbox:/mnt/data/x`, an address that nobody can open: here it becomes the
-address under which the file was published, or its plain name. The answer is text of a model that has read a guest's
-output: it is never parsed beyond its links, and what is held back of a stream is bounded.
+Models write `sandbox:/mnt/data/x`, an address that nobody can open: here it becomes the address under which the file
+was published, or its plain name. The answer is text of a model that has read a guest's output: it is never parsed
+beyond its links, and what is held back of a stream is bounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sandbox of an interpreter: borrowed from the caller, or made at first use, replaced when it dies, and killed.
 
-Runs in the host process. A borrowed sandbox is never started, replaced or killed here.
-It holds no state of the interpreter: what is to be forgotten with a sandbox, its holder forgets.
+A borrowed sandbox is never started, replaced or killed here. It holds no state of the interpreter: what is to be
+forgotten with a sandbox, its holder forgets.
 """
 
 from __future__ import annotations

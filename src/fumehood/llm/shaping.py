@@ -1,8 +1,8 @@
 """An `Execution` as a model reads it: output, values, the error with a hint, and a line for each picture and file.
 
-Runs in the host process; pure functions. The text is bounded as a whole: short parts stay whole, long ones share the
-room, each with its head, its tail and the number of characters between. Nothing of a guest is rendered: HTML, SVG and
-scripts are named, not shown.
+Pure functions. The text is bounded as a whole: short parts stay whole, long ones share the room, each with its head,
+its tail and the number of characters between. Nothing of a guest is rendered: HTML, SVG and scripts are named, not
+shown.
 """
 
 from __future__ import annotations

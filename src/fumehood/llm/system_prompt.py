@@ -1,7 +1,7 @@
 """What a model is told about its tool before the first call: only what is true, as the sandbox itself reports it.
 
-Runs in the host process. Version and packages come from a piece of Python in a context of its own, so they are a
-guest's words: checked name by name, bounded, and shown as plain words. Limits and network come from the host.
+Version and packages come from a piece of Python in a context of its own, so they are a guest's words: checked name by
+name, bounded, and shown as plain words. Limits and network come from the host.
 """
 
 from __future__ import annotations

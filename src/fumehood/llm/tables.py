@@ -1,7 +1,7 @@
 """A data frame in few words: its size, its columns with their kinds, and its first and last rows as pandas prints them.
 
-Runs in the host process. What is said about a table comes from the guest, so numbers are checked to be numbers and
-names are shown as bounded lines; large tables are never read whole only to be described.
+What is said about a table comes from the guest, so numbers are checked to be numbers and names are shown as bounded
+lines; large tables are never read whole only to be described.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Code as a model sends it, without the fence that it would have in a message.
 
-Runs in the host process; pure. It applies where code is a model's argument. `Sandbox.run_code` takes code as it is.
+Pure functions. It applies where code is a model's argument. `Sandbox.run_code` takes code as it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files of the caller, brought into the sandbox before a turn, and told to the model.
 
-Runs in the host process. The paths are the caller's own; nothing of a guest is used as one.
+The paths are the caller's own; nothing of a guest is used as one.
 """
 
 from __future__ import annotations

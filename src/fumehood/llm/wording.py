@@ -1,7 +1,7 @@
 """Text of a guest made fit for a model: readable, bounded, with what was left out counted.
 
-Runs in the host process; pure functions. Control characters are spelled out, because a model reads hidden text as
-well as any other; nothing is cut without a word about how much.
+Pure functions. Control characters are spelled out, because a model reads hidden text as well as any other; nothing is
+cut without a word about how much.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where calls are carried out: one sandbox at a time, what was seen of its files, and the hooks before and after.
 
-Runs in the host process. Calls go one after the other, because they share a state that the model believes in. When the
-sandbox has ended, the answer says so and the next call has a fresh one, if the sandbox was made here.
+Calls go one after the other, because they share a state that the model believes in. When the sandbox has ended, the
+answer says so and the next call has a fresh one, if the sandbox was made here.
 """
 
 from __future__ import annotations

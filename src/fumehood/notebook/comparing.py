@@ -1,7 +1,7 @@
 """Two executions of the same code, compared: what they printed, showed, returned and raised.
 
-Used in the host process; pure. Times, usage and ids are no outputs, and addresses of objects (`0x7f...`) say nothing
-about what a program did, so neither is compared. Everything is a guest's: it is compared as bytes and text.
+Pure functions. Times, usage and ids are no outputs, and addresses of objects (`0x7f...`) say nothing about what a
+program did, so neither is compared. Everything is a guest's: it is compared as bytes and text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A record as a notebook of nbformat 4.5: its cells with all their outputs, usage and times.
 
-Used in the host process; pure. Outputs are a guest's bytes: text is made valid, numbers that JSON does not know become
-null, and a format whose name is no media type is left out. Whether a front end shows HTML of it is that one's trust.
+Pure functions. Outputs are a guest's bytes: text is made valid, numbers that JSON does not know become null, and a
+format whose name is no media type is left out. Whether a front end shows HTML of it is that one's trust.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A record as one page of HTML that needs nothing else and lets nothing of a guest's run.
 
-Used in the host process; pure. All text is escaped and its control characters spelled out. Of what a cell showed,
-pictures appear as data addresses, which run no script, tables from their data, and the rest as plain text: HTML,
-JavaScript and Markdown of a guest never become part of the page. A content policy forbids scripts and every address
-besides, should a browser find one all the same.
+Pure functions. All text is escaped and its control characters spelled out. Of what a cell showed, pictures appear as
+data addresses, which run no script, tables from their data, and the rest as plain text: HTML, JavaScript and Markdown
+of a guest never become part of the page. A content policy forbids scripts and every address besides, should a browser
+find one all the same.
 """
 
 from __future__ import annotations

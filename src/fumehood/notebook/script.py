@@ -1,7 +1,7 @@
 """A record as a Python file: its cells with `# %%` between them, as editors read cells.
 
-Used in the host process; pure. What is no Python, such as magics, bash and cells that could not be parsed, is kept as
-comments, so that the file can be run; nothing of it is run or parsed here.
+Pure functions. What is no Python, such as magics, bash and cells that could not be parsed, is kept as comments, so
+that the file can be run; nothing of it is run or parsed here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A record in the form that a path's ending names, and its file.
 
-Used in the host process. A file appears whole or not at all.
+A file appears whole or not at all.
 """
 
 from __future__ import annotations

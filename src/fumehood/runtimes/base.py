@@ -1,8 +1,7 @@
 """The port between the supervisor and the ways to make a sandbox.
 
-Runs in the host process, on the engine's loop. A runtime turns a template into a `Spawner`; a spawner makes
-guests. What a guest says is none of a runtime's business: it hands over the socket, and says truthfully which
-layers it applied.
+A runtime turns a template into a `Spawner`; a spawner makes guests. What a guest says is none of a runtime's
+business: it hands over the socket, and says truthfully which layers it applied.
 
 Which level of isolation a set of layers amounts to.
 """

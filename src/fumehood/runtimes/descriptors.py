@@ -1,7 +1,7 @@
 """Several descriptors at once: copied, or closed.
 
-Runs in the host process. A descriptor is a number that nobody else gives back: what fails in the middle must not
-leave those that it had before.
+A descriptor is a number that nobody else gives back: what fails in the middle must not leave those that it had
+before.
 
 Waiting until a descriptor can be read, on the running asyncio loop.
 """

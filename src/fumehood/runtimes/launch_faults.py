@@ -1,7 +1,7 @@
 """Which error a failed step of a launch becomes: this machine lacks a layer, or it has nothing left for now.
 
-Runs in the host process and only computes. The two must not be mistaken for each other: what a machine lacks it lacks
-tomorrow too, and whoever allows a weaker level gets that from then on; what it has run out of comes back.
+The two must not be mistaken for each other: what a machine lacks it lacks tomorrow too, and whoever allows a weaker
+level gets that from then on; what it has run out of comes back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
-Runs in the host process, on the engine's loop. What comes in is bounded and strictly read: the zygote runs
-packages that are not ours. What cannot be sent at once waits in order, with descriptors of its own.
+What comes in is bounded and strictly read: the zygote runs packages that are not ours. What cannot be sent at once
+waits in order, with descriptors of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The file of a saved state: a ZIP of parts that are named by us, with a manifest at its end.
 
-Runs in the host process. It is written in one go to what cannot seek, and read part by part, never extracted: a part
-is a stream whose length and digest the manifest has said before. A stranger may have made the file, so its directory
-is bounded before it is read.
+It is written in one go to what cannot seek, and read part by part, never extracted: a part is a stream whose length
+and digest the manifest has said before. A stranger may have made the file, so its directory is bounded before it is
+read.
 """
 
 from __future__ import annotations

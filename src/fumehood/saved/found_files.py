@@ -1,6 +1,6 @@
 """Files that a guest names: what of them can be in a saved state, and what is written of each.
 
-Runs in the host process; pure. Whoever lies about them spoils its own saved state, and nothing else.
+Pure functions. Whoever lies about them spoils its own saved state, and nothing else.
 """
 
 from __future__ import annotations

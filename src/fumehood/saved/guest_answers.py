@@ -1,6 +1,6 @@
 """What the keeping code in a guest answers, read: a guest's bytes become values within bounds.
 
-Runs in the host process. Any word of it may be a lie; the worst that a lie does is to make its own saved state wrong.
+Any word of it may be a lie; the worst that a lie does is to make its own saved state wrong.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A sandbox becomes one file: its contexts pickle themselves at rest, and all is streamed out while it goes on.
 
-Runs in the host process, on the engine's loop. Nothing of a guest is looked into but the lists that it makes, and those
-are bounded. Variables, records and files are of one moment; where the files cannot be kept as they were, they are read
-as they are, and the report says so.
+Nothing of a guest is looked into but the lists that it makes, and those are bounded. Variables, records and files are
+of one moment; where the files cannot be kept as they were, they are read as they are, and the report says so.
 """
 
 from __future__ import annotations

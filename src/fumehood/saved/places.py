@@ -1,7 +1,6 @@
 """Where saved states lie: a file of this machine, or an object in a bucket.
 
-Used in the host process. A file appears whole or not at all, for its owner alone; a bucket comes through `obstore`,
-loaded when one is named.
+A file appears whole or not at all, for its owner alone; a bucket comes through `obstore`, loaded when one is named.
 """
 
 from __future__ import annotations

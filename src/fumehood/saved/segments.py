@@ -1,6 +1,6 @@
 """The bytes of variables that come one behind the other: where each ends, and its digest.
 
-Runs in the host process; pure. How long each is, a guest has said; the bytes are never looked into.
+Pure functions. How long each is, a guest has said; the bytes are never looked into.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a caller may still use, and the count of what was used.
 
-Runs in the server process. Counting is in memory and reaches the database in batches; what is refused here was
-not begun.
+Counting is in memory and reaches the database in batches; what is refused here was not begun.
 """
 
 from __future__ import annotations

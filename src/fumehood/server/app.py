@@ -1,7 +1,6 @@
 """The app: the ingress, the native routes, the dialects, and what turns errors into answers.
 
-Runs in the server process. It knows no resource and no dialect by more than its name; `assembly.py` makes the
-services that it serves.
+It knows no resource and no dialect by more than its name; `assembly.py` makes the services that it serves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Puts the server's parts together: the only module of it that knows the concrete classes.
 
-Runs in the server process, on its loop. What was opened is closed in the opposite order, also when a later part
-does not open; the lock on the state folder is held meanwhile, so two servers never share one.
+What was opened is closed in the opposite order, also when a later part does not open; the lock on the state folder is
+held meanwhile, so two servers never share one.
 """
 
 from __future__ import annotations

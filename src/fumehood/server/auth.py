@@ -1,7 +1,6 @@
 """Who is asking on a native route: the token of a request's headers, and the principal behind it.
 
-Runs in the server process. Dialects find their tokens where their clients put them, and ask the same
-authenticator.
+Dialects find their tokens where their clients put them, and ask the same authenticator.
 """
 
 from __future__ import annotations

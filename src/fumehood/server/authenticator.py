@@ -1,7 +1,7 @@
 """Tokens to principals: the server's own token, and the keys of its database.
 
-Runs in the server process. It is the only place that sees a token, and compares by hash in constant time. No
-token, however odd, makes it raise anything but UnauthenticatedError.
+It is the only place that sees a token, and compares by hash in constant time. No token, however odd, makes it raise
+anything but UnauthenticatedError.
 """
 
 from __future__ import annotations

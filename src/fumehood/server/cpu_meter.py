@@ -1,9 +1,9 @@
 """The CPU time of whole sandboxes, charged to the keys that own them.
 
-Runs in the server process. An execution says what it has used and is charged at once. What else runs in a sandbox
-(commands, judged programs, completions, threads and processes that an execution left behind) is charged by the
-sandbox's own total, of which everything that was charged before is taken off: soon after a verb that makes the guest
-work, before the sandbox is killed, and for every sandbox in turn.
+An execution says what it has used and is charged at once. What else runs in a sandbox (commands, judged programs,
+completions, threads and processes that an execution left behind) is charged by the sandbox's own total, of which
+everything that was charged before is taken off: soon after a verb that makes the guest work, before the sandbox is
+killed, and for every sandbox in turn.
 """
 
 from __future__ import annotations

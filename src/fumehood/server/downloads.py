@@ -1,6 +1,6 @@
 """Answers whose body is read from a sandbox while it is sent: a file, or a saved state.
 
-Runs in the server process. No more than a piece is in memory, and nothing is read for a client who has gone.
+No more than a piece is in memory, and nothing is read for a client who has gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a server ends: nothing new is begun, what is under way gets some time, and what is left then is told.
 
-Runs in the server process, on its loop. It counts and waits; whoever asks it refuses, answers or closes by itself.
+It counts and waits; whoever asks it refuses, answers or closes by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A file that is made once, whole or not at all, and only its owner can read.
 
-Runs in the server process. A start that is cut short leaves nothing under the file's name, so the next one makes it.
+A start that is cut short leaves nothing under the file's name, so the next one makes it.
 """
 
 from __future__ import annotations

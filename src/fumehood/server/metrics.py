@@ -1,7 +1,6 @@
 """What the server counts of itself, for Prometheus.
 
-Runs in the server process. Labels have few values (routes, not paths; codes, not messages), so that no caller
-can make the server remember more.
+Labels have few values (routes, not paths; codes, not messages), so that no caller can make the server remember more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where a request for a port of a sandbox leads: by path, by a signed path, or by a host name.
 
-Runs in the server process. A signed path is for browsers, which send no tokens; it stands for the key that asked
-for it, as other signed addresses do. A host name is `{port}-{id}.DOMAIN`; an id cannot be guessed, and where ports
-are public the id alone opens it, as with E2B.
+A signed path is for browsers, which send no tokens; it stands for the key that asked for it, as other signed
+addresses do. A host name is `{port}-{id}.DOMAIN`; an id cannot be guessed, and where ports are public the id alone
+opens it, as with E2B.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a dialect decides about the ports of its sandboxes: the rules of each, its tokens, the form of a refusal.
 
-Runs in the server process. The routes of ports ask it for requests by a host name, which no dialect sees first.
+The routes of ports ask it for requests by a host name, which no dialect sees first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Headers between a client and a server inside a sandbox: which of them pass, each way.
 
-Used in the server process; pure. What a guest answers is hostile: what would hold for the whole origin of this server,
-what frames a message and what stands for us ends here, and a redirect leads back to the guest. The token that opened
-the way never goes in.
+Pure functions. What a guest answers is hostile: what would hold for the whole origin of this server, what frames a
+message and what stands for us ends here, and a redirect leads back to the guest. The token that opened the way never
+goes in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who is asking: the owner of the server, or the holder of a key.
 
-Runs in the server process. A principal is made by the authenticator alone; everything a request may do is read
-off it, and nothing off the request.
+A principal is made by the authenticator alone; everything a request may do is read off it, and nothing off the
+request.
 """
 
 from __future__ import annotations

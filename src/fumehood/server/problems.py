@@ -1,8 +1,8 @@
 """How an error of ours becomes an answer: its status, and a body of problem details (RFC 9457).
 
-Runs in the server process. A body says what the error says: code, message, hint, the typed fields, whether the
-outcome is unknown. It never holds a path, a stack or a secret of the host: what is not in the tree becomes
-`internal` and a line in the log under the request's id, which the ingress sees to.
+A body says what the error says: code, message, hint, the typed fields, whether the outcome is unknown. It never holds
+a path, a stack or a secret of the host: what is not in the tree becomes `internal` and a line in the log under the
+request's id, which the ingress sees to.
 """
 
 from __future__ import annotations

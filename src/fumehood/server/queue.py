@@ -1,8 +1,7 @@
 """Admission of stateless runs: a bounded number at once, the rest in a queue that is fair to every key.
 
-Runs in the server process, on its loop. Keys take turns, whatever each has queued, so that a flood of one
-delays itself first. A run that cannot be served in time learns so at once, or when its time is over; nothing was done
-then, so asking again is safe.
+Keys take turns, whatever each has queued, so that a flood of one delays itself first. A run that cannot be served in
+time learns so at once, or when its time is over; nothing was done then, so asking again is safe.
 """
 
 from __future__ import annotations

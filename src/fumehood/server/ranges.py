@@ -1,6 +1,6 @@
 """Parts and versions of a file by HTTP (RFC 9110, sections 8.8, 13 and 14): pure functions over headers.
 
-Used in the server process. What cannot be read as a range is no range: the whole file is given then.
+What cannot be read as a range is no range: the whole file is given then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Large answers, written off the loop: what an execution brought forth may take seconds to become JSON.
 
-Runs in the server process. A small value is written at once; one whose parts cost more is written in the thread for
-answers, where it takes turns with the loop.
+A small value is written at once; one whose parts cost more is written in the thread for answers, where it takes turns
+with the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the handlers of a server may use: made once at its start, closed at its end.
 
-Runs in the server process. Native routes and dialects alike find it at `app.state.services`; they speak to
-sandboxes only through `backend_for`, which knows whose a sandbox is.
+Native routes and dialects alike find it at `app.state.services`; they speak to sandboxes only through `backend_for`,
+which knows whose a sandbox is.
 """
 
 from __future__ import annotations

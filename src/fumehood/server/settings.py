@@ -1,7 +1,7 @@
 """What the server may be told: flags over environment over one TOML file over defaults, read once at its start.
 
-Runs in the server process. A `ServerSettings` that exists is valid. Each field is at once the key of the TOML
-file, the variable `FUMEHOOD_<FIELD>` and the flag `--<field>`; no other module reads the environment.
+A `ServerSettings` that exists is valid. Each field is at once the key of the TOML file, the variable
+`FUMEHOOD_<FIELD>` and the flag `--<field>`; no other module reads the environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Signed addresses: one method on one file of one sandbox, for a time, for whoever has the address.
 
-Runs in the server process. A signature stands for the key that asked for it, and ends with that key. The secret is
-derived from the server's own; addresses outlive a restart, and nothing of them is stored.
+A signature stands for the key that asked for it, and ends with that key. The secret is derived from the server's own;
+addresses outlive a restart, and nothing of them is stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Traces of requests, for whoever collects them: OpenTelemetry, told by its own standard variables.
 
-Runs in the server process. It is on when `OTEL_EXPORTER_OTLP_ENDPOINT` (or its variant for traces) names a
-collector, and the extra `otel` is installed. Bodies, tokens and code are in no span.
+It is on when `OTEL_EXPORTER_OTLP_ENDPOINT` (or its variant for traces) names a collector, and the extra `otel` is
+installed. Bodies, tokens and code are in no span.
 """
 
 from __future__ import annotations

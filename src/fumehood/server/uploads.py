@@ -1,7 +1,7 @@
 """Bodies of uploads, piece by piece: nothing of a file is ever held but the piece that has just come.
 
-Runs in the server process. What is read here is a stranger's until it is written; a client that stops sending in
-the middle is given up after a while, and what it had sent is not kept.
+What is read here is a stranger's until it is written; a client that stops sending in the middle is given up after a
+while, and what it had sent is not kept.
 """
 
 from __future__ import annotations

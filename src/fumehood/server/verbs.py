@@ -1,7 +1,7 @@
 """What each verb of the port makes a sandbox do, and so what it costs a key.
 
-Runs in the server process. The tenant guard lets a verb through only by its entry here: one that the port has gained
-and that nobody has classified is refused, not served for nothing.
+The tenant guard lets a verb through only by its entry here: one that the port has gained and that nobody has
+classified is refused, not served for nothing.
 """
 
 from __future__ import annotations

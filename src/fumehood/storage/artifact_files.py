@@ -1,8 +1,8 @@
 """What is said about a published file, and what its name and type may be: pure functions, no input or output.
 
-Used in the host process. Name, ending and content are the guest's, and hostile: a name becomes one harmless part of
-a key, a type is one of our list, and only pictures are ever shown in place; all else is given as an attachment, so
-that no browser runs it under the store's address.
+Name, ending and content are the guest's, and hostile: a name becomes one harmless part of a key, a type is one of our
+list, and only pictures are ever shown in place; all else is given as an attachment, so that no browser runs it under
+the store's address.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where published files lie: a folder of this machine, or a bucket. One small interface, two ways.
 
-Used in the host process. The folder needs the standard library only; the bucket comes through `Blobs`, loaded when the
-first file goes there. Keys are ours alone (`artifact_files`), so that none of them can name a path of its own.
+The folder needs the standard library only; the bucket comes through `Blobs`, loaded when the first file goes there.
+Keys are ours alone (`artifact_files`), so that none of them can name a path of its own.
 """
 
 from __future__ import annotations

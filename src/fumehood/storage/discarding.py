@@ -1,7 +1,6 @@
 """The removal of a stored file: first from sight, then its bytes, then what is known of it.
 
-Runs in the server's process, on its loop. What fails or is given up in the middle leaves a record that says so, and
-the next look for expired files ends it.
+What fails or is given up in the middle leaves a record that says so, and the next look for expired files ends it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is known of the files that dialects with uploads keep: whose, in which session, from which other file.
 
-Runs in the server's process, on its loop. The bytes are in the blob store, under a name of ours; the name that the
-user gave is text in a column and is never part of a path.
+The bytes are in the blob store, under a name of ours; the name that the user gave is text in a column and is never
+part of a path.
 """
 
 from __future__ import annotations

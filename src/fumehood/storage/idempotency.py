@@ -1,8 +1,7 @@
 """Idempotency keys: a request that is sent again gets the reply of the first, and is not done again.
 
-Runs in the server's process, on its loop. The database decides who was first, so it holds across servers. A request
-whose server died in the middle is neither done again nor waited for: whether it happened is unknown, and the answer
-says so.
+The database decides who was first, so it holds across servers. A request whose server died in the middle is neither
+done again nor waited for: whether it happened is unknown, and the answer says so.
 """
 
 from __future__ import annotations

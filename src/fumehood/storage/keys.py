@@ -1,7 +1,7 @@
 """API keys: made, verified, rotated, revoked. What is stored of a token is its SHA-256 (decision 15), never itself.
 
-Runs in the server's process, on its loop. `verify` is on the way of every request: it answers from memory for a few
-seconds and then asks the database again, so that another process's revocation counts soon, and our own at once.
+`verify` is on the way of every request: it answers from memory for a few seconds and then asks the database again, so
+that another process's revocation counts soon, and our own at once.
 """
 
 from __future__ import annotations

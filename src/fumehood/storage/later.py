@@ -1,7 +1,7 @@
 """Work that is gathered for a while and then done in one go: counters, times of last use.
 
-Runs in the server's process, on its loop. While nobody asks, nothing happens; when the work fails it is tried again
-after the same pause, and the failure is logged.
+While nobody asks, nothing happens; when the work fails it is tried again after the same pause, and the failure is
+logged.
 """
 
 from __future__ import annotations

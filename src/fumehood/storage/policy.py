@@ -1,7 +1,7 @@
 """What a key may do and use: scopes and `KeyPolicy`, a value that is valid if it exists, and its form as JSON.
 
-Runs in the server's process. Nothing is enforced here but the bounds of the values themselves: whatever holds sandboxes
-asks `check_limits`, and whatever counts reads the quotas.
+Nothing is enforced here but the bounds of the values themselves: whatever holds sandboxes asks `check_limits`, and
+whatever counts reads the quotas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which servers use a database, and which of those that once did are dead.
 
-Runs in the server's process. What a server has begun and not ended (a request, a sandbox) is lost with it; this is how
-the others, and the same server after its restart, know. A dead process on the same machine is known at once, one on
-another machine by its silence.
+What a server has begun and not ended (a request, a sandbox) is lost with it; this is how the others, and the same
+server after its restart, know. A dead process on the same machine is known at once, one on another machine by its
+silence.
 """
 
 from __future__ import annotations

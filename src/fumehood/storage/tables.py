@@ -1,7 +1,7 @@
 """The tables as they are now; the migrations tell how a database gets there, and a test compares the two.
 
-Runs in the server's process. Times are seconds since 1970 (UTC) as doubles and JSON is text, so that SQLite and
-PostgreSQL hold the same values. There are no foreign keys: usage outlives its key, a file its session.
+Times are seconds since 1970 (UTC) as doubles and JSON is text, so that SQLite and PostgreSQL hold the same values.
+There are no foreign keys: usage outlives its key, a file its session.
 """
 
 from __future__ import annotations

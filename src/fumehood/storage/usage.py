@@ -1,7 +1,7 @@
 """What keys have used: counted in memory, stored in batches, read per hour or day, held against quotas.
 
-Runs in the server's process, on its loop. Counting and checking never wait. What has not been stored yet is lost with
-the process, at most the last seconds; several servers of one database learn each other's counts equally often.
+Counting and checking never wait. What has not been stored yet is lost with the process, at most the last seconds;
+several servers of one database learn each other's counts equally often.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The builder: makes a named template of a recipe, tries it, and only then lets it count.
 
-Runs in the host process. Whatever happens on the way, an error, Ctrl-C or a kill, the template that had the name
-before is untouched; what was begun is deleted, by us or by whoever next looks into the store.
+Whatever happens on the way, an error, Ctrl-C or a kill, the template that had the name before is untouched; what was
+begun is deleted, by us or by whoever next looks into the store.
 """
 
 from __future__ import annotations

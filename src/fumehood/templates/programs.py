@@ -1,7 +1,7 @@
 """Runs a program that builds: reports its steps, keeps its last words, and leaves nothing behind after a failure.
 
-Runs in the host process. What a program prints comes from package indexes and is text of strangers: it is
-bounded here, and made harmless by whoever shows it.
+What a program prints comes from package indexes and is text of strangers: it is bounded here, and made harmless by
+whoever shows it.
 """
 
 from __future__ import annotations

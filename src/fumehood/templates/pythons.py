@@ -1,7 +1,7 @@
 """Finds the Python that a template asks for: this process's own, one of this machine's, or one that uv fetches.
 
-Runs in the host process. An interpreter is believed only after it has answered: the programs of version
-switchers are there under every name and start nothing.
+An interpreter is believed only after it has answered: the programs of version switchers are there under every name
+and start nothing.
 """
 
 from __future__ import annotations

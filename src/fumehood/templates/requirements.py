@@ -1,8 +1,8 @@
 """The first source of named templates: a Python, and requirements that are installed for it.
 
-Runs in the host process. The environment is a virtual one, made and filled by uv or by pip; none of its code is
-imported here. IPython, which the guest needs, is one more requirement: the installer chooses the release that
-fits the template's Python and the user's own requirements.
+The environment is a virtual one, made and filled by uv or by pip; none of its code is imported here. IPython, which
+the guest needs, is one more requirement: the installer chooses the release that fits the template's Python and the
+user's own requirements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The port between the builder of named templates and the places that an environment can come from.
 
-Runs in the host process. A source describes itself as plain data, by which a rebuild knows whether anything
-has changed, and makes the environment in an empty folder. Requirements are the first source; another one, such
-as an image that was pulled, needs these two verbs and nothing of the builder.
+A source describes itself as plain data, by which a rebuild knows whether anything has changed, and makes the
+environment in an empty folder. Requirements are the first source; another one, such as an image that was pulled,
+needs these two verbs and nothing of the builder.
 """
 
 from __future__ import annotations

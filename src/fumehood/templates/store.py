@@ -1,6 +1,6 @@
 """The store: named templates on disk, found by name from every process of the user.
 
-Runs in the host process. Its folder belongs to the user alone:
+Its folder belongs to the user alone:
 
     NAME.json             what is known of a template; replacing this file is what makes a build count
     NAME.lock             held while somebody builds or removes NAME

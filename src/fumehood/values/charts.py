@@ -1,8 +1,7 @@
 """Charts as data: what a plot shows, in numbers and words, read from a guest's description of its figure.
 
-Runs in the host process. The description is hostile: its shape is never trusted, depth and counts are
-bounded, and whatever does not fit the declared kind becomes `UnknownChart` or is left out. The fields are
-those that E2B's clients know.
+The description is hostile: its shape is never trusted, depth and counts are bounded, and whatever does not fit the
+declared kind becomes `UnknownChart` or is left out. The fields are those that E2B's clients know.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Names and addresses of hosts, as a guest writes them: one strict reader, for what is checked and for what is dialled.
 
-Runs in the host process and only computes. There is one spelling of each host and port, and whatever is not plainly a
-name, an IPv4 address in four decimal parts or an IPv6 address in brackets is refused: two readers of one text that
-understand it differently are how filters are passed.
+There is one spelling of each host and port, and whatever is not plainly a name, an IPv4 address in four decimal parts
+or an IPv6 address in brackets is refused: two readers of one text that understand it differently are how filters are
+passed.
 """
 
 from __future__ import annotations

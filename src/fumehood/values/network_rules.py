@@ -1,7 +1,6 @@
 """Rules of a network policy: one text each, read once, before a sandbox has it.
 
-Runs in the host process and only computes. A rule that cannot be read is refused when the policy is made: one that is
-skipped would leave out a denial.
+A rule that cannot be read is refused when the policy is made: one that is skipped would leave out a denial.
 """
 
 from __future__ import annotations

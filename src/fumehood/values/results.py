@@ -1,8 +1,7 @@
 """One thing that an execution showed or returned: a MIME bundle, decoded when it is looked at.
 
-Runs in the host process. The parts are a guest's bytes: kept as they came (within the limits), decoded only
-on request, within bounds, and never rendered, imported or executed. A part that is not what its type says
-reads as None; its bytes stay in `parts`.
+The parts are a guest's bytes: kept as they came (within the limits), decoded only on request, within bounds, and
+never rendered, imported or executed. A part that is not what its type says reads as None; its bytes stay in `parts`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The routes of E2B's dialect.
 
-Runs in the server process. What goes to a sandbox is told by headers or by the Host, not by its path, and must be
-looked at before any route by path: those routes come first, marked with `is_first`.
+What goes to a sandbox is told by headers or by the Host, not by its path, and must be looked at before any route by
+path: those routes come first, marked with `is_first`.
 """
 
 from __future__ import annotations

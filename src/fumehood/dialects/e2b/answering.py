@@ -1,7 +1,7 @@
 """One request of E2B's clients, from its first byte to its answer, whatever happens between.
 
-Runs in the server process. What no handler has foreseen becomes a body that the clients understand, and a line in the
-log; a refusal is said when the client has stopped talking.
+What no handler has foreseen becomes a body that the clients understand, and a line in the log; a refusal is said when
+the client has stopped talking.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How an error becomes an answer that E2B's clients understand: on the control plane, in a sandbox, in a Connect call.
 
-Runs in the server process. Bodies are `{code, message}`; the message says what failed and the way out, and never holds
-a stack, a path of the host or a secret.
+Bodies are `{code, message}`; the message says what failed and the way out, and never holds a stack, a path of the
+host or a secret.
 """
 
 from __future__ import annotations

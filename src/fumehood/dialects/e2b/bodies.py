@@ -1,7 +1,6 @@
 """A request's body: read whole within a bound, or as it comes, unpacked if it was packed.
 
-Runs in the server process. What the ingress bounds is what came over the network; what is bounded here is what becomes
-of it in memory.
+What the ingress bounds is what came over the network; what is bounded here is what becomes of it in memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who is asking, and the backend as that caller may see it.
 
-Runs in the server process. On the control plane the caller is the holder of the API key. In a sandbox it is whoever
-holds the sandbox's token, and acts for the key that the sandbox belongs to, within that key's limits, on that sandbox
-alone; a key that was revoked or has expired takes its sandboxes' tokens with it.
+On the control plane the caller is the holder of the API key. In a sandbox it is whoever holds the sandbox's token,
+and acts for the key that the sandbox belongs to, within that key's limits, on that sandbox alone; a key that was
+revoked or has expired takes its sandboxes' tokens with it.
 """
 
 from __future__ import annotations

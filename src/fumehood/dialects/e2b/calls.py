@@ -1,7 +1,4 @@
-"""One call by Connect: the method behind its name, its time, and the beats that keep its stream alive.
-
-Runs in the server process.
-"""
+"""One call by Connect: the method behind its name, its time, and the beats that keep its stream alive."""
 
 from __future__ import annotations
 

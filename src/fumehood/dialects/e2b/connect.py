@@ -1,7 +1,7 @@
 """The Connect protocol with its JSON codec, as far as E2B's clients speak it: calls, and streams in one direction.
 
-Runs in the server process. Frames are a byte of flags, a length in four bytes and JSON; each is bounded before it is
-read. Compressed frames and the binary codec are refused as the protocol says.
+Frames are a byte of flags, a length in four bytes and JSON; each is bounded before it is read. Compressed frames and
+the binary codec are refused as the protocol says.
 """
 
 from __future__ import annotations

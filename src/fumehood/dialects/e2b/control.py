@@ -1,6 +1,6 @@
 """The control plane: sandboxes made, found, paused and ended, in both generations of E2B's API.
 
-Runs in the server process. What a caller sees is what its key owns.
+What a caller sees is what its key owns.
 """
 
 from __future__ import annotations

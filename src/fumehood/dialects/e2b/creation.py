@@ -1,7 +1,6 @@
 """New sandboxes, once for each idempotency key.
 
-Runs in the server process. What is stored for a key is the sandbox's id alone: its tokens are made again for whoever
-asks again.
+What is stored for a key is the sandbox's id alone: its tokens are made again for whoever asks again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """envd, E2B's daemon in a sandbox (port 49983), as this server answers for it: files, commands, health.
 
-Runs in the server process. Everything but a correctly signed URL needs the sandbox's access token.
+Everything but a correctly signed URL needs the sandbox's access token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading a client's JSON: field by field, each with its type, nothing believed.
 
-Runs in the server process; pure. Names are taken as protobuf's JSON has them, `camelCase` or `snake_case`. What
-has the wrong type is refused with the field's name.
+Pure functions. Names are taken as protobuf's JSON has them, `camelCase` or `snake_case`. What has the wrong type is
+refused with the field's name.
 """
 
 from __future__ import annotations

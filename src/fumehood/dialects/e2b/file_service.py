@@ -1,7 +1,4 @@
-"""`filesystem.Filesystem`: the files of a sandbox.
-
-Runs in the server process.
-"""
+"""`filesystem.Filesystem`: the files of a sandbox."""
 
 from __future__ import annotations
 

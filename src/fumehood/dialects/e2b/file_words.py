@@ -1,6 +1,6 @@
 """The messages of `filesystem.Filesystem`, from the port's values.
 
-Runs in the server process; pure.
+Pure functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """E2B's code interpreter in a sandbox (port 49999), as this server answers for it: code and contexts.
 
-Runs in the server process. `/execute` brings the access token; the routes of contexts bring the traffic token alone, so
-either opens both. A client that goes interrupts its code.
+`/execute` brings the access token; the routes of contexts bring the traffic token alone, so either opens both. A
+client that goes interrupts its code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The list of a caller's sandboxes: filters, order, pages.
 
-Runs in the server process; pure. A page's token says where the last page ended, so nothing is remembered between pages.
+Pure functions. A page's token says where the last page ended, so nothing is remembered between pages.
 """
 
 from __future__ import annotations

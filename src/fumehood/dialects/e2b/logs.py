@@ -1,7 +1,7 @@
 """Logs of a sandbox in E2B's words: what its audit record says that happened, without what was said.
 
-Runs in the server process; pure. At E2B a log holds what the daemon inside wrote. Here it is the host's own record, so
-code inside cannot forge it. Code, output, arguments and environments of commands and contents of files are not in it.
+Pure functions. At E2B a log holds what the daemon inside wrote. Here it is the host's own record, so code inside
+cannot forge it. Code, output, arguments and environments of commands and contents of files are not in it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Output that was dropped because of a limit, in words: E2B has none for it.
 
-Runs in the server process; pure.
+Pure functions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a sandbox uses now, in the fields of E2B's metrics.
 
-Runs in the server process. There is no history here: an answer holds this moment alone.
+There is no history here: an answer holds this moment alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of a multipart form, one after the other, as they come.
 
-Runs in the server process. The parser is python-multipart's; here it is pulled instead of pushing, so that a file is
-never held in memory and the client waits while the sandbox writes.
+The parser is python-multipart's; here it is pulled instead of pushing, so that a file is never held in memory and the
+client waits while the sandbox writes.
 """
 
 from __future__ import annotations

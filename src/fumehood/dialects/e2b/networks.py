@@ -1,7 +1,7 @@
 """What a client of E2B says of the network, as a network of ours; what is not offered is refused by its name.
 
-Runs in the server process; pure. There, what is allowed wins over what is denied; here a denial wins, so what is denied
-beside what is allowed stays denied.
+Pure functions. There, what is allowed wins over what is denied; here a denial wins, so what is denied beside what is
+allowed stays denied.
 """
 
 from __future__ import annotations

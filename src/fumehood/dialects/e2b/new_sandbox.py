@@ -1,6 +1,6 @@
 """What a client asks of a new sandbox, as a spec of the port; what this server does not offer is refused by its name.
 
-Runs in the server process; pure.
+Pure functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Paths and users as E2B's clients write them.
 
-Runs in the server process; pure. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one,
-so a caller who asks for `root` gets no more than anybody.
+Pure functions. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one, so a caller who
+asks for `root` gets no more than anybody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ports of what runs in a sandbox, but envd's and the interpreter's, as E2B's headers name them.
 
-Runs in the server process. A request that names a port by headers brings one of the sandbox's tokens; by a host name a
-key opens it as well. How bytes get there is the business of the server's own proxy.
+A request that names a port by headers brings one of the sandbox's tokens; by a host name a key opens it as well. How
+bytes get there is the business of the server's own proxy.
 """
 
 from __future__ import annotations

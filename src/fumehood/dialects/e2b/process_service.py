@@ -1,7 +1,7 @@
 """`process.Process`: commands and terminals of a sandbox.
 
-Runs in the server process. A command outlives the stream that started it; the time that the caller gives `Start` is
-the command's own. Tags are kept here alone, a few for each sandbox, and say nothing to the sandbox.
+A command outlives the stream that started it; the time that the caller gives `Start` is the command's own. Tags are
+kept here alone, a few for each sandbox, and say nothing to the sandbox.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The messages of `process.Process`, to and from the port's.
 
-Runs in the server process; pure.
+Pure functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What code shows and says, as E2B's code interpreter writes it: one line of JSON for each event.
 
-Runs in the server process; pure. Parts of results are the guest's: text stays text, bytes become base64, and what is
-not what it claims to be is left out.
+Pure functions. Parts of results are the guest's: text stays text, bytes become base64, and what is not what it claims
+to be is left out.
 """
 
 from __future__ import annotations

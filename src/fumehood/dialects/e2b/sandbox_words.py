@@ -1,7 +1,7 @@
 """A sandbox in E2B's words, and what E2B knows of it that the port does not.
 
-Runs in the server process; pure. The name by which its template was asked for is kept with a sandbox's metadata, under
-a name that no caller may use.
+Pure functions. The name by which its template was asked for is kept with a sandbox's metadata, under a name that no
+caller may use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Signed URLs of files: they name no sandbox, so the one whose token signed them is looked for among those that live.
 
-Runs in the server process. A caller without a signature learns nothing, except that no sandbox fits; and however many
-of them ask, one list of the sandboxes is made at a time.
+A caller without a signature learns nothing, except that no sandbox fits; and however many of them ask, one list of
+the sandboxes is made at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Snapshots in E2B's words: a sandbox saved to the server's blobs, and sandboxes made of it.
 
-Runs in the server process. A snapshot is a saved state, so it holds no memory image: what it could not keep is told
-when it is made. It belongs to the key that made it, and nobody else can name it.
+A snapshot is a saved state, so it holds no memory image: what it could not keep is told when it is made. It belongs
+to the key that made it, and nobody else can name it.
 """
 
 from __future__ import annotations

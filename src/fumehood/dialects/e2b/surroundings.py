@@ -1,6 +1,6 @@
 """What E2B tells the programs in a sandbox about it.
 
-Runs in the server process; pure.
+Pure functions.
 """
 
 from __future__ import annotations

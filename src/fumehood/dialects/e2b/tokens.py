@@ -1,7 +1,7 @@
 """What opens one sandbox: its access token, its traffic token, and the signatures of URLs made from the former.
 
-Runs in the server process. Tokens are HMACs of the sandbox's id under a secret of this server, so nothing is stored for
-a sandbox and all of them end with it. Everything that a client sends is compared in constant time.
+Tokens are HMACs of the sandbox's id under a secret of this server, so nothing is stored for a sandbox and all of them
+end with it. Everything that a client sends is compared in constant time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`/files`: whole files into a sandbox and out of it, by a token or by a signed URL.
 
-Runs in the server process. A file goes out as bytes to be saved, whatever it holds: shown by a browser it would be a
-page of this server, written by a guest.
+A file goes out as bytes to be saved, whatever it holds: shown by a browser it would be a page of this server, written
+by a guest.
 """
 
 from __future__ import annotations

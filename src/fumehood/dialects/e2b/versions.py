@@ -1,6 +1,6 @@
 """The version of envd that sandboxes of this server say they speak: E2B's clients use what it promises.
 
-Runs in the server process. Metadata on files needs a kernel whose memory filesystem keeps attributes of users (6.6).
+Metadata on files needs a kernel whose memory filesystem keeps attributes of users (6.6).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watches that are asked for their news, for clients that cannot hold a stream.
 
-Runs in the server process. Each collects what happens until it is asked, within bounds: a sandbox has few of them, each
-keeps the newest changes, and one that nobody asks for a long time ends.
+Each collects what happens until it is asked, within bounds: a sandbox has few of them, each keeps the newest changes,
+and one that nobody asks for a long time ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The routes of the dialect: those of a SandboxFusion server that runs code.
 
-Runs in the server process. It answers 200 to whatever a program does. Overload waits in the fair queue and is
-then a 504, the one status that verl tries again after.
+It answers 200 to whatever a program does. Overload waits in the fair queue and is then a 504, the one status that
+verl tries again after.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who is asking: SandboxFusion's clients know of no token, so it is taken from wherever their address can hold one.
 
-Runs in the server process. A token in the query is taken out of it before anything can log it; one in the user
-part of the address arrives as HTTP basic and never stands in a log.
+A token in the query is taken out of it before anything can log it; one in the user part of the address arrives as
+HTTP basic and never stands in a log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`/run_jupyter`: cells, one after the other, in one live context of a sandbox of its own.
 
-Runs in the server process. A cell that raises, or whose time is over, does not keep the later ones from running.
+A cell that raises, or whose time is over, does not keep the later ones from running.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`/run_code`: a source file, compiled where its language wants that, run once, in a sandbox of its own.
 
-Runs in the server process. A program that fails is an answer of the protocol like one that does not; what a
-program writes is text in it and nothing more.
+A program that fails is an answer of the protocol like one that does not; what a program writes is text in it and
+nothing more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The routes of the dialect: the kernel API of a Jupyter server, on sandboxes.
 
-Runs in the server process. It puts the parts of this folder together and holds nothing itself.
+It puts the parts of this folder together and holds nothing itself.
 """
 
 from __future__ import annotations

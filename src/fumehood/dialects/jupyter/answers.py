@@ -1,6 +1,6 @@
 """Answers over HTTP as Jupyter's clients read them: JSON models, and refusals with a `message`.
 
-Runs in the server process. A refusal says what the error says, and nothing of the inside.
+A refusal says what the error says, and nothing of the inside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who listens to a kernel: its clients, each with a bounded queue of what is still to be sent to it.
 
-Runs in the server process. A client that does not take what it is sent is dropped, never the kernel. One that
-comes back under the same session gets what it has missed, as far as that is kept.
+A client that does not take what it is sent is dropped, never the kernel. One that comes back under the same session
+gets what it has missed, as far as that is kept.
 """
 
 from __future__ import annotations

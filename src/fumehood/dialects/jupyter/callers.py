@@ -1,8 +1,8 @@
 """Who is asking: the token where Jupyter's clients put it, or the session that a client has logged in with.
 
-Runs in the server process. A token in the address is taken out of it before anything can log it. A session is a
-cookie that stands for a token kept here, in memory; it counts only together with the `X-XSRFToken` header of its
-login, which no page of another site can know or send, and not even a page of this one can read.
+A token in the address is taken out of it before anything can log it. A session is a cookie that stands for a token
+kept here, in memory; it counts only together with the `X-XSRFToken` header of its login, which no page of another
+site can know or send, and not even a page of this one can read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The WebSocket of a kernel: frames in and out, for as long as the client, its token and the kernel last.
 
-Runs in the server process. Frames are read one at a time and bounded by the server; what waits to be sent is
-bounded by the client's queue. A frame that cannot be read ends the connection with a reason, and nothing else.
+Frames are read one at a time and bounded by the server; what waits to be sent is bounded by the client's queue. A
+frame that cannot be read ends the connection with a reason, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is asked on the control channel, and of any channel what cannot wait: interrupt, shut down, debug.
 
-Runs in the server process. Answers do not wait for the code that runs.
+Answers do not wait for the code that runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One kernel: a context of a sandbox as Jupyter's clients see it, with its queue, its state and its clients.
 
-Runs in the server process, on its loop. Requests of the shell channel are answered one after another, each
-between `busy` and `idle`; those of the control channel at once. What is asked of the sandbox is asked as the
-client that sent the request. The code itself is run by the sandbox; nothing of it is looked at here.
+Requests of the shell channel are answered one after another, each between `busy` and `idle`; those of the control
+channel at once. What is asked of the sandbox is asked as the client that sent the request. The code itself is run by
+the sandbox; nothing of it is looked at here.
 """
 
 from __future__ import annotations

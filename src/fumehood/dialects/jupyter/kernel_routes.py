@@ -1,6 +1,6 @@
 """The REST routes of kernels and kernel specs, and those that say what server this is.
 
-Runs in the server process. They answer as a Jupyter server does, within what the caller's key may do.
+They answer as a Jupyter server does, within what the caller's key may do.
 """
 
 from __future__ import annotations

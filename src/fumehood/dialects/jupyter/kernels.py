@@ -1,8 +1,8 @@
 """The kernels of a server: which sandbox each one is, and what this process remembers of it.
 
-Runs in the server process. A kernel's id is its sandbox's id, written as Jupyter writes ids; what a kernel was
-started as stands in the sandbox's metadata, so that a kernel that this process has not seen yet is found as well.
-Whose a sandbox is decides the backend alone.
+A kernel's id is its sandbox's id, written as Jupyter writes ids; what a kernel was started as stands in the sandbox's
+metadata, so that a kernel that this process has not seen yet is found as well. Whose a sandbox is decides the backend
+alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Logging in with a password, which is the token, as clients do that were made for a Jupyter server with one.
 
-Runs in the server process. There is no page to log in with: browsers reach notebooks through a Jupyter server of
-their own. Both cookies are closed to scripts and to other sites.
+There is no page to log in with: browsers reach notebooks through a Jupyter server of their own. Both cookies are
+closed to scripts and to other sites.
 """
 
 from __future__ import annotations

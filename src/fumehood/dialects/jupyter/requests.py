@@ -1,7 +1,4 @@
-"""Requests of clients, and the queue in which those of the shell channel wait, bounded in number and size.
-
-Runs in the server process, on its loop.
-"""
+"""Requests of clients, and the queue in which those of the shell channel wait, bounded in number and size."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The REST routes of notebook sessions.
 
-Runs in the server process. They answer as a Jupyter server does; a session's kernel is started and ended with it.
+They answer as a Jupyter server does; a session's kernel is started and ended with it.
 """
 
 from __future__ import annotations

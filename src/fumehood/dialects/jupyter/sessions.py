@@ -1,6 +1,6 @@
 """Sessions of Jupyter's REST API: which notebook or console has which kernel. They are kept here, in memory.
 
-Runs in the server process. A session belongs to the key that made it and lasts as long as its kernel.
+A session belongs to the key that made it and lasts as long as its kernel.
 """
 
 from __future__ import annotations

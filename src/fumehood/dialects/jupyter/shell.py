@@ -1,7 +1,7 @@
 """What is asked on the shell channel, and how it is answered: code, questions about code, comms, history.
 
-Runs in the server process. Every answer is a reply to the client that asked, but for comms, which have none; what
-happens meanwhile is broadcast. A request that is malformed, or that the sandbox refuses, is answered as an error.
+Every answer is a reply to the client that asked, but for comms, which have none; what happens meanwhile is broadcast.
+A request that is malformed, or that the sandbox refuses, is answered as an error.
 """
 
 from __future__ import annotations

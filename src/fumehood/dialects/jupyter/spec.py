@@ -1,7 +1,7 @@
 """Kernel specs: what kernels can be started as: Python, bash, and each named template.
 
-Runs in the server process. A spec says which template and language a kernel has; the names of templates are the
-host's, and a template that has the name of a language is not offered here.
+A spec says which template and language a kernel has; the names of templates are the host's, and a template that has
+the name of a language is not offered here.
 """
 
 from __future__ import annotations

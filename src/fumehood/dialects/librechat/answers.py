@@ -1,6 +1,6 @@
 """Refusals as LibreChat's clients read them, and who is asking.
 
-Runs in the server process. A refusal says what the error says, and nothing of the inside.
+A refusal says what the error says, and nothing of the inside.
 """
 
 from __future__ import annotations

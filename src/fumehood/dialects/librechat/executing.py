@@ -1,6 +1,6 @@
 """`/exec`: one source file in a sandbox of its own, whose files outlive it.
 
-Runs in the server process. A run that fails is an answer with status 200 like any other, and registers no files.
+A run that fails is an answer with status 200 like any other, and registers no files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The routes of files: uploads, downloads, lists, and what is known of one.
 
-Runs in the server process. What is uploaded goes to the store as it comes. A file of another key answers like one
-that never was, and so does one of another entity of the same key when a client names both.
+What is uploaded goes to the store as it comes. A file of another key answers like one that never was, and so does one
+of another entity of the same key when a client names both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much an owner may keep on the shelf: files that are there, and bytes that are on their way.
 
-Runs in the server process. Bytes that come at the same moment count for each other while they come; whether a file
-may stay is decided when it is whole, for one file of an owner at a time.
+Bytes that come at the same moment count for each other while they come; whether a file may stay is decided when it is
+whole, for one file of an owner at a time.
 """
 
 from __future__ import annotations

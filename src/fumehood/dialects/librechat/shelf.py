@@ -1,7 +1,7 @@
 """The files of storage sessions: bytes in the blob store, what is known of them in the database, by owner.
 
-Runs in the server process. A file belongs to the key that brought it or made it; for any other it is not there. A
-file is kept for a day after its session was last used.
+A file belongs to the key that brought it or made it; for any other it is not there. A file is kept for a day after
+its session was last used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One run of code that calls tools: a sandbox that stays while somebody else does what it asked for.
 
-Runs in the server process. What comes from the sandbox is a guest's: lines of bounded size, checked before anything
-of them is passed on.
+What comes from the sandbox is a guest's: lines of bounded size, checked before anything of them is passed on.
 """
 
 from __future__ import annotations

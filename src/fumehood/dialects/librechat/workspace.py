@@ -1,7 +1,7 @@
 """`/mnt/data` of one run: files of storage sessions in, what the run has left there out, with its ancestors.
 
-Runs in the server process. Names and content that come out are a guest's: names are checked before they are
-recorded, and bytes go to the store as they are.
+Names and content that come out are a guest's: names are checked before they are recorded, and bytes go to the store
+as they are.
 """
 
 from __future__ import annotations

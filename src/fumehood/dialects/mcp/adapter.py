@@ -1,6 +1,6 @@
 """The route of the dialect: `POST /mcp`, one message a request, its answer as JSON or as a stream.
 
-Runs in the server process. There are no sessions, so there is nothing to GET and nothing to DELETE.
+There are no sessions, so there is nothing to GET and nothing to DELETE.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What answers at the route: it makes sure who is asking and how much, and hands the rest to the SDK.
 
-Runs in the server process. A caller is known before a byte of the body is read; what the SDK gets is bounded in bytes
-and in values, because a small body can become a large one in memory.
+A caller is known before a byte of the body is read; what the SDK gets is bounded in bytes and in values, because a
+small body can become a large one in memory.
 """
 
 from __future__ import annotations

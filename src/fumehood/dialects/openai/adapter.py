@@ -1,6 +1,6 @@
 """The routes of the dialect: those of OpenAI's containers, at `/v1/containers`.
 
-Runs in the server process. It puts the parts of this folder together and holds nothing itself.
+It puts the parts of this folder together and holds nothing itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Refusals as OpenAI's clients read them, who is asking, and the JSON of a body.
 
-Runs in the server process. A refusal says what the error says, and nothing of the inside.
+A refusal says what the error says, and nothing of the inside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The routes of containers and of their files.
 
-Runs in the server process. A container of another key answers like one that never was. Files are read and written
-inside the sandbox, streamed, and only below the folder of a container's files.
+A container of another key answers like one that never was. Files are read and written inside the sandbox, streamed,
+and only below the folder of a container's files.
 """
 
 from __future__ import annotations

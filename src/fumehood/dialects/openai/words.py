@@ -1,7 +1,7 @@
 """What OpenAI's clients call a container and its files, in terms of a sandbox and its files, and back.
 
-Runs in the server process; pure functions. A container's own words are labels of its sandbox, so that they live and
-end with it. The id of a file is its path, written so that it can stand in an address.
+Pure functions. A container's own words are labels of its sandbox, so that they live and end with it. The id of a file
+is its path, written so that it can stand in an address.
 """
 
 from __future__ import annotations

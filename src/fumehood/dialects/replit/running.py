@@ -1,7 +1,6 @@
 """One call of code-exec: `main.py` beside its files, run by `python3`, in a sandbox of its own.
 
-Runs in the server process. Standard output and standard error come back as one text, in the order in which they
-were written.
+Standard output and standard error come back as one text, in the order in which they were written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Executions in the audit record: that code runs, and what came of it.
 
-Runs in the host process, on the engine's loop. Of code, only the digest is kept. Where the record is in a file, code is
-written down before it runs, so that it is there whatever it does; in memory one entry at its end is enough.
+Of code, only the digest is kept. Where the record is in a file, code is written down before it runs, so that it is
+there whatever it does; in memory one entry at its end is enough.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The audit records of one host: begun when a sandbox is handed out, and kept for a while after its end.
 
-Runs in the host process, on the engine's loop. Where records go to a folder, no sandbox is handed out whose file
-cannot be made.
+Where records go to a folder, no sandbox is handed out whose file cannot be made.
 """
 
 from __future__ import annotations

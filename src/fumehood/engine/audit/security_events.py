@@ -1,8 +1,8 @@
 """Security events of one sandbox: counted, sent to callers, and answered by the rules that pause or kill it.
 
-Runs in the host process, on the engine's loop. It looks only when something happens anyway: nothing here runs on a
-timer. Where code in the sandbox can say what it likes, the event says that it is advice. A guest can cause as many
-events as it likes: all are counted and judged by the rules, few are kept.
+It looks only when something happens anyway: nothing here runs on a timer. Where code in the sandbox can say what it
+likes, the event says that it is advice. A guest can cause as many events as it likes: all are counted and judged by
+the rules, few are kept.
 
 Programs that code of a model seldom has a reason to start: names alone, for an event that says so.
 """

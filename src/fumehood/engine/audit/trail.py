@@ -1,8 +1,8 @@
 """What the engine writes into the audit record of a sandbox, from the moment it is handed out to its end.
 
-Runs in the host process, on the engine's loop. Guests come in as bounded text with its controls spelled out, as numbers
-and as digests; code, environment, input and contents never do. What a guest can cause as often as it likes is written
-up to a bound and counted beyond it, so that a guest cannot push out what it did before.
+Guests come in as bounded text with its controls spelled out, as numbers and as digests; code, environment, input and
+contents never do. What a guest can cause as often as it likes is written up to a bound and counted beyond it, so that
+a guest cannot push out what it did before.
 """
 
 from __future__ import annotations

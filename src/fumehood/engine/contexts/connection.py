@@ -1,11 +1,10 @@
 """One living context process, as the host sees it: a channel, and the two pipes behind its fds 1 and 2.
 
-Runs in the host process, on the engine's loop. It puts everything that the context sends into the order in
-which it happened, and hands it on as events. Python-level output, displays and replies come as frames on the
-channel; what child processes and C code write comes through the pipes. A frame that was sent while unread
-bytes lay in the pipes says so (`after_fd`), and both sides share one monotonic clock, so the order of the two
-is exact. Nothing here trusts a length, an id or an order that the guest claims: the wire package checks them
-first.
+It puts everything that the context sends into the order in which it happened, and hands it on as events. Python-level
+output, displays and replies come as frames on the channel; what child processes and C code write comes through the
+pipes. A frame that was sent while unread bytes lay in the pipes says so (`after_fd`), and both sides share one
+monotonic clock, so the order of the two is exact. Nothing here trusts a length, an id or an order that the guest
+claims: the wire package checks them first.
 
 What a context is told when it shall run code: the request as the wire has it.
 """

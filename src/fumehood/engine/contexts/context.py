@@ -1,8 +1,7 @@
 """A context as the API has it: one id, one language, one execution at a time, whatever happens to its process.
 
-Runs in the host process, on the engine's loop. Executions are queued in order. One that exceeds a limit is
-interrupted first and killed after a grace; a context that dies is replaced by a fresh one, and the execution
-says that the state is lost.
+Executions are queued in order. One that exceeds a limit is interrupted first and killed after a grace; a context that
+dies is replaced by a fresh one, and the execution says that the state is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The contexts of one sandbox, by name: the default one, the one that plain bash code runs in, and the callers' own.
 
-Runs in the host process, on the engine's loop. It says which context a request means and keeps their number
-bounded; what a context is, and what becomes of its process, is the business of `LiveContext`.
+It says which context a request means and keeps their number bounded; what a context is, and what becomes of its
+process, is the business of `LiveContext`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pipes behind the descriptors 1 and 2 of a context: what child processes and C code write, as text, in order.
 
-Runs in the host process, on the engine's loop. Bytes that were read are held until the channel has been looked at:
-what was sent there before they were written belongs before them. They are decoded and handed on, and nothing more.
+Bytes that were read are held until the channel has been looked at: what was sent there before they were written
+belongs before them. They are decoded and handed on, and nothing more.
 
 What a context shows and says, as events: one message of the wire, one event.
 """

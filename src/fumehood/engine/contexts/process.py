@@ -1,8 +1,8 @@
 """One context process from its fork to its end, and how it is signalled and killed.
 
-Runs in the host process, on the engine's loop. A process is told apart from its successor under the same
-context id by being another object. Whatever a guest does, `end` has an end: init is asked first, because it
-reaches what the process has started too, then the zygote, and at last the whole sandbox pays.
+A process is told apart from its successor under the same context id by being another object. Whatever a guest does,
+`end` has an end: init is asked first, because it reaches what the process has started too, then the zygote, and at
+last the whole sandbox pays.
 """
 
 from __future__ import annotations

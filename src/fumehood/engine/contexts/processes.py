@@ -1,7 +1,7 @@
 """The process of a context through its lives: started, replaced, made anew from a checkpoint, ended.
 
-Runs in the host process, on the engine's loop. A context that dies is replaced by a fresh process under the same id;
-no execution is ever named as one before it, whatever process runs it.
+A context that dies is replaced by a fresh process under the same id; no execution is ever named as one before it,
+whatever process runs it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The calls of tools that one execution makes: who waits, for how long, and what came of each.
 
-Runs in the host process, on the engine's loop. A guest decides when it calls, how often and with what, so calls
-are counted, measured and timed here, whatever happens where the function is: one that takes too long is
-answered without it, and an answer that comes later is nobody's. Never calls a function, and never waits.
+A guest decides when it calls, how often and with what, so calls are counted, measured and timed here, whatever
+happens where the function is: one that takes too long is answered without it, and an answer that comes later is
+nobody's. Never calls a function, and never waits.
 
 Questions to a context and their answers, in the words of the wire.
 

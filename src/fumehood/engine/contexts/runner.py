@@ -1,7 +1,7 @@
 """What the process of a context works on: one execution or question at a time, and how that is stopped.
 
-Runs in the host process, on the engine's loop. An execution that exceeds a limit is interrupted first and killed
-after a grace; who gives up waiting interrupts, and whoever comes next waits until the process is at rest again.
+An execution that exceeds a limit is interrupted first and killed after a grace; who gives up waiting interrupts, and
+whoever comes next waits until the process is at rest again.
 
 Stopping an execution from outside, and saying afterwards why it did not come to its own end.
 """

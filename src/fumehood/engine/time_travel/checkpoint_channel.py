@@ -1,8 +1,8 @@
 """The line to one checkpoint: a process of the guest that waits, and makes a context of what it holds when asked.
 
-Runs in the host process, on the engine's loop. A checkpoint is as hostile as the context that it was forked
-from: what it says goes through the wire's tables, and what breaks them ends the sandbox. Whatever it claims, a
-checkpoint that has ended is known by its line, and nothing is undone before the context that is to go on exists.
+A checkpoint is as hostile as the context that it was forked from: what it says goes through the wire's tables, and
+what breaks them ends the sandbox. Whatever it claims, a checkpoint that has ended is known by its line, and nothing
+is undone before the context that is to go on exists.
 """
 
 from __future__ import annotations

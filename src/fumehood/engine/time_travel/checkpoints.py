@@ -1,9 +1,9 @@
 """The checkpoints of one sandbox: points of a context to go back to, state and files together.
 
-Runs in the host process, on the engine's loop. A checkpoint is a waiting fork of the context and a snapshot of the
-writable files, both taken while the context waits, so that the two never disagree. Going back makes sure of both
-before anything is given up: a checkpoint that is damaged leaves the sandbox as it is. Their number is bounded,
-the oldest goes first; their memory and their files count as the sandbox's own.
+A checkpoint is a waiting fork of the context and a snapshot of the writable files, both taken while the context
+waits, so that the two never disagree. Going back makes sure of both before anything is given up: a checkpoint that is
+damaged leaves the sandbox as it is. Their number is bounded, the oldest goes first; their memory and their files
+count as the sandbox's own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One moment of a sandbox, to write down what of it lasts: its contexts at rest, and its files as they are then.
 
-Runs in the host process, on the engine's loop. While the contexts of Python are at rest, each writes down its own
-variables, and a snapshot of the files is taken; then everything goes on, and the files are read from the snapshot.
-A context that is itself waiting keeps no other waiting for long: code in one may be waiting for another.
+While the contexts of Python are at rest, each writes down its own variables, and a snapshot of the files is taken;
+then everything goes on, and the files are read from the snapshot. A context that is itself waiting keeps no other
+waiting for long: code in one may be waiting for another.
 """
 
 from __future__ import annotations

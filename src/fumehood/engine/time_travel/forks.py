@@ -1,9 +1,8 @@
 """Forking: new sandboxes that go on from where one is, or was at a checkpoint.
 
-Runs in the host process, on the engine's loop. A fork is a guest of its own beneath the namespaces of its parent: an
-init without files, to which the parent's init sends what a snapshot holds, and into which a fork of a checkpoint's
-process moves and becomes the default context. All of one call are made, or none; whatever fails, the parent is as it
-was.
+A fork is a guest of its own beneath the namespaces of its parent: an init without files, to which the parent's init
+sends what a snapshot holds, and into which a fork of a checkpoint's process moves and becomes the default context.
+All of one call are made, or none; whatever fails, the parent is as it was.
 """
 
 from __future__ import annotations

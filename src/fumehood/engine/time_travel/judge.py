@@ -1,9 +1,9 @@
 """The judge: runs one program once for each input, each time in a process of its own that has imported everything.
 
-Runs in the host process, on the engine's loop. A context of its own imports what the program imports and compiles
-it, once; a checkpoint of that is made, and each case is a fork of the checkpoint: own memory, own standard input,
-own limits, killed with all that it has started. When all is done, the files of the sandbox are as before. A program
-that takes away what its cases need has spoilt them: that is their verdict, and no error of the judge.
+A context of its own imports what the program imports and compiles it, once; a checkpoint of that is made, and each
+case is a fork of the checkpoint: own memory, own standard input, own limits, killed with all that it has started.
+When all is done, the files of the sandbox are as before. A program that takes away what its cases need has spoilt
+them: that is their verdict, and no error of the judge.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reducing to an init: how a sandbox ends when others were forked from it.
 
-Runs in the host process, on the engine's loop. The kernel ends what lies beneath a PID namespace together with it. So
-the init of such a sandbox stays, alone and without files, until the last fork has ended; for everybody else the
-sandbox has ended.
+The kernel ends what lies beneath a PID namespace together with it. So the init of such a sandbox stays, alone and
+without files, until the last fork has ended; for everybody else the sandbox has ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The snapshots of one sandbox's files, as the host asks init for them.
 
-Runs in the host process, on the engine's loop. It asks, and turns what init refuses into an error of the tree; what a
-snapshot holds, and for whom, is up to whoever has it taken.
+It asks, and turns what init refuses into an error of the tree; what a snapshot holds, and for whom, is up to whoever
+has it taken.
 """
 
 from __future__ import annotations

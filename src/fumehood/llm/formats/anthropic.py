@@ -1,7 +1,7 @@
 """Anthropic's Messages: tools, `tool_use` blocks, and `tool_result` blocks that may hold pictures.
 
-Runs in the host process; pure translation. The bash and the text editor tool are Anthropic's own client tools: models
-know their arguments, so they are named by type alone.
+Pure translation. The bash and the text editor tool are Anthropic's own client tools: models know their arguments, so
+they are named by type alone.
 """
 
 from __future__ import annotations

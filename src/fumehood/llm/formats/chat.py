@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions: tools, `tool_calls`, and messages of the role `tool`.
 
-Runs in the host process; pure translation. A tool message takes text alone, so pictures can only follow in a message
-of the user's role, where the caller wants that.
+Pure translation. A tool message takes text alone, so pictures can only follow in a message of the user's role, where
+the caller wants that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Anthropic's hosted code execution, told by our results: blocks of Python, bash and the text editor.
 
-Runs in the host process. A server that speaks the Messages API can carry out `server_tool_use` blocks here. Streams
-are whole, within the sandbox's limits, as the hosted tool gives them; files are named by their path.
+A server that speaks the Messages API can carry out `server_tool_use` blocks here. Streams are whole, within the
+sandbox's limits, as the hosted tool gives them; files are named by their path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenAI's hosted code interpreter, told by our results: `code_interpreter_call` items and the events of a stream.
 
-Runs in the host process; pure translation. A server that speaks the Responses API can put these items into its
-answers. Pictures are addresses that hold them.
+Pure translation. A server that speaks the Responses API can put these items into its answers. Pictures are addresses
+that hold them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a provider's message to the calls in it, and from their results to what is appended.
 
-Runs in the host process; pure translation. Which provider's words a message uses is read off the message; dicts and the
-SDKs' own objects are the same here. A message without calls, of any provider, has none.
+Pure translation. Which provider's words a message uses is read off the message; dicts and the SDKs' own objects are
+the same here. A message without calls, of any provider, has none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OpenAI's functions of before: `functions`, `function_call`, and messages of the role `function`.
 
-Runs in the host process; pure translation. Some servers that speak OpenAI's words know only these.
+Pure translation. Some servers that speak OpenAI's words know only these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pictures as providers take them: as base64 inside a message.
 
-Runs in the host process; pure functions over pictures that have been checked and bounded before.
+Pure functions over pictures that have been checked and bounded before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OpenAI's Responses: function and custom tools, call items, and outputs that may hold pictures.
 
-Runs in the host process; pure translation.
+Pure translation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What models are told of the tool itself: its name, what it does, its one argument.
 
-Runs in the host process; pure functions. Everything here holds for each sandbox; what differs between them stands in
-the system prompt.
+Pure functions. Everything here holds for each sandbox; what differs between them stands in the system prompt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Anthropic's Messages, by the official SDK: Anthropic itself, and any server that speaks it.
 
-Runs in the host process, on the caller's loop. Translation both ways and nothing else. The events are put
-together here and not by the SDK's helper, which raises when a model writes arguments that are no JSON.
+Translation both ways and nothing else. The events are put together here and not by the SDK's helper, which raises
+when a model writes arguments that are no JSON.
 """
 
 from __future__ import annotations

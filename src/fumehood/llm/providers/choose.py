@@ -1,7 +1,7 @@
 """From a model's name, such as `anthropic:claude-...`, to a provider.
 
-Runs in the host process. Only the part before the first colon is ours; no SDK is loaded before a model is asked, but
-that it can be is looked at here, so that a missing one is told at once.
+Only the part before the first colon is ours; no SDK is loaded before a model is asked, but that it can be is looked
+at here, so that a missing one is told at once.
 """
 
 from __future__ import annotations

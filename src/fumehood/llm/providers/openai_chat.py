@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions, by the official SDK: OpenAI itself, and any server that speaks it.
 
-Runs in the host process, on the caller's loop. Translation both ways and nothing else. A tool's answer can hold
-text only in this dialect, so pictures follow it as a message of the user, where the model has eyes.
+Translation both ways and nothing else. A tool's answer can hold text only in this dialect, so pictures follow it as a
+message of the user, where the model has eyes.
 """
 
 from __future__ import annotations

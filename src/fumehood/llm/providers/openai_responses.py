@@ -1,7 +1,7 @@
 """OpenAI's Responses, by the official SDK: OpenAI itself, and any server that speaks it.
 
-Runs in the host process, on the caller's loop. Translation both ways and nothing else. The model's own items are
-sent back as they came, its reasoning with them; pictures are part of a tool's answer here.
+Translation both ways and nothing else. The model's own items are sent back as they came, its reasoning with them;
+pictures are part of a tool's answer here.
 """
 
 from __future__ import annotations

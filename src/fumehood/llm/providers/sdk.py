@@ -1,7 +1,7 @@
 """What all providers over an official SDK share: the client, made late and closed once, and the way of an answer.
 
-Runs in the host process, on the caller's loop. The SDKs are built alike; what differs, the words of each dialect, is
-the business of the class that stands on this one.
+The SDKs are built alike; what differs, the words of each dialect, is the business of the class that stands on this
+one.
 """
 
 from __future__ import annotations

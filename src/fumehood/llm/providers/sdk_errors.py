@@ -1,7 +1,7 @@
 """What the SDKs raise, as errors of our tree.
 
-Runs in the host process. Both SDKs are built alike, so one reading serves both: by their classes first, then by
-the status, and by the words of the body where servers of the same dialect differ in their codes.
+Both SDKs are built alike, so one reading serves both: by their classes first, then by the status, and by the words of
+the body where servers of the same dialect differ in their codes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One sandbox without namespaces: what the host holds of it, which is two sockets, a leash and perhaps a cgroup.
 
-Runs in the host process, on the engine's loop. The leash is a pipe: whatever becomes of this process, its end ends the
-sandbox, because the reaper at the other end waits for nothing else. What init says in its greeting is believed,
-because no guest code has run by then.
+The leash is a pipe: whatever becomes of this process, its end ends the sandbox, because the reaper at the other end
+waits for nothing else. What init says in its greeting is believed, because no guest code has run by then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The plan of a template where there are no namespaces: which files of the host its sandboxes may read.
 
-Runs in the host process and only computes. Nobody gets a root of its own there: guests see the paths of the host, and
-Landlock lets them open the system, the template and one private folder. What is listed here is all they can read; a
-home of a user, a workspace or a socket of the host must never be among it.
+Nobody gets a root of its own there: guests see the paths of the host, and Landlock lets them open the system, the
+template and one private folder. What is listed here is all they can read; a home of a user, a workspace or a socket
+of the host must never be among it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid everything else.
 
-Runs in the host process, on the engine's loop. It is weaker than namespaces in ways that the guide on isolation
-lists, so only callers that name its level get it. When the host runs as root, its guests run as a
-user of their own; when it runs as an ordinary user, under that user's id.
+It is weaker than namespaces in ways that the guide on isolation lists, so only callers that name its level get it.
+When the host runs as root, its guests run as a user of their own; when it runs as an ordinary user, under that user's
+id.
 """
 
 from __future__ import annotations

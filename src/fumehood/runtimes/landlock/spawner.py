@@ -1,7 +1,6 @@
 """Makes guests of one template without namespaces, by asking its zygote.
 
-Runs in the host process, on the engine's loop. The zygote forks a reaper for each sandbox; what it says is checked,
-because its packages are not ours.
+The zygote forks a reaper for each sandbox; what it says is checked, because its packages are not ours.
 """
 
 from __future__ import annotations

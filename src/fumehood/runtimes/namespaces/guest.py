@@ -1,7 +1,7 @@
 """One sandbox of the Linux runtime: what the host holds of it, which is a socket, a pidfd and a cgroup.
 
-Runs in the host process, on the engine's loop. What an init says in its greeting is believed, because no
-guest code has run by then; afterwards nothing here listens to it.
+What an init says in its greeting is believed, because no guest code has run by then; afterwards nothing here listens
+to it.
 """
 
 from __future__ import annotations

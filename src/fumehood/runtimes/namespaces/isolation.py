@@ -1,7 +1,7 @@
 """Computes what stands between a guest and the host, from what the kernel says was applied.
 
-Runs in the host process and only computes. A layer is `on` only when the greeting of that very sandbox, or
-the host's own cgroup, shows it; nothing is taken from configuration.
+A layer is `on` only when the greeting of that very sandbox, or the host's own cgroup, shows it; nothing is taken from
+configuration.
 
 Status: who a process is, and what it may do, as the kernel says.
 """

@@ -1,8 +1,8 @@
 """Moves: a process that is forked from a checkpoint of one sandbox becomes a context of a sandbox forked from it.
 
-Runs in the host process, on the engine's loop. The process is user code's own, and hostile: it is known by the
-credentials of what it sends, and is held while it enters namespaces that hold nothing but an init that waits, and
-makes the process that goes on there (`linux_entering`).
+The process is user code's own, and hostile: it is known by the credentials of what it sends, and is held while it
+enters namespaces that hold nothing but an init that waits, and makes the process that goes on there
+(`linux_entering`).
 
 Entering: the host has a process that moves into a forked sandbox enter its namespaces, one call after the other.
 """

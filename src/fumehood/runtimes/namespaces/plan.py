@@ -1,8 +1,7 @@
 """The plan of a base jail: which parts of the host a template's sandboxes see, and where.
 
-Runs in the host process and only computes. The launcher carries the plan out. A guest never sees where on the
-host its parts come from: an interpreter outside /usr appears at /opt/python, with the environment's packages
-as its own.
+The launcher carries the plan out. A guest never sees where on the host its parts come from: an interpreter outside
+/usr appears at /opt/python, with the environment's packages as its own.
 
 User ids of sandboxes: one for each that lives, and how those of forked ones are mapped.
 """

@@ -1,8 +1,8 @@
 """Removes the control groups of guests that have ended, and keeps the kernel from keeping too many of them.
 
-Runs in the host process, on the engine's loop. Pages of files stay in memory for whoever reads them next, charged to
-the group that read them first, and a removed group takes memory of the kernel (about 30 KiB) until its last page has
-gone. A few such groups are the price of warm files; where there are many, a group gives its pages back before it goes.
+Pages of files stay in memory for whoever reads them next, charged to the group that read them first, and a removed
+group takes memory of the kernel (about 30 KiB) until its last page has gone. A few such groups are the price of warm
+files; where there are many, a group gives its pages back before it goes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The Linux runtime: namespaces, Landlock, seccomp and cgroups.
 
-Runs in the host process, on the engine's loop. Of the engine, the runtimes alone know the jail. Everything
-privileged is done by the launcher, a process of its own. This module starts it, hands it the plan, and reports
-truthfully what was applied.
+Of the engine, the runtimes alone know the jail. Everything privileged is done by the launcher, a process of its own.
+This module starts it, hands it the plan, and reports truthfully what was applied.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Answers for the system calls that the filter of one context reports: they are refused, and noted.
 
-Runs in the host process, on the engine's loop. No call is let through but those that the host itself makes a process
-carry out, which it holds at that time (`linux_entering`). The listener belongs to the context and to all that is forked
-from it, checkpoints and forked sandboxes included. A process that floods the host with refused calls waits for its
-answers, so that the host has time for others.
+No call is let through but those that the host itself makes a process carry out, which it holds at that time
+(`linux_entering`). The listener belongs to the context and to all that is forked from it, checkpoints and forked
+sandboxes included. A process that floods the host with refused calls waits for its answers, so that the host has time
+for others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Makes guests of one template by asking its jail init and its zygote.
 
-Runs in the host process, on the engine's loop. The jail init makes namespaces and init, the zygote forks
-contexts into them; both work at the same time on the same sandbox. What the zygote says is checked: its
-packages are not ours.
+The jail init makes namespaces and init, the zygote forks contexts into them; both work at the same time on the same
+sandbox. What the zygote says is checked: its packages are not ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Uncharged: ends a sandbox for which the kernel holds more memory than it may that no control group is charged for.
 
-Runs in the host process, on the engine's loop. The kernel charges neither connections that wait to be accepted nor
-record locks to a control group, and has no bound on them. So it looks at two figures of the whole machine, a few times
-a second; only when one of them has risen, at each guest. What takes longer is read in a thread.
+The kernel charges neither connections that wait to be accepted nor record locks to a control group, and has no bound
+on them. So it looks at two figures of the whole machine, a few times a second; only when one of them has risen, at
+each guest. What takes longer is read in a thread.
 
 Figures of a guest by its control group: what both Linux runtimes report of CPU time and memory.
 """

@@ -1,6 +1,6 @@
 """What happened in and around a sandbox: its audit record.
 
-Runs in the server process. Translation only.
+Translation only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checkpoints: points of a context, together with the files, to go back to.
 
-Runs in the server process. Translation only.
+Translation only.
 """
 
 from __future__ import annotations

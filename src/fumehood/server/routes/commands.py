@@ -1,7 +1,7 @@
 """Commands of a sandbox: started, followed, fed, signalled.
 
-Runs in the server process. A command lives on when nobody follows it; what it writes is kept within the limits of
-its sandbox, and can be followed from the beginning by several at once.
+A command lives on when nobody follows it; what it writes is kept within the limits of its sandbox, and can be
+followed from the beginning by several at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is in the files of a sandbox: read, in whole or in part, and written, without ever holding a file.
 
-Runs in the server process. Content is a guest's: it is given as an attachment of no type, which no browser runs.
-These are the routes that a signed address opens as well.
+Content is a guest's: it is given as an attachment of no type, which no browser runs. These are the routes that a
+signed address opens as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Contexts: live namespaces of a sandbox, and what editors and widgets ask of them.
 
-Runs in the server process. Translation only.
+Translation only.
 """
 
 from __future__ import annotations

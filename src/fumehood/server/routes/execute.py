@@ -1,6 +1,6 @@
 """Stateless runs: code in, what it did out, nothing left; one at a time, or many in one request.
 
-Runs in the server process. Every run passes the fair queue, so that a flood delays itself and nobody else.
+Every run passes the fair queue, so that a flood delays itself and nobody else.
 """
 
 from __future__ import annotations

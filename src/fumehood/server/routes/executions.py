@@ -1,6 +1,6 @@
 """Executions: code run in a context of a sandbox, as one answer or as a stream of what happens.
 
-Runs in the server process. A client that goes away ends its execution: nobody would hear of it.
+A client that goes away ends its execution: nobody would hear of it.
 """
 
 from __future__ import annotations

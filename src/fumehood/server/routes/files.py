@@ -1,6 +1,6 @@
 """Files of a sandbox: described, listed, made, moved, removed, watched.
 
-Runs in the server process. What is in files goes through `content.py`; nothing here opens a path of the host.
+What is in files goes through `content.py`; nothing here opens a path of the host.
 """
 
 from __future__ import annotations

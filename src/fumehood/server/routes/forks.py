@@ -1,6 +1,6 @@
 """Forks: sandboxes that go on from the state of another one.
 
-Runs in the server process. Translation only; a client that goes away leaves no fork behind of which nobody knows.
+Translation only; a client that goes away leaves no fork behind of which nobody knows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The router of native resources: the caller is known before a byte of the body is read.
 
-Runs in the server process. FastAPI reads and parses a body before it asks a route's dependencies; without this, a
-stranger could make the server read and parse.
+FastAPI reads and parses a body before it asks a route's dependencies; without this, a stranger could make the server
+read and parse.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judging: one program, many inputs.
 
-Runs in the server process. Translation only; a client that goes away ends it.
+Translation only; a client that goes away ends it.
 """
 
 from __future__ import annotations

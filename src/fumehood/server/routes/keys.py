@@ -1,6 +1,6 @@
 """Keys: who may use the server, for what, and how much; and what each has used.
 
-Runs in the server process. A token is in the answer that makes it and nowhere else.
+A token is in the answer that makes it and nowhere else.
 """
 
 from __future__ import annotations

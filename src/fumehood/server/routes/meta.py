@@ -1,6 +1,6 @@
 """The server itself: whether it lives, whether it takes work, what it counts, what it can do.
 
-Runs in the server process. Health tells nothing but health, since it alone asks for no token.
+Health tells nothing but health, since it alone asks for no token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The network of a sandbox: changed, and what became of it.
 
-Runs in the server process. Translation only: what a key may ask for is the tenant's backend to say.
+Translation only: what a key may ask for is the tenant's backend to say.
 """
 
 from __future__ import annotations

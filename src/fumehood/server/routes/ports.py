@@ -1,7 +1,7 @@
 """Web servers inside sandboxes: reached by path with a token, by a signed address, or by a host name of their own.
 
-Runs in the server process. What a guest serves in the server's own origin is put into an origin of its own by a
-sandbox policy; with a domain each sandbox has its own origin anyway.
+What a guest serves in the server's own origin is put into an origin of its own by a sandbox policy; with a domain
+each sandbox has its own origin anyway.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A terminal of a sandbox over a WebSocket: what is typed goes in, what it shows comes out.
 
-Runs in the server process. Bytes are binary messages, all else is text in JSON. The terminal is the connection's
-own: it is killed when the connection ends, however that ends. Browsers cannot set headers on a WebSocket; they give
-their token as a subprotocol, which is never chosen and so never sent back. None is read from the address, which
-ends up in logs and histories.
+Bytes are binary messages, all else is text in JSON. The terminal is the connection's own: it is killed when the
+connection ends, however that ends. Browsers cannot set headers on a WebSocket; they give their token as a
+subprotocol, which is never chosen and so never sent back. None is read from the address, which ends up in logs and
+histories.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sandboxes: made, described, listed, given time, paused and ended.
 
-Runs in the server process. Translation only: what is asked becomes a request of the port, and its answer JSON.
+Translation only: what is asked becomes a request of the port, and its answer JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Saved states: a sandbox as one file to keep, and a sandbox made of such a file.
 
-Runs in the server process. Translation, and no more than a piece of a state in memory: what is uploaded lies in a
-temporary file while it is loaded, since it is read from its end.
+Translation, and no more than a piece of a state in memory: what is uploaded lies in a temporary file while it is
+loaded, since it is read from its end.
 """
 
 from __future__ import annotations

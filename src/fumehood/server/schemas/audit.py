@@ -1,6 +1,6 @@
 """What the routes of the audit record and of security events take and give.
 
-Runs in the server process. It bounds and describes only.
+It bounds and describes only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the stateless routes take and give.
 
-Runs in the server process. Every bound of a body is in the description, so that a client need not find it by trying.
+Every bound of a body is in the description, so that a client need not find it by trying.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Types of fields that several bodies have: the bounds of `fumehood.values.requests` in words of JSON Schema.
 
-Runs in the server process. The port checks again what it is given, in bytes; these bounds are there to be read by
-clients, and to name every fault of a body at once.
+The port checks again what it is given, in bytes; these bounds are there to be read by clients, and to name every
+fault of a body at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the routes of files take and give.
 
-Runs in the server process. It bounds and describes; paths are paths of a sandbox, used nowhere else.
+It bounds and describes; paths are paths of a sandbox, used nowhere else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the routes of keys and usage take and give.
 
-Runs in the server process. A key is described without its token; only the answer that makes one has it.
+A key is described without its token; only the answer that makes one has it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the routes of the server itself give.
 
-Runs in the server process. Nothing here tells of one caller to another.
+Nothing here tells of one caller to another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the routes of a sandbox's network take and give.
 
-Runs in the server process. It bounds and describes; the rules themselves are read where every caller's are.
+It bounds and describes; the rules themselves are read where every caller's are.
 """
 
 from __future__ import annotations

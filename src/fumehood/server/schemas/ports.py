@@ -1,7 +1,4 @@
-"""What the routes of ports take and give.
-
-Runs in the server process.
-"""
+"""What the routes of ports take and give."""
 
 from __future__ import annotations
 

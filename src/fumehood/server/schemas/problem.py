@@ -1,6 +1,6 @@
 """Problem details (RFC 9457): the one form that every refusal and failure has.
 
-Runs in the server process. The bodies themselves are written by `fumehood.server.problems`.
+The bodies themselves are written by `fumehood.server.problems`.
 """
 
 from __future__ import annotations
