@@ -21,7 +21,7 @@ from collections.abc import (
 from contextlib import aclosing
 from datetime import datetime
 from os import PathLike
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from fumehood.client.connection import (
     GONE,
@@ -104,23 +104,6 @@ from fumehood.values.sandbox import (
     SandboxInfo,
 )
 from fumehood.values.security import SecurityEvent
-
-
-class HttpAudit:
-    """Verbs of `HttpBackend` about what is written down of a sandbox."""
-
-    _ask: Callable[..., Awaitable[Any]]
-    _read: Callable[[type[Any], object], Any]
-    _lines: Callable[..., AsyncGenerator[Any, None]]
-
-    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
-        """Give the security events of a sandbox; see the port."""
-        return self._lines(_security_event_of, "GET", sandbox_path(sandbox_id, "audit", "events"))
-
-    async def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Give the audit record of a sandbox; see the port."""
-        log: AuditLog = self._read(AuditLog, await self._ask("GET", sandbox_path(sandbox_id, "audit")))
-        return log
 
 
 def _security_event_of(line: dict[str, Any]) -> SecurityEvent:
@@ -220,14 +203,182 @@ async def ask_to_adopt(ask: Ask, sandbox_id: str, child_id: str) -> object:
 _PIECE_BYTES = 1 << 20
 
 
-class HttpStateVerbs:
-    """`StateVerbs`, one request each, for `HttpBackend`."""
+# A sandbox, a path and seconds; the address and its end.
+SignFile = Callable[[str, str, int], Awaitable[tuple[str, datetime]]]
 
-    _connection: HttpConnection
+
+def signer_of(backend: Backend) -> SignFile | None:
+    """Return what signs addresses for reading files, or None where no server keeps the sandboxes."""
+    if not isinstance(backend, HttpBackend):
+        return None
+
+    async def sign(sandbox_id: str, path: str, expires_seconds: int) -> tuple[str, datetime]:
+        body = {"path": path, "expires_in_seconds": expires_seconds}
+        signed = await backend._ask("POST", f"/v1/sandboxes/{sandbox_id}/files/sign", json=body)
+        return str(signed["url"]), backend._checked(datetime.fromisoformat, signed["expires_at"])
+
+    return sign
+
+
+_T = TypeVar("_T")
+_LIST_PAGE = 1000
+_MAX_PIECE_BYTES = 1 << 20
+
+
+class HttpBackend(LoopBound, Backend):
+    """The sandboxes of a server.
+
+    Args:
+        address: Where it is.
+        loop: The loop that the connections live on; it runs, or will.
+        on_behalf: In whose name sandboxes are made: only a host, whose socket is its owner's alone, listens to it.
+    """
+
+    def __init__(
+        self, address: ServerAddress, loop: asyncio.AbstractEventLoop, *, on_behalf: bool = False
+    ) -> None:
+        super().__init__(loop)
+        self._connection = HttpConnection(address)
+        self._on_behalf = on_behalf
+
+    # -- sandboxes
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        if not isinstance(spec.template, str):
+            raise TemplateError(
+                template=spec.template.name,
+                reason="a server knows templates only by name",
+                hint="build it there with `fumehood template build`, and give its name",
+            )
+
+        body = {**_fields(spec, without=("owner", "chosen_limits")), "limits": spec.limits_asked}
+        owner = spec.owner if self._on_behalf else None
+        answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
+        return self._read(SandboxInfo, answer)
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        return self._read(SandboxInfo, await self._ask("GET", sandbox_path(sandbox_id)))
+
+    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
+        found: list[SandboxInfo] = []
+        cursor: str | None = None
+
+        while True:
+            query = query_of(limit=_LIST_PAGE, cursor=cursor, owner=owner if self._on_behalf else None)
+            page = await self._ask("GET", "/v1/sandboxes", params=query)
+            found.extend(self._read(SandboxInfo, item) for item in page["items"])
+            cursor = page["next_cursor"]
+
+            if cursor is None:
+                return tuple(info for info in found if owner is None or info.owner == owner)
+
+    async def capacity(self) -> Capacity:
+        return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
+
+    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
+        try:
+            await self._ask(
+                "DELETE", sandbox_path(sandbox_id), params=query_of(wait=None if wait else "false")
+            )
+        except GONE:
+            return False
+
+        return True
+
+    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
+        await self._ask(
+            "POST", sandbox_path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds}
+        )
+
+    async def pause(self, sandbox_id: str) -> bool:
+        return bool((await self._ask("POST", sandbox_path(sandbox_id, "pause")))["changed"])
+
+    async def resume(self, sandbox_id: str) -> bool:
+        return bool((await self._ask("POST", sandbox_path(sandbox_id, "resume")))["changed"])
+
+    async def set_network(self, sandbox_id: str, network: Network) -> None:
+        await self._ask("PUT", sandbox_path(sandbox_id, "network"), json=as_data(network))
+
+    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
+        found = await self._ask("GET", sandbox_path(sandbox_id, "network", "log"))
+        return tuple(self._read(EgressRecord, item) for item in found["items"])
+
+    async def metrics(self, sandbox_id: str) -> Metrics:
+        return self._read(Metrics, await self._ask("GET", sandbox_path(sandbox_id, "metrics")))
+
+    # -- code
+
+    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        return self._lines(event_of, "POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
+
+    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
+        if request.allow_input or request.tools or request.ask_commit:
+            # Questions come in a stream only.
+            return await super().run(sandbox_id, request)
+
+        answer = await self._ask("POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
+        return self._read(Execution, answer)
+
+    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "input")
+        await self._ask("POST", path, json={"request_id": answer.request_id, "text": answer.text})
+
+    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "tools")
+        body = {"request_id": answer.request_id, "value": answer.value, "error": answer.error}
+        await self._ask("POST", path, json=body)
+
+    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
+        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "commit")
+        await self._ask("POST", path, json={"commit": answer.commit})
+
+    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
+        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "interrupt")
+        return bool((await self._ask("POST", path))["interrupted"])
+
+    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
+        place = sandbox_path(sandbox_id, "contexts")
+
+        match call:
+            case CreateContext(language=language, cwd=cwd):
+                made = await self._ask("POST", place, json={"language": language, "cwd": cwd})
+                return (self._read(ContextInfo, made),)
+            case ListContexts():
+                found = await self._ask("GET", place)
+                return tuple(self._read(ContextInfo, item) for item in found["items"])
+            case RestartContext(context_id=context_id):
+                made = await self._ask("POST", f"{place}/{quoted(context_id)}/restart")
+                return (self._read(ContextInfo, made),)
+            case RemoveContext(context_id=context_id):
+                await self._ask("DELETE", f"{place}/{quoted(context_id)}")
+                return ()
+
+    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
+        return await call_checkpoints(self._ask, self._read, sandbox_id, call)
+
+    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
+        return self._read(Forked, await ask_to_fork(self._ask, sandbox_id, request))
+
+    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
+        return self._read(SandboxInfo, await ask_to_adopt(self._ask, sandbox_id, child_id))
+
+    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
+        runs: list[CaseRun] = []
+
+        for body in judge_bodies(request):
+            found = await self._ask("POST", sandbox_path(sandbox_id, "judge"), json=body)
+            runs.extend(self._read(CaseRun, run) for run in found["items"])
+
+        return tuple(runs)
+
+    def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
+        return self._lines(_security_event_of, "GET", sandbox_path(sandbox_id, "audit", "events"))
+
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        log: AuditLog = self._read(AuditLog, await self._ask("GET", sandbox_path(sandbox_id, "audit")))
+        return log
 
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give what of a sandbox lasts; see the port."""
-
         async def pieces() -> AsyncGenerator[bytes, None]:
             async with self._connection.stream("POST", sandbox_path(sandbox_id, "save")) as answer:
                 async for piece in answer.aiter_bytes(_PIECE_BYTES):
@@ -236,12 +387,9 @@ class HttpStateVerbs:
         async def begin() -> AsyncGenerator[bytes, None]:
             return pieces()
 
-        # What both are to a backend is said in its own class.
-        backend = cast(Any, self)
-        return cast("AsyncGenerator[bytes, None]", backend._items(begin))
+        return self._items(begin)
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
-        """Make a sandbox of a saved state; see the port."""
         spec = request.spec
 
         if not isinstance(spec.template, str):
@@ -267,211 +415,17 @@ class HttpStateVerbs:
                 "data": {"options": json.dumps(wish)},
                 "files": {"state": ("state", file)},
             }
-            backend = cast(Any, self)
-            owner = spec.owner if backend._on_behalf else None
-            answer = await backend._ask(
+            owner = spec.owner if self._on_behalf else None
+            answer = await self._ask(
                 "POST", "/v1/sandboxes/load", params=query_of(owner=owner or None), **form
             )
-            return cast(Loaded, backend._read(Loaded, answer))
-
-
-# A sandbox, a path and seconds; the address and its end.
-SignFile = Callable[[str, str, int], Awaitable[tuple[str, datetime]]]
-
-
-def signer_of(backend: Backend) -> SignFile | None:
-    """Return what signs addresses for reading files, or None where no server keeps the sandboxes."""
-    if not isinstance(backend, HttpBackend):
-        return None
-
-    async def sign(sandbox_id: str, path: str, expires_seconds: int) -> tuple[str, datetime]:
-        body = {"path": path, "expires_in_seconds": expires_seconds}
-        signed = await backend._ask("POST", f"/v1/sandboxes/{sandbox_id}/files/sign", json=body)
-        return str(signed["url"]), backend._checked(datetime.fromisoformat, signed["expires_at"])
-
-    return sign
-
-
-_T = TypeVar("_T")
-_LIST_PAGE = 1000
-_MAX_PIECE_BYTES = 1 << 20
-
-
-class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
-    """The sandboxes of a server.
-
-    Args:
-        address: Where it is.
-        loop: The loop that the connections live on; it runs, or will.
-        on_behalf: In whose name sandboxes are made: only a host, whose socket is its owner's alone, listens to it.
-    """
-
-    def __init__(
-        self, address: ServerAddress, loop: asyncio.AbstractEventLoop, *, on_behalf: bool = False
-    ) -> None:
-        super().__init__(loop)
-        self._connection = HttpConnection(address)
-        self._on_behalf = on_behalf
-
-    # -- sandboxes
-
-    async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        """Start a sandbox; see the port."""
-        if not isinstance(spec.template, str):
-            raise TemplateError(
-                template=spec.template.name,
-                reason="a server knows templates only by name",
-                hint="build it there with `fumehood template build`, and give its name",
-            )
-
-        body = {**_fields(spec, without=("owner", "chosen_limits")), "limits": spec.limits_asked}
-        owner = spec.owner if self._on_behalf else None
-        answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
-        return self._read(SandboxInfo, answer)
-
-    async def info(self, sandbox_id: str) -> SandboxInfo:
-        """Describe a living sandbox; see the port."""
-        return self._read(SandboxInfo, await self._ask("GET", sandbox_path(sandbox_id)))
-
-    async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
-        """Describe all living sandboxes; see the port."""
-        found: list[SandboxInfo] = []
-        cursor: str | None = None
-
-        while True:
-            query = query_of(limit=_LIST_PAGE, cursor=cursor, owner=owner if self._on_behalf else None)
-            page = await self._ask("GET", "/v1/sandboxes", params=query)
-            found.extend(self._read(SandboxInfo, item) for item in page["items"])
-            cursor = page["next_cursor"]
-
-            if cursor is None:
-                return tuple(info for info in found if owner is None or info.owner == owner)
-
-    async def capacity(self) -> Capacity:
-        """Tell what there is room for; see the port."""
-        return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
-
-    async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
-        """End a sandbox; see the port."""
-        try:
-            await self._ask(
-                "DELETE", sandbox_path(sandbox_id), params=query_of(wait=None if wait else "false")
-            )
-        except GONE:
-            return False
-
-        return True
-
-    async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Let a sandbox live for so long from now on; see the port."""
-        await self._ask(
-            "POST", sandbox_path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds}
-        )
-
-    async def pause(self, sandbox_id: str) -> bool:
-        """Freeze a sandbox; see the port."""
-        return bool((await self._ask("POST", sandbox_path(sandbox_id, "pause")))["changed"])
-
-    async def resume(self, sandbox_id: str) -> bool:
-        """Let a paused sandbox go on; see the port."""
-        return bool((await self._ask("POST", sandbox_path(sandbox_id, "resume")))["changed"])
-
-    async def set_network(self, sandbox_id: str, network: Network) -> None:
-        """Change what a sandbox may reach; see the port."""
-        await self._ask("PUT", sandbox_path(sandbox_id, "network"), json=as_data(network))
-
-    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
-        """Tell what a sandbox reached and tried to reach; see the port."""
-        found = await self._ask("GET", sandbox_path(sandbox_id, "network", "log"))
-        return tuple(self._read(EgressRecord, item) for item in found["items"])
-
-    async def metrics(self, sandbox_id: str) -> Metrics:
-        """Tell what a sandbox uses now; see the port."""
-        return self._read(Metrics, await self._ask("GET", sandbox_path(sandbox_id, "metrics")))
-
-    # -- code
-
-    def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
-        """Run code in a context; see the port."""
-        return self._lines(event_of, "POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
-
-    async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
-        """Run code to its end; see the port."""
-        if request.allow_input or request.tools or request.ask_commit:
-            # Questions come in a stream only.
-            return await super().run(sandbox_id, request)
-
-        answer = await self._ask("POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
-        return self._read(Execution, answer)
-
-    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
-        """Answer a question of running code; see the port."""
-        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "input")
-        await self._ask("POST", path, json={"request_id": answer.request_id, "text": answer.text})
-
-    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        """Answer a call of running code; see the port."""
-        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "tools")
-        body = {"request_id": answer.request_id, "value": answer.value, "error": answer.error}
-        await self._ask("POST", path, json=body)
-
-    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
-        """Answer a CommitRequestEvent; see the port."""
-        path = sandbox_path(sandbox_id, "executions", answer.execution_id, "commit")
-        await self._ask("POST", path, json={"commit": answer.commit})
-
-    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
-        """Interrupt what runs in a context; see the port."""
-        path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "interrupt")
-        return bool((await self._ask("POST", path))["interrupted"])
-
-    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Create, list, restart or remove contexts; see the port."""
-        place = sandbox_path(sandbox_id, "contexts")
-
-        match call:
-            case CreateContext(language=language, cwd=cwd):
-                made = await self._ask("POST", place, json={"language": language, "cwd": cwd})
-                return (self._read(ContextInfo, made),)
-            case ListContexts():
-                found = await self._ask("GET", place)
-                return tuple(self._read(ContextInfo, item) for item in found["items"])
-            case RestartContext(context_id=context_id):
-                made = await self._ask("POST", f"{place}/{quoted(context_id)}/restart")
-                return (self._read(ContextInfo, made),)
-            case RemoveContext(context_id=context_id):
-                await self._ask("DELETE", f"{place}/{quoted(context_id)}")
-                return ()
-
-    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        """Make, list, go back to or drop checkpoints; see the port."""
-        return await call_checkpoints(self._ask, self._read, sandbox_id, call)
-
-    async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Make sandboxes that go on from the state of this one; see the port."""
-        return self._read(Forked, await ask_to_fork(self._ask, sandbox_id, request))
-
-    async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Let a fork take the place of its parent; see the port."""
-        return self._read(SandboxInfo, await ask_to_adopt(self._ask, sandbox_id, child_id))
-
-    async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Run a program for many inputs; see the port."""
-        runs: list[CaseRun] = []
-
-        for body in judge_bodies(request):
-            found = await self._ask("POST", sandbox_path(sandbox_id, "judge"), json=body)
-            runs.extend(self._read(CaseRun, run) for run in found["items"])
-
-        return tuple(runs)
+            return self._read(Loaded, answer)
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        """Give the record of a context; see the port."""
         path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")
         return self._read(Record, await self._ask("GET", path))
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
-        """Ask a context about code; see the port."""
         place = sandbox_path(sandbox_id, "contexts", question.context_id or DEFAULT_CONTEXT_ID)
         body = _fields(question, without=("context_id",))
 
@@ -487,12 +441,10 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
     def send_comm(
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Give a comm message to a context; see the port."""
         path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "comm")
         return self._lines(event_of, "POST", path, json=as_data(message))
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
-        """Run code in a sandbox of its own, in one request; see the port."""
         if not fits_one_request(request):
             return await super().run_once(request)
 
@@ -500,7 +452,6 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         return self._read(StatelessReply, await self._ask("POST", "/v1/execute", json=body))
 
     def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
-        """Run code in a sandbox of its own, in one request, and follow it; see the port."""
         if not fits_one_request(request):
             return super().stream_once(request)
 
@@ -509,7 +460,6 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
     def run_many(
         self, requests: Iterable[StatelessRequest], concurrency: int | None = None
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
-        """Run many pieces of code, those of a list in one request; see the port."""
         if isinstance(requests, Sequence) and all(map(fits_one_request, requests)):
             return self._run_batches(requests, concurrency)
 
@@ -535,7 +485,6 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
     # -- files
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
-        """Read a file in pieces; see the port."""
         return self._items(lambda: _ready(self._content(sandbox_id, request)))
 
     async def write(
@@ -546,7 +495,6 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        """Write a file; see the port."""
         pieces = chunks if self._is_here() else self._pulled(chunks, asyncio.get_running_loop())
         place = sandbox_path(sandbox_id, "files", "content")
         answer = await self._ask(
@@ -555,12 +503,10 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         return self._read(FileInfo, answer)
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
-        """Describe, list, make, remove or rename; see the port."""
         found = await call_files(self._ask, sandbox_id, call)
         return tuple(self._read(FileInfo, item) for item in found)
 
     async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
-        """Watch a directory; see the port."""
         place = sandbox_path(sandbox_id, "files", "watch")
         lines = self._lines(dict, "GET", place, params=watch_query(request))
         # The first line says that the watch has begun.
@@ -568,7 +514,6 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         return self._changes(lines)
 
     async def settle_watch(self, sandbox_id: str, name: str) -> int:
-        """Have all that has happened told by a watch; see the port."""
         place = sandbox_path(sandbox_id, "files", "watch", "settle")
         answer = await self._ask("POST", place, params={"name": name})
         return self._checked(lambda value: read_value(int, value["changes"]), answer)
@@ -576,17 +521,14 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
     # -- commands and ports
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
-        """Start a command; see the port."""
         return self._read(
             ProcessInfo, await self._ask("POST", sandbox_path(sandbox_id, "commands"), json=_fields(spec))
         )
 
     def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        """Follow a command; see the port."""
         return self._lines(process_event_of, "GET", sandbox_path(sandbox_id, "commands", str(pid), "output"))
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        """List commands, feed, signal or resize one; see the port."""
         place = sandbox_path(sandbox_id, "commands")
 
         match call:
@@ -605,13 +547,11 @@ class HttpBackend(HttpAudit, HttpStateVerbs, LoopBound, Backend):
         return ()
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
-        """Connect to a port of a sandbox; see the port."""
         path = sandbox_path(sandbox_id, "tunnels", str(port))
         stream = await self._do(self._connection.tunnel, path, sandbox_id)
         return stream if self._is_here() else DistantStream(stream, self._do)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
-        """Tell where a port is reached at the server; see the port."""
         signed = await self._ask("POST", sandbox_path(sandbox_id, "ports", str(port), "sign"), json={})
         return self._read(PortAddress, signed)
 

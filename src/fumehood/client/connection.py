@@ -265,7 +265,7 @@ class _Tunnel(ByteStream):
         self._is_closed = False
 
     async def read(self) -> bytes:
-        """Return what has arrived; see the port.
+        """Return what has arrived.
 
         Raises:
             HostUnavailableError: The way to the server broke off: what has arrived may not be all.
@@ -286,7 +286,6 @@ class _Tunnel(ByteStream):
         return message if isinstance(message, bytes) else message.encode()
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; see the port."""
         if not self._may_write:
             raise BrokenPipeError("the direction was ended")
 
@@ -297,7 +296,6 @@ class _Tunnel(ByteStream):
             raise BrokenPipeError("the other side takes no more") from None
 
     async def end(self) -> None:
-        """Send no more; see the port."""
         if self._may_write:
             self._may_write = False
 
@@ -307,7 +305,6 @@ class _Tunnel(ByteStream):
                 return
 
     async def close(self) -> None:
-        """Let go of the connection; see the port."""
         self._may_write = False
         self._is_closed = True
         await self._connection.close()

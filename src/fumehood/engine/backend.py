@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fumehood.bounds import MIB
 from fumehood.engine.audit import audited_verbs
@@ -184,36 +184,6 @@ def _fits(text: str, more: str) -> bool:
     return len(text) + len(more) <= _MAX_MERGED_CHARACTERS
 
 
-class LocalStateVerbs:
-    """`StateVerbs`, for `LocalBackend`."""
-
-    def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give what of a sandbox lasts; see the port."""
-        # Late, as below: who never saves does not load what writes archives.
-        from fumehood.engine.time_travel.consistent_snapshot import ConsistentSnapshot
-        from fumehood.saved.packing import pack
-
-        # What this is to a backend is said in its own class.
-        backend = cast(Any, self)
-
-        async def begin() -> AsyncGenerator[bytes, None]:
-            sandbox = await backend._supervisor.awake(sandbox_id)
-            return pack(backend, sandbox_id, ConsistentSnapshot(sandbox))
-
-        return cast("AsyncGenerator[bytes, None]", backend._items(begin))
-
-    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
-        """Make a sandbox of a saved state; see the port."""
-        from fumehood.saved.unpacking import unpack
-
-        backend = cast(Any, self)
-
-        async def remember(sandbox_id: str, context_id: str, record: Record) -> None:
-            await backend._with(sandbox_id, lambda sandbox: _remember(sandbox, context_id, record))
-
-        return await unpack(backend, request, archive, remember)
-
-
 async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> None:
     """Lets the record of a context begin with what ran in the one that was saved."""
     contexts = sandbox.contexts
@@ -226,7 +196,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class LocalBackend(LocalStateVerbs, LoopBound, Backend):
+class LocalBackend(LoopBound, Backend):
     """Sandboxes in this process.
 
     Args:
@@ -247,12 +217,9 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         return await self._do(self._supervisor.templates.left_out, template)
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        """Start a sandbox; see the port."""
         return await self._handed_out(lambda: self._supervisor.create(spec), lambda info: (info,))
 
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Make sandboxes that go on from the state of this one; see the port."""
-
         async def fork() -> Forked:
             await self._supervisor.awake(sandbox_id)
             forking = asyncio.ensure_future(self._supervisor.fork(sandbox_id, request))
@@ -276,7 +243,6 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         await self._supervisor.kill(sandbox_id, wait=False)
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Let a fork take the place of the sandbox that it was forked from; see the port."""
         return await self._do(self._supervisor.adopt, sandbox_id, child_id)
 
     async def _handed_out(
@@ -309,98 +275,94 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
             raise
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
-        """Describe a living sandbox; see the port."""
         return await self._do(self._later, self._supervisor.info, sandbox_id)
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
-        """Describe all living sandboxes, or those of one owner; see the port."""
         return await self._do(self._later, self._supervisor.list, owner)
 
     async def capacity(self) -> Capacity:
-        """Tell what there is room for; see the port."""
         return await self._do(self._later, self._supervisor.capacity)
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
-        """End a sandbox; see the port."""
         return await self._do(self._supervisor.kill, sandbox_id, wait=wait)
 
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Let a sandbox live for so long from now on; see the port."""
         await self._do(self._later, self._supervisor.set_timeout, sandbox_id, timeout_seconds)
 
     async def pause(self, sandbox_id: str) -> bool:
-        """Freeze a sandbox; see the port."""
         return await self._do(self._supervisor.pause, sandbox_id)
 
     async def resume(self, sandbox_id: str) -> bool:
-        """Let a paused sandbox go on; see the port."""
         return await self._do(self._supervisor.resume, sandbox_id)
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
-        """Change what a sandbox may reach; see the port."""
         await self._with(sandbox_id, lambda sandbox: audited_verbs.set_network(sandbox, network))
 
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
-        """Tell what a sandbox reached and tried to reach; see the port."""
         return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).egress.records)
 
     async def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Tell what happened in and around a sandbox; see the port."""
         return await self._do(self._later, self._audit_log, sandbox_id)
 
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
-        """Give the security events of a sandbox; see the port."""
         return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).security.follow()))
 
     async def metrics(self, sandbox_id: str) -> Metrics:
-        """Tell what a sandbox uses now; see the port."""
         return await self._do(lambda: self._supervisor.find(sandbox_id).metrics())
 
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
-        """Run code in a context; see the port."""
         return self._stream(
             sandbox_id, lambda sandbox: followed(sandbox.limits, lambda emit: sandbox.execute(request, emit))
         )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
-        """Run code to its end; see the port."""
         do = self._undone_with if request.transactional else self._with
         return await do(sandbox_id, lambda sandbox: sandbox.execute(request, _unheard))
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
-        """Answer a question of running code; see the port."""
         await self._with(sandbox_id, lambda sandbox: sandbox.answer_input(answer))
 
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        """Answer a call of running code; see the port."""
         await self._do(lambda: self._supervisor.find(sandbox_id).answer_tool(answer))
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
-        """Interrupt what runs in a context; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.interrupt(context_id))
 
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Create, list, restart or remove contexts; see the port."""
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_contexts(sandbox, call))
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Run a program for many inputs; see the port."""
         return await self._undone_with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
 
+    def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
+        # Late, as below: who never saves does not load what writes archives.
+        from fumehood.engine.time_travel.consistent_snapshot import ConsistentSnapshot
+        from fumehood.saved.packing import pack
+
+        async def begin() -> AsyncGenerator[bytes, None]:
+            sandbox = await self._supervisor.awake(sandbox_id)
+            return pack(self, sandbox_id, ConsistentSnapshot(sandbox))
+
+        return self._items(begin)
+
+    async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        from fumehood.saved.unpacking import unpack
+
+        async def remember(sandbox_id: str, context_id: str, record: Record) -> None:
+            await self._with(sandbox_id, lambda sandbox: _remember(sandbox, context_id, record))
+
+        return await unpack(self, request, archive, remember)
+
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        """Give the record of a context; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.record(context_id))
 
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
-        """Answer a CommitRequestEvent; see the port."""
         await self._with(sandbox_id, lambda sandbox: sandbox.answer_commit(answer))
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        """Make, list, go back to or drop checkpoints; see the port."""
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_checkpoints(sandbox, call))
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
-        """Read a file in pieces; see the port."""
         return self._stream(sandbox_id, lambda sandbox: audited_verbs.read_file(sandbox, request))
 
     async def write(
@@ -411,7 +373,6 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        """Write a file; see the port."""
         check_metadata(metadata or {})
         failed: list[Exception] = []
         own = _noting(chunks, failed)
@@ -428,38 +389,30 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
             raise
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
-        """Describe, list, make, remove or rename; see the port."""
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_files(sandbox, call))
 
     async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
-        """Watch a directory; see the port."""
         changes = await self._with(sandbox_id, lambda sandbox: sandbox.watch(request))
         return self._items(lambda: self._later(lambda: changes))
 
     async def settle_watch(self, sandbox_id: str, name: str) -> int:
-        """Have all that has happened told by a watch; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.settle_watch(name))
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
-        """Start a command; see the port."""
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.start_process(sandbox, spec))
 
     def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        """Follow a command; see the port."""
         return self._stream(sandbox_id, lambda sandbox: sandbox.processes.output(pid))
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        """List commands, feed, signal or resize one; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.processes.call(call))
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
-        """Ask a context about code; see the port."""
         return await self._with(sandbox_id, lambda sandbox: sandbox.ask_context(question))
 
     def send_comm(
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Give a comm message to a context; see the port."""
         request = ExecuteRequest(code="", context_id=context_id, silent=True)
         return self._stream(
             sandbox_id,
@@ -467,7 +420,6 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         )
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
-        """Connect to a port of the sandbox's loopback; see the port."""
         opened: list[ByteStream] = []
         caller_has_gone = False
 
@@ -494,16 +446,14 @@ class LocalBackend(LocalStateVerbs, LoopBound, Backend):
         return stream if self._is_here() else DistantStream(stream, self._do)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
-        """Tell where a port is reached on this machine; see the port."""
         place = await self._with(sandbox_id, lambda sandbox: sandbox.ports.forward(port))
         return PortAddress(url=f"http://{place}/", host=place)
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
-        """Run code in a sandbox of its own; see the port. All of it is done on the engine's loop."""
+        """Run code in a sandbox of its own. All of it is done on the engine's loop."""
         return await self._do(super().run_once, request)
 
     async def aclose(self) -> None:
-        """End all sandboxes; see the port."""
         await self._do(self._supervisor.aclose)
 
     # -- from the caller's loop to the engine's

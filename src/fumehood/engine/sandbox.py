@@ -216,7 +216,7 @@ class LiveSandbox:
         self.egress.use(route)
 
     async def set_network(self, network: Network) -> None:
-        """Changes what it may reach; see the port."""
+        """Changes what it may reach."""
         self._check_alive()
         self.touch()
         route = await prepare_route(network, self.egress.route)
@@ -245,7 +245,7 @@ class LiveSandbox:
     async def execute(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
     ) -> Execution:
-        """Runs code, or the handlers of a comm message; see the port."""
+        """Runs code, or the handlers of a comm message."""
         self._check_alive()
         context = self.contexts.for_request(request)
         self.touch()
@@ -276,7 +276,7 @@ class LiveSandbox:
         return execution
 
     async def ask_context(self, question: Question) -> Answer:
-        """Asks a context about code; see the port."""
+        """Asks a context about code."""
         self._check_alive()
         self.touch()
         answer = await self._guarded(self.contexts.named(question.context_id).answer(question))
@@ -286,43 +286,43 @@ class LiveSandbox:
         return answer
 
     async def answer_input(self, answer: InputAnswer) -> None:
-        """Answers a question; see the port."""
+        """Answers a question."""
         self._check_alive()
 
         for context in self.contexts:
             context.answer_input(answer.execution_id, answer.request_id, answer.text)
 
     async def answer_commit(self, answer: CommitAnswer) -> None:
-        """Answers a transactional execution; see the port."""
+        """Answers a transactional execution."""
         self._check_alive()
         self.transactions.decide(answer.execution_id, answer.commit)
 
     async def answer_tool(self, answer: ToolAnswer) -> None:
-        """Answers a call of a tool; see the port."""
+        """Answers a call of a tool."""
         self._check_alive()
 
         for context in self.contexts:
             context.answer_tool(answer)
 
     async def interrupt(self, context_id: str | None) -> bool:
-        """Interrupts what runs; see the port."""
+        """Interrupts what runs."""
         self._check_alive()
         return self.contexts.interrupt(context_id)
 
     async def context_call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Creates, lists, restarts or removes contexts; see the port."""
+        """Creates, lists, restarts or removes contexts."""
         self._check_alive()
         self.touch()
 
         return await self._guarded(self.contexts.call(call))
 
     async def record(self, context_id: str | None) -> Record:
-        """Gives the record of a context; see the port."""
+        """Gives the record of a context."""
         self._check_alive()
         return self.recorder.read(self.id, self.contexts.named(context_id).info)
 
     async def checkpoint_call(self, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        """Makes, lists, goes back to or drops checkpoints; see the port."""
+        """Makes, lists, goes back to or drops checkpoints."""
         self._check_alive()
         self.touch()
         done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
@@ -330,7 +330,7 @@ class LiveSandbox:
         return done
 
     async def judge(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Runs a program for many inputs; see the port."""
+        """Runs a program for many inputs."""
         self._check_alive()
         self.guest.check_checkpoints()
 
@@ -338,15 +338,15 @@ class LiveSandbox:
             return await self._guarded(self._judge.run(request))
 
     async def watch(self, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
-        """Begins to watch a directory; see the port."""
+        """Begins to watch a directory."""
         return await self._watches.begin(request)
 
     async def settle_watch(self, name: str) -> int:
-        """Has all that has happened told by a watch; see the port."""
+        """Has all that has happened told by a watch."""
         return await self._watches.settle(name)
 
     async def metrics(self) -> Metrics:
-        """Tells what it uses now; see the port."""
+        """Tells what it uses now."""
         return await self._metrics.read()
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:

@@ -113,7 +113,7 @@ class StatelessReply:
 
 
 async def run_once(backend: Backend, request: StatelessRequest) -> StatelessReply:
-    """Run code in a sandbox of its own, over the verbs of any backend; see the port."""
+    """Run code in a sandbox of its own, over the verbs of any backend."""
     info = await backend.create(request.spec)
 
     try:
@@ -127,7 +127,7 @@ async def run_once(backend: Backend, request: StatelessRequest) -> StatelessRepl
 async def stream_once(
     backend: Backend, request: StatelessRequest
 ) -> AsyncGenerator[Event | StatelessReply, None]:
-    """Run code in a sandbox of its own and give what happens as it happens; see the port."""
+    """Run code in a sandbox of its own and give what happens as it happens."""
     info = await backend.create(request.spec)
     execution: Execution | None = None
 
@@ -153,7 +153,7 @@ async def stream_once(
 async def run_many(
     backend: Backend, requests: Iterable[StatelessRequest], concurrency: int | None = None
 ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
-    """Run each request in a sandbox of its own, a few at a time; see the port."""
+    """Run each request in a sandbox of its own, a few at a time."""
     if concurrency is None:
         concurrency = _RUNS_PER_CORE * (os.cpu_count() or 1)
 

@@ -89,7 +89,6 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         """Those to the template's processes, which leave when they are closed."""
 
     def end_with_guests(self) -> None:
-        """Makes no more guests; see the port."""
         self._ends_with_guests = True
 
         if not self._guests and not self._is_closed:

@@ -56,7 +56,6 @@ class OwnInterpreters(Spawner):
         self._note(started)
 
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> Guest:
-        """Starts an interpreter, and makes the one guest that it is for; see the port."""
         spawner, self._unused = self._unused, None
 
         # It may have waited for long.
@@ -69,7 +68,6 @@ class OwnInterpreters(Spawner):
             spawner.end_with_guests()
 
     def end_with_guests(self) -> None:
-        """Starts no more: each interpreter ends with its guest anyway; see the port."""
         unused, self._unused = self._unused, None
 
         if unused is not None:

@@ -103,7 +103,7 @@ async def take_step(
         GuestStepError: It failed.
     """
     # The names of the user's namespace are left alone: nothing is assigned, and nothing is shown.
-    code = f"__import__('fumehood_guest.export.state_export').keeping.{step}{(*arguments,)!r}"
+    code = f"__import__('fumehood_guest.export.state_export', fromlist=('',)).{step}{(*arguments,)!r}"
     request = ExecuteRequest(code=code, context_id=context_id, silent=True, wall_seconds=_STEP_SECONDS)
     error = (await run(request)).error
 

@@ -143,7 +143,7 @@ class _AtRest:
 
 
 async def pack(backend: Backend, sandbox_id: str, moment: Moment) -> AsyncGenerator[bytes, None]:
-    """Yields the file of a saved state; see the port."""
+    """Yields the file of a saved state."""
     packing = _Packing(backend, sandbox_id, moment)
     try:
         async with aclosing(packing.pieces()) as pieces:

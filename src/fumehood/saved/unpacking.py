@@ -54,7 +54,7 @@ Remember: TypeAlias = Callable[[str, str, Record], Awaitable[None]]
 async def unpack(
     backend: Backend, request: LoadRequest, path: str | PathLike[str], remember: Remember
 ) -> Loaded:
-    """Makes a sandbox of a saved state; see the port."""
+    """Makes a sandbox of a saved state."""
     # One after the other, so that several that are as large as they may be take no more memory than one.
     with await off_loop("saved states", ArchiveReader, path) as archive:
         manifest = await off_loop("saved states", _manifest_of, archive)

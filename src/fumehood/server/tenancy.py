@@ -148,7 +148,7 @@ class TenantBackend(Backend):
     # -- sandboxes
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        """Start a sandbox that belongs to the caller; see the port.
+        """Start a sandbox that belongs to the caller.
 
         Raises:
             QuotaError: The caller has as many as it may, or has used up its time.
@@ -162,7 +162,7 @@ class TenantBackend(Backend):
         return info
 
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Make sandboxes that go on from the state of this one and belong to the same owner; see the port.
+        """Make sandboxes that go on from the state of this one and belong to the same owner.
 
         Raises:
             QuotaError: The caller would have more than it may.
@@ -178,20 +178,19 @@ class TenantBackend(Backend):
         return forked
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Let a fork take the place of its parent, both the caller's; see the port."""
         await self._check(child_id)
 
         async with self._way("adopt", sandbox_id) as inner:
             return await inner.adopt(sandbox_id, child_id)
 
     async def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give what of a sandbox lasts; see the port. It counts as one execution that runs."""
+        """Give what of a sandbox lasts. It counts as one execution that runs."""
         async with self._way("save", sandbox_id) as inner, aclosing(inner.save(sandbox_id)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
-        """Make a sandbox of a saved state that belongs to the caller; see the port.
+        """Make a sandbox of a saved state that belongs to the caller.
 
         Raises:
             QuotaError: The caller has as many as it may, or has used up its time.
@@ -205,7 +204,6 @@ class TenantBackend(Backend):
         return loaded
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
-        """Describe a sandbox; see the port."""
         async with self._way("info", sandbox_id) as inner:
             return await inner.info(sandbox_id)
 
@@ -215,7 +213,6 @@ class TenantBackend(Backend):
             return await inner.list(owner if self._principal.is_owner else self._principal.key_id)
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
-        """End a sandbox; see the port."""
         try:
             await self._check(sandbox_id)
         except SandboxNotFoundError:
@@ -227,38 +224,31 @@ class TenantBackend(Backend):
             return await inner.kill(sandbox_id, wait=wait)
 
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Let a sandbox live for so long from now on; see the port."""
         async with self._way("set_timeout", sandbox_id) as inner:
             await inner.set_timeout(sandbox_id, self._allowance.bounded_seconds(timeout_seconds))
 
     async def pause(self, sandbox_id: str) -> bool:
-        """Freeze a sandbox; see the port."""
         async with self._way("pause", sandbox_id) as inner:
             return await inner.pause(sandbox_id)
 
     async def resume(self, sandbox_id: str) -> bool:
-        """Let a frozen sandbox go on; see the port."""
         async with self._way("resume", sandbox_id) as inner:
             return await inner.resume(sandbox_id)
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
-        """Change what a sandbox may reach, within what the server and the key allow; see the port."""
         async with self._way("set_network", sandbox_id) as inner:
             self._allowance.check_network(network)
             await inner.set_network(sandbox_id, network)
 
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
-        """Tell what a sandbox reached and tried to reach; see the port."""
         async with self._way("egress_log", sandbox_id) as inner:
             return await inner.egress_log(sandbox_id)
 
     async def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Tell what happened in and around a sandbox; see the port."""
         async with self._way("audit_log", sandbox_id) as inner:
             return await inner.audit_log(sandbox_id)
 
     async def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
-        """Give the security events of a sandbox; see the port."""
         async with (
             self._way("security_events", sandbox_id) as inner,
             aclosing(inner.security_events(sandbox_id)) as events,
@@ -267,24 +257,20 @@ class TenantBackend(Backend):
                 yield event
 
     async def metrics(self, sandbox_id: str) -> Metrics:
-        """Tell what a sandbox uses now; see the port."""
         async with self._way("metrics", sandbox_id) as inner:
             return await inner.metrics(sandbox_id)
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        """Give the record of a context; see the port."""
         async with self._way("record", sandbox_id) as inner:
             return await inner.record(sandbox_id, context_id)
 
     async def capacity(self) -> Capacity:
-        """Tell what the host has left; see the port."""
         async with self._way("capacity") as inner:
             return await inner.capacity()
 
     # -- code
 
     async def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
-        """Run code in a context; see the port."""
         request = await self._bounded(sandbox_id, request)
 
         async with (
@@ -298,7 +284,6 @@ class TenantBackend(Backend):
                 yield event
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
-        """Run code to its end; see the port."""
         request = await self._bounded(sandbox_id, request)
 
         async with self._way("run", sandbox_id) as inner:
@@ -320,7 +305,6 @@ class TenantBackend(Backend):
         return replace(request, spec=spec, code=self._allowance.bounded_execution(request.code))
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
-        """Run code in a sandbox of its own; see the port."""
         request = self._bounded_once(request)
 
         async with self._way("run_once") as inner:
@@ -329,7 +313,6 @@ class TenantBackend(Backend):
             return reply
 
     async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
-        """Run code in a sandbox of its own, and follow it; see the port."""
         request = self._bounded_once(request)
 
         async with self._way("stream_once") as inner, aclosing(inner.stream_once(request)) as items:
@@ -340,37 +323,30 @@ class TenantBackend(Backend):
                 yield item
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
-        """Answer a question of running code; see the port."""
         async with self._way("answer_input", sandbox_id) as inner:
             await inner.answer_input(sandbox_id, answer)
 
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        """Answer a call of running code; see the port."""
         async with self._way("answer_tool", sandbox_id) as inner:
             await inner.answer_tool(sandbox_id, answer)
 
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
-        """Interrupt what runs in a context; see the port."""
         async with self._way("interrupt", sandbox_id) as inner:
             return await inner.interrupt(sandbox_id, context_id)
 
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Create, list, restart or remove contexts; see the port."""
         async with self._way("context_call", sandbox_id) as inner:
             return await inner.context_call(sandbox_id, call)
 
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
-        """Answer a CommitRequestEvent; see the port."""
         async with self._way("answer_commit", sandbox_id) as inner:
             await inner.answer_commit(sandbox_id, answer)
 
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        """Make, list, go back to or drop checkpoints; see the port."""
         async with self._way("checkpoint_call", sandbox_id) as inner:
             return await inner.checkpoint_call(sandbox_id, call)
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Run a program for many inputs, each of which counts as an execution; see the port."""
         request = self._allowance.bounded_judge(request)
         try:
             async with self._way("judge", sandbox_id, count=max(1, len(request.stdins))) as inner:
@@ -380,14 +356,12 @@ class TenantBackend(Backend):
             await self._allowance.spending.cpu.settle(sandbox_id)
 
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
-        """Ask a context about code; see the port."""
         async with self._way("ask", sandbox_id) as inner:
             return await inner.ask(sandbox_id, question)
 
     async def send_comm(
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Give a comm message to a context; see the port."""
         async with (
             self._way("send_comm", sandbox_id) as inner,
             aclosing(inner.send_comm(sandbox_id, message, context_id)) as events,
@@ -398,7 +372,6 @@ class TenantBackend(Backend):
     # -- files
 
     async def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
-        """Read a file in pieces; see the port."""
         async with (
             self._way("read", sandbox_id) as inner,
             aclosing(inner.read(sandbox_id, request)) as pieces,
@@ -414,34 +387,28 @@ class TenantBackend(Backend):
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        """Write a file; see the port."""
         async with self._way("write", sandbox_id) as inner:
             return await inner.write(sandbox_id, path, chunks, metadata=metadata)
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
-        """Describe, list, make, remove or rename; see the port."""
         async with self._way("file_call", sandbox_id) as inner:
             return await inner.file_call(sandbox_id, call)
 
     async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
-        """Watch a directory; see the port."""
         async with self._way("watch", sandbox_id) as inner:
             return await inner.watch(sandbox_id, request)
 
     async def settle_watch(self, sandbox_id: str, name: str) -> int:
-        """Have all that has happened told by a watch; see the port."""
         async with self._way("settle_watch", sandbox_id) as inner:
             return await inner.settle_watch(sandbox_id, name)
 
     # -- commands and ports
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
-        """Start a command; see the port."""
         async with self._way("start_process", sandbox_id) as inner:
             return await inner.start_process(sandbox_id, spec)
 
     async def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        """Follow a command; see the port."""
         async with (
             self._way("process_output", sandbox_id) as inner,
             aclosing(inner.process_output(sandbox_id, pid)) as events,
@@ -450,17 +417,14 @@ class TenantBackend(Backend):
                 yield event
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        """List commands, feed, signal or resize one; see the port."""
         async with self._way("process_call", sandbox_id) as inner:
             return await inner.process_call(sandbox_id, call)
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
-        """Connect to a port of a sandbox; see the port."""
         async with self._way("open_port", sandbox_id) as inner:
             return await inner.open_port(sandbox_id, port)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
-        """Tell where a port of a sandbox is reached on the server's machine; see the port."""
         async with self._way("port_address", sandbox_id) as inner:
             return await inner.port_address(sandbox_id, port)
 

@@ -70,7 +70,7 @@ class RequirementsSource(Source):
         return self._python
 
     def describe(self) -> dict[str, object]:
-        """Returns what the environment depends on; see the port."""
+        """Returns what the environment depends on."""
         return {
             "kind": "requirements",
             "requirements": list(self._texts.values()),
@@ -79,7 +79,7 @@ class RequirementsSource(Source):
         }
 
     def make(self, workshop: Workshop) -> str:
-        """Makes a virtual environment and installs the requirements; see the port."""
+        """Makes a virtual environment and installs the requirements."""
         file, cwd = self._file, os.path.dirname(self._file or "") or os.getcwd()
 
         if file is None:

@@ -93,7 +93,7 @@ class LiveContexts:
         return self.existing(name).interrupt()
 
     async def call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Creates, lists, restarts or removes; see the port."""
+        """Creates, lists, restarts or removes."""
         match call:
             case ListContexts():
                 return tuple(context.info for context in self)

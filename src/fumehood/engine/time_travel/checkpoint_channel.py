@@ -47,7 +47,7 @@ class RevivedContext(GuestContext):
         return self._origin
 
     def kill(self) -> None:
-        """Ends the process; see the port."""
+        """Ends the process."""
         if not self.exited.done():
             keep(self._kill(self))
 

@@ -109,7 +109,7 @@ class LiveCheckpoints:
     async def call(
         self, call: CheckpointCall, contexts: Callable[[str | None], LiveContext]
     ) -> tuple[CheckpointInfo, ...]:
-        """Makes, lists, goes back to or drops; see the port."""
+        """Makes, lists, goes back to or drops."""
         match call:
             case ListCheckpoints():
                 return self.infos

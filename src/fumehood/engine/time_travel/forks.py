@@ -56,7 +56,7 @@ class ComingContext(GuestContext):
             await self._arrived.settled()
 
     def kill(self) -> None:
-        """Ends the process, if it is there; see the port."""
+        """Ends the process, if it is there."""
         if self._arrived is None:
             self._note_exit(None)
         else:

@@ -47,7 +47,6 @@ class LandlockContext(GuestContext):
         self._kill = kill
 
     def kill(self) -> None:
-        """Ends the process; see the port."""
         if not self.exited.done():
             self._kill()
 
@@ -134,7 +133,6 @@ class LandlockGuest(CountedGuest):
         self.isolation = self._spawner.describe(greeting)
 
     def start_context(self, launching: ContextLaunch) -> LandlockContext:
-        """Lets init fork a context; see the port."""
         number = self._spawner.next_number()
         context = LandlockContext(lambda: self._order({"type": "kill_context", "number": number}))
 
@@ -166,7 +164,6 @@ class LandlockGuest(CountedGuest):
     # -- life
 
     def kill(self) -> None:
-        """Ends every process of the sandbox; see the port."""
         if self._leash < 0:
             return
 
@@ -185,11 +182,10 @@ class LandlockGuest(CountedGuest):
         return False
 
     def freeze(self) -> bool:
-        """Nothing to do; see the port."""
         return True
 
     def thaw(self) -> None:
-        """Nothing to do; see the port."""
+        """Nothing to do."""
 
     def abandon(self) -> None:
         """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
@@ -199,7 +195,6 @@ class LandlockGuest(CountedGuest):
             self.socket.close()
 
     def check_network(self, network: Network) -> None:
-        """None can be given: the way out is a port of a network namespace; see the port."""
         if network != Network():
             raise IsolationUnavailableError(
                 layer="network namespace",
@@ -208,15 +203,12 @@ class LandlockGuest(CountedGuest):
             )
 
     def check_checkpoints(self) -> None:
-        """There are none: state and files to go back to need namespaces; see the port."""
         raise CheckpointUnavailableError(level=self.isolation.level)
 
     def check_forks(self) -> None:
-        """There are none: one would lie beneath namespaces of this; see the port."""
         raise ForkUnavailableError(level=self.isolation.level)
 
     def apply(self, limits: Limits) -> None:
-        """Changes the limits that cgroups keep; see the port."""
         changed = limits.memory_bytes != self._limits.memory_bytes
         self._limits = limits
 

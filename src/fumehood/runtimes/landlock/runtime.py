@@ -73,7 +73,6 @@ class LandlockRuntime(Runtime):
         return why_impossible() is None
 
     def room(self) -> Room:
-        """Tells what the machine has left; see the port."""
         if self._room is None:
             self._room = LinuxRoom()
 

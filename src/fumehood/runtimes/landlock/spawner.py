@@ -81,7 +81,6 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
     async def spawn(
         self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]
     ) -> LandlockGuest:
-        """Makes one guest; see the port."""
         if self.ended.done():
             raise SandboxStartError(step="ask the zygote", reason="the template's processes have ended")
 

@@ -57,7 +57,6 @@ class LinuxContext(GuestContext):
         self._kill = kill
 
     def kill(self) -> None:
-        """Ends the process; see the port."""
         if not self.exited.done():
             self._kill()
 
@@ -194,7 +193,6 @@ class LinuxGuest(CountedGuest):
         self.policy_digest = self._spawner.policy_digest
 
     def start_context(self, launching: ContextLaunch) -> LinuxContext:
-        """Lets the zygote fork a context into this sandbox; see the port."""
         gate, self._gate = self._gate, None
         given = [_open_gate() if gate is None else gate]
         try:
@@ -220,12 +218,10 @@ class LinuxGuest(CountedGuest):
 
     @property
     def generation(self) -> int:
-        """How many it is forked from; see the port."""
         return len(self.ancestors)
 
     @property
     def carries_forks(self) -> bool:
-        """Whether any lie beneath it; see the port."""
         return bool(self._children)
 
     @contextmanager
@@ -250,7 +246,6 @@ class LinuxGuest(CountedGuest):
         return self._pidfd
 
     async def fork(self, sandbox_id: str, limits: Limits) -> LinuxGuest:
-        """Has the jail init make one beneath it; see the port."""
         return await self._spawner.fork(self, sandbox_id, limits)
 
     async def move_out(
@@ -260,7 +255,6 @@ class LinuxGuest(CountedGuest):
         send: Callable[[int], None],
         fds: tuple[int, int, int],
     ) -> GuestContext:
-        """Lets a fork of a checkpoint enter the namespaces of a guest beneath; see the port."""
         if not isinstance(origin, LinuxContext) or not origin.refused_calls.listens:
             raise ForkError(
                 step="move a process into the fork",
@@ -304,11 +298,9 @@ class LinuxGuest(CountedGuest):
         asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
 
     async def end_foreign_processes(self) -> None:
-        """Ends what its init may not signal; see the port."""
         await end_foreign_processes(self.holds, self._pid, self._spawner.ask_to_kill_held)
 
     def retire(self) -> None:
-        """Stays for those forked from it; see the port."""
         self._is_retired = True
 
         if not self.ended.done():
@@ -326,7 +318,6 @@ class LinuxGuest(CountedGuest):
     # -- life
 
     def kill(self) -> None:
-        """Ends every process of the sandbox, and those forked from it; see the port."""
         if not self.ended.done():
             self._kill_init()
 
@@ -360,20 +351,16 @@ class LinuxGuest(CountedGuest):
 
     @property
     def can_freeze(self) -> bool:
-        """Whether its control group can; see the port."""
         return self._cgroup is not None and self._cgroup.can_freeze
 
     def freeze(self) -> bool:
-        """Freezes its control group; see the port."""
         return self._cgroup is None or self._cgroup.freeze()
 
     def thaw(self) -> None:
-        """Thaws its control group; see the port."""
         if self._cgroup is not None and self._cgroup.is_frozen:
             self._cgroup.thaw()
 
     def give_memory_back(self) -> str:
-        """Has the kernel empty its control group; see the port."""
         return super().give_memory_back() if self._cgroup is None else self._cgroup.give_memory_back()
 
     def abandon(self) -> None:
@@ -384,7 +371,6 @@ class LinuxGuest(CountedGuest):
             self.socket.close()
 
     def apply(self, limits: Limits) -> None:
-        """Changes the limits that cgroups keep; see the port."""
         changed = limits.memory_bytes != self._limits.memory_bytes
         self._limits = limits
 
@@ -392,7 +378,6 @@ class LinuxGuest(CountedGuest):
             self._cgroup.set_memory_bytes(limits.memory_bytes + self._uploaded_bytes)
 
     def allow_uploaded(self, byte_count: int) -> None:
-        """Raises the memory bound by what the host has uploaded, at most by the size of the disk; see the port."""
         if self._cgroup is None:
             return
 

@@ -106,11 +106,11 @@ class MovedContext(GuestContext):
         return self._origin
 
     async def settled(self) -> None:
-        """Waits until who brought it there has ended; see the port."""
+        """Waits until who brought it there has ended."""
         await asyncio.shield(self._migrator)
 
     def kill(self) -> None:
-        """Ends the process; see the port."""
+        """Ends the process."""
         if self.exited.done():
             return
 

@@ -75,7 +75,6 @@ class LinuxRuntime(Runtime):
         self._left_out = LeftOutModules()
 
     def room(self) -> Room:
-        """Tells what the machine has left; see the port."""
         if self._room is None:
             self._room = LinuxRoom()
 

@@ -111,7 +111,6 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         await self._until_ready()
 
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> LinuxGuest:
-        """Makes one guest; see the port."""
         if self.ended.done():
             raise SandboxStartError(step="ask the jail init", reason="the template's processes have ended")
 

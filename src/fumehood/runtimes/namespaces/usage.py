@@ -26,7 +26,7 @@ class CountedGuest(Guest):
     _last_oom_kills: int
 
     def cpu_time(self) -> CpuTime | None:
-        """CPU time by the cgroup's count; see the port."""
+        """CPU time by the cgroup's count."""
         if self._cgroup is None:
             return None
 
@@ -50,11 +50,11 @@ class CountedGuest(Guest):
             return ()
 
     def memory_bytes(self) -> int | None:
-        """Memory by the cgroup's count; see the port."""
+        """Memory by the cgroup's count."""
         return None if self._cgroup is None else self._cgroup.memory_bytes()
 
     def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
-        """Peak by the cgroup's count; see the port."""
+        """Peak by the cgroup's count."""
         if self._cgroup is None:
             return None
 
@@ -65,7 +65,7 @@ class CountedGuest(Guest):
         return self._cgroup.peak_memory_bytes()
 
     def oom_kills(self) -> int:
-        """Kills by the cgroup's count; see the port."""
+        """Kills by the cgroup's count."""
         return self._last_oom_kills if self._cgroup is None else self._cgroup.oom_kills()
 
 
