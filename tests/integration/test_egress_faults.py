@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from fumehood.egress.connection_id import ProxyConnection
+from fumehood.egress.proxy_connection import ProxyConnection
 
 from fumehood import Network, Sandbox, Template, failpoints
 from fumehood.portal import shared_portal

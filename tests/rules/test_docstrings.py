@@ -52,8 +52,9 @@ def documented_methods(modules) -> dict[str, set[str]]:
 
     def names(node: ast.ClassDef) -> set[str]:
         own = {item.name for item in node.body if isinstance(item, _DEFINITIONS) and ast.get_docstring(item)}
-        bases = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
-        return own.union(*(names(base) for base in bases))
+        bases = [getattr(base, "value", base) for base in node.bases]
+        known = [classes[base.id] for base in bases if isinstance(base, ast.Name) and base.id in classes]
+        return own.union(*(names(base) for base in known))
 
     return {name: names(node) for name, node in classes.items()}
 
