@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from fumehood.egress.proxy_connection import ProxyConnection
 
 from fumehood import Network, Sandbox, Template, failpoints
+from fumehood.egress.proxy_connection import ProxyConnection
 from fumehood.portal import shared_portal
 
 FETCH = """
