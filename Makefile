@@ -14,12 +14,12 @@ WORKERS ?= 3
 # What pytest says when ARGS="-k name" names nothing of one of the two parts.
 NOTHING_RAN := 5
 
-SOURCES := src tests examples benchmarks
+SOURCES := src tests examples benchmarks tools
 # An environment of its own for each list of frameworks that can be installed together.
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-packages test-model soak faults fuzz check format bench reference scorecard clean programs
+.PHONY: help demo test test-packages test-model soak faults fuzz check format bench reference sync-api scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench: $(VENV)/.installed-dev ## the figures, reference and ours in the same run
 reference: $(VENV)/.installed-dev ## write the reference pages anew, from the docstrings and from the OpenAPI description
 	@$(BIN)/python docs/reference.py --write
 	@$(BIN)/python docs/http_reference.py --write
+
+sync-api: $(VENV)/.installed-dev ## write the synchronous API anew, from the asynchronous one
+	@$(BIN)/python tools/sync_api.py --write
 
 scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, run the tests of every row, and write docs/scorecard.md
 	@$(BIN)/python docs/scorecard.py $(ARGS)

@@ -27,7 +27,7 @@ Written by `make reference` from the docstrings; do not edit. The guides explain
 # Modules of the package that a section lists, and its heading, in the order of the page.
 _SECTIONS = (
     ("api.one_shot", "A single call"),
-    ("api.sandbox", "Sandbox"),
+    ("api.sandbox", "Sandbox, its files, commands and terminals"),
     ("api.async_sandbox", "AsyncSandbox"),
     ("api.files", "Files"),
     ("api.commands", "Commands"),
@@ -39,7 +39,7 @@ _SECTIONS = (
     ("values.charts", "Charts"),
     ("api.explore", "Exploring"),
     ("values.judging", "Judging"),
-    ("api.time_travel values.saved_state", "Saved states"),
+    ("api.saved_states values.saved_state", "Saved states"),
     ("values.audit", "Audit records"),
     ("values.security", "Security events"),
     ("api.notebooks notebook.comparing notebook.writing", "Replays"),
@@ -84,7 +84,14 @@ def _entry(name: str) -> str:
     if not inspect.isclass(value):
         return f"### {name}\n\nOne of: {', '.join(f'`{kind.__name__}`' for kind in get_args(value))}.\n\n"
 
+    if _is_async_version(name):
+        return f"### {name}\n\nThe asynchronous `{name.removeprefix('Async')}`: its methods, awaited.\n\n"
+
     return f"### {name}\n\n{_prose(value)}{_kind_of_error(value)}{''.join(_members(value))}"
+
+
+def _is_async_version(name: str) -> bool:
+    return name.startswith("Async") and name.removeprefix("Async") in fumehood.__all__
 
 
 def _kind_of_error(kind: type) -> str:

@@ -14,15 +14,23 @@ if TYPE_CHECKING:
     from fumehood.advice.scan import scan
     from fumehood.advice.wrapping import WrappedOutput, output_instructions, wrap_output
     from fumehood.api.async_sandbox import AsyncSandbox
-    from fumehood.api.commands import AsyncCommandHandle, AsyncCommands, CommandHandle, Commands
+    from fumehood.api.commands import AsyncCommandHandle, AsyncCommands
     from fumehood.api.explore import AsyncBranches, Branch, Branches, aexplore, explore
-    from fumehood.api.files import AsyncFilesystem, AsyncWatch, Filesystem, Watch, WriteEntry
+    from fumehood.api.files import AsyncFilesystem, AsyncWatch, WriteEntry
     from fumehood.api.notebooks import Determinism, ReplayReport, areplay, replay
     from fumehood.api.one_shot import arun_code, run_code
-    from fumehood.api.pty import AsyncPty, AsyncPtyHandle, Pty, PtyHandle
-    from fumehood.api.sandbox import Sandbox
+    from fumehood.api.pty import AsyncPty, AsyncPtyHandle
+    from fumehood.api.sandbox import (
+        CommandHandle,
+        Commands,
+        Filesystem,
+        Pty,
+        PtyHandle,
+        Sandbox,
+        Watch,
+    )
+    from fumehood.api.saved_states import read_saved, read_saved_record
     from fumehood.api.templates import build_template, list_templates, remove_template
-    from fumehood.api.time_travel import read_saved, read_saved_record
     from fumehood.api.tools import HostTool, ToolCall, ToolError
     from fumehood.errors import (
         BadGatewayError,
@@ -342,15 +350,15 @@ _HOMES = {
     "advice.scan": "scan",
     "advice.wrapping": "WrappedOutput output_instructions wrap_output",
     "api.async_sandbox": "AsyncSandbox",
-    "api.commands": "AsyncCommandHandle CommandHandle AsyncCommands Commands",
+    "api.commands": "AsyncCommandHandle AsyncCommands",
     "api.explore": "AsyncBranches Branch Branches aexplore explore",
-    "api.files": "AsyncFilesystem AsyncWatch Filesystem Watch WriteEntry",
+    "api.files": "AsyncFilesystem AsyncWatch WriteEntry",
     "api.notebooks": "Determinism ReplayReport areplay replay",
     "api.one_shot": "arun_code run_code",
-    "api.pty": "AsyncPty AsyncPtyHandle Pty PtyHandle",
-    "api.sandbox": "Sandbox",
+    "api.pty": "AsyncPty AsyncPtyHandle",
+    "api.sandbox": "Sandbox Filesystem Watch Commands CommandHandle Pty PtyHandle",
     "api.templates": "build_template list_templates remove_template",
-    "api.time_travel": "read_saved read_saved_record",
+    "api.saved_states": "read_saved read_saved_record",
     "api.tools": "HostTool ToolCall ToolError",
     "errors": """
         CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError CapacityError

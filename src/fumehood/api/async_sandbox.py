@@ -1,30 +1,40 @@
 """`AsyncSandbox`: what the user holds, for asyncio.
 
 This is the one implementation: it turns the public verbs into calls of the backend port and nothing else. `Sandbox`
-is its synchronous async version, where the verbs are described; a test compares the two name by name.
+is written from it by `make sync-api`, docstrings included: a paragraph that begins with "Asynchronous:" stays here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 import sys
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from fumehood.api.audit import AsyncAuditing, AsyncSecurityCallback, follow_security_events
+from fumehood.api.callbacks import (
+    AsyncCommitCallback,
+    AsyncErrorCallback,
+    AsyncInputCallback,
+    AsyncResultCallback,
+    AsyncSecurityCallback,
+    AsyncTextCallback,
+)
 from fumehood.api.commands import AsyncCommands
 from fumehood.api.files import AsyncFilesystem
-from fumehood.api.handle import SandboxHandle, default_backend, named_backend
+from fumehood.api.handle import SandboxHandle, Uncopied, check_child, default_backend, named_backend
 from fumehood.api.pty import AsyncPty
-from fumehood.api.time_travel import AsyncForking, AsyncSaving, AsyncTimeTravel
+from fumehood.api.saved_states import StatePlace
+from fumehood.api.security_events import follow_security_events
 from fumehood.api.tools import AsyncToolCallback, ToolRunner, Tools, ready_tools
 from fumehood.errors import NoHostNameError, ProtocolViolationError, SandboxClosedError, SandboxNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.portal import check_callbacks, notify
+from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_text
 from fumehood.values.events import (
     CommitRequestEvent,
@@ -36,21 +46,36 @@ from fumehood.values.events import (
     StderrEvent,
     StdoutEvent,
 )
-from fumehood.values.execution import Changes, Execution, ExecutionError, Record
+from fumehood.values.execution import Execution, Record
+from fumehood.values.judging import CaseResult, JudgeRequest, checked_cases, judged
 from fumehood.values.limits import Limits, check_seconds
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
 from fumehood.values.requests import (
     CommitAnswer,
     CreateContext,
+    DropCheckpoint,
     ExecuteRequest,
+    ForkRequest,
+    ForkSeconds,
     InputAnswer,
+    ListCheckpoints,
     ListContexts,
+    LoadRequest,
     RemoveContext,
     RestartContext,
+    RollBack,
     SandboxSpec,
+    TakeCheckpoint,
 )
-from fumehood.values.results import Result
-from fumehood.values.sandbox import ContextInfo, IsolationLevel, Metrics, SandboxInfo, TimeoutAction
+from fumehood.values.sandbox import (
+    CheckpointInfo,
+    ContextInfo,
+    IsolationLevel,
+    Metrics,
+    SandboxInfo,
+    TimeoutAction,
+)
+from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule, SecuritySettings
 from fumehood.values.template import Template
 
@@ -63,18 +88,49 @@ SandboxInfos: TypeAlias = list[SandboxInfo]
 ContextInfos: TypeAlias = list[ContextInfo]
 EgressRecords: TypeAlias = list[EgressRecord]
 
-AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
-AsyncResultCallback: TypeAlias = Callable[[Result], Awaitable[object] | object]
-AsyncErrorCallback: TypeAlias = Callable[[ExecutionError], Awaitable[object] | object]
-AsyncCommitCallback: TypeAlias = Callable[[Changes], Awaitable[bool] | bool]
-AsyncInputCallback: TypeAlias = Callable[[InputRequestEvent], Awaitable[str | None] | str | None]
+Checkpoint: TypeAlias = CheckpointInfo | str
+CheckpointInfos: TypeAlias = list[CheckpointInfo]
+CaseResults: TypeAlias = list[CaseResult]
 
 
-class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
-    """An isolated machine with files and state; described at `Sandbox`.
+class AsyncSandbox(Uncopied):
+    """An isolated machine with files and state, for code that nobody has read yet.
 
-    It starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by `await
-    AsyncSandbox.create()`.
+    It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
+    a `with`.
+
+    Asynchronous: it starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by
+    `await AsyncSandbox.create()`.
+
+    Attributes:
+        files: Its files.
+        commands: Its processes.
+        pty: Its terminals.
+
+    Args:
+        template: What it starts from: interpreter, packages, what is imported already. A `Template`, or the name
+            of one that was used before; `default` is the environment of this process.
+        limits: What it may use; `Limits()` unless given.
+        envs: Environment of everything that runs in it.
+        metadata: Labels of your own, found again in `get_info()` and `list()`.
+        timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
+        idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
+        on_timeout: What happens when the `timeout` is over: kill, or pause.
+        auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
+        strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
+        isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
+            cannot be had it does not start. None: what the settings say, `namespaces` unless they say otherwise.
+        network: What it may reach: `none`, `internet` for everything public, or a `Network(allow=[...])`.
+        security_policy: What is done about security events: `SecurityRule(kind=..., action=..., count=...)`.
+        on_security_event: Called with each security event, in a thread of its own, one after the other.
+        telemetry: Whether its interpreters tell what code does in them, as events that are advice.
+        url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
+        api_key: What opens that server; None: FUMEHOOD_API_KEY.
+        backend: Where it lives, in place of both.
+
+    Raises:
+        InvalidArgumentError: An argument is refused.
+        SandboxStartError: It did not start; the class and the hint say why.
     """
 
     def __init__(
@@ -116,6 +172,8 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         self._on_security_event = on_security_event
         self._sandbox_handle = SandboxHandle(named_backend(url, api_key, backend))
         self._is_open = False
+        self._left_behind: tuple[str, ...] = ()
+        self._load_report: LoadReport | None = None
         self.files = AsyncFilesystem(self._sandbox_handle)
         self.commands = AsyncCommands(self._sandbox_handle)
         self.pty = AsyncPty(self._sandbox_handle)
@@ -142,7 +200,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
-        """Start a sandbox."""
+        """Start a sandbox, as `Sandbox(...)` does."""
         sandbox = cls(
             template,
             limits=limits,
@@ -176,7 +234,16 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
-        """Start a sandbox and run the code cells of a notebook in it."""
+        """Start a sandbox and run the code cells of a notebook in it, up to the first that fails.
+
+        As with `run_code`, code that fails is no exception: `get_record().cells[-1].execution.error` tells.
+
+        `notebook` is a path, or the notebook as JSON holds it; `parameters` are variables that are set behind the cell
+        with the tag `parameters`, or before all cells. The others are those of `Sandbox`.
+
+        Raises:
+            InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
+        """
         # Late: who never asks for a notebook does not load what reads it. Refused before a sandbox starts.
         from fumehood.api.notebooks import NotebookOptions, run_notebook
         from fumehood.notebook.reading import read_notebook, set_parameters
@@ -202,7 +269,12 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
-        """Take hold of a living sandbox by its id."""
+        """Take hold of a living sandbox by its id; leaving its `with` kills it like any other.
+
+        Raises:
+            SandboxNotFoundError: It never lived here.
+            SandboxClosedError: It has ended.
+        """
         check_text("sandbox_id", sandbox_id, max_bytes=255)
         sandbox = cls(url=url, api_key=api_key, backend=backend)
         sandbox._sandbox_handle.grant(await sandbox._sandbox_handle.backend.info(sandbox_id))
@@ -212,7 +284,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
     async def list(
         cls, *, url: str | None = None, api_key: str | None = None, backend: Backend | None = None
     ) -> SandboxInfos:
-        """Describe the living sandboxes."""
+        """Describe the living sandboxes, the oldest first."""
         return [*await (named_backend(url, api_key, backend) or default_backend()).list()]
 
     async def __aenter__(self) -> AsyncSandbox:
@@ -254,21 +326,36 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         return self._sandbox_handle.id
 
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox."""
+        """Describe the sandbox: times, labels, limits, and what isolates it.
+
+        Raises:
+            SandboxClosedError: It has ended; so from every other verb but `kill` and `is_running`.
+        """
         return await self._sandbox_handle.backend.info(self.id)
 
     async def get_metrics(self) -> Metrics:
-        """Tell what the sandbox uses now."""
+        """Tell what the sandbox uses now, paused or not."""
         return await self._sandbox_handle.backend.metrics(self.id)
 
     async def get_record(self, context: Context | None = None) -> Record:
-        """Tell what ran in a context."""
+        """Tell what ran in a context, the default one unless given, and what came of it.
+
+        Executions that were silent are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs
+        are dropped first, then the oldest cells, and both are counted.
+        """
         return await self._sandbox_handle.backend.record(self.id, _context_id(context))
 
     async def to_notebook(
         self, path: str | os.PathLike[str] | None = None, context: Context | None = None
     ) -> str:
-        """Write what ran in a context as a notebook, a script or a report."""
+        """Write what ran in a context as a notebook, a script or a report, and return its text.
+
+        Args:
+            path: The file, which is replaced. Its ending says what it is: `.ipynb` (nbformat 4.5, with all outputs),
+                `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None: the
+                text of the notebook is returned and no file written.
+            context: Which; the default context unless given.
+        """
         # Late, as above.
         from fumehood.notebook.writing import check_form, write_record
 
@@ -277,11 +364,19 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         return await asyncio.to_thread(write_record, await self.get_record(context), path)
 
     async def get_url(self, port: int) -> str:
-        """Return an address by which a server inside is reached."""
+        """Return an address by which a server inside is reached, in a browser for example.
+
+        It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
+        in this process it is a port of this machine's loopback, of one at a server an address of that server.
+        """
         return (await self._sandbox_handle.backend.port_address(self.id, port)).url
 
     async def get_host(self, port: int) -> str:
-        """Return the host name, with a port where it needs one, of a server inside."""
+        """Return the host name, with a port where it needs one, of a server inside.
+
+        Raises:
+            NoHostNameError: The server of the sandbox has no domain; `get_url` works there as well.
+        """
         host = (await self._sandbox_handle.backend.port_address(self.id, port)).host
 
         if host is None:
@@ -290,7 +385,7 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         return host
 
     async def is_running(self) -> bool:
-        """Tell whether the sandbox lives."""
+        """Tell whether the sandbox lives, paused or not."""
         try:
             await self.get_info()
         except (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError):
@@ -299,28 +394,46 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         return True
 
     async def set_timeout(self, timeout: float | None) -> None:
-        """Let the sandbox live for so long from now on."""
+        """Let the sandbox live for so many seconds from now on; None: until it is killed.
+
+        Of a paused one it is the time that it gets when it is resumed.
+        """
         check_seconds("timeout", timeout)
         await self._sandbox_handle.backend.set_timeout(self.id, timeout)
 
     async def set_network(self, network: NetworkChoice) -> None:
-        """Change what the sandbox may reach."""
+        """Change what the sandbox may reach; connections that the new rules would not allow end.
+
+        Secrets without a value, as `get_info().network` shows them, keep the value that they have.
+        """
         await self._sandbox_handle.backend.set_network(self.id, read_network(network))
 
     async def egress_log(self) -> EgressRecords:
-        """Tell what the sandbox reached and tried to reach."""
+        """Tell what the sandbox reached, and tried to reach: the last 1000 of each, the oldest first."""
         return [*await self._sandbox_handle.backend.egress_log(self.id)]
 
     async def pause(self) -> bool:
-        """Freeze the sandbox."""
+        """Freeze the sandbox; False if it was paused.
+
+        Nothing in it runs any more, and it uses no CPU time; processes and memory stay as they are. All of its
+        clocks stand still: the `timeout`, the `idle_timeout`, and the time limits of what runs. It stays so
+        until `resume` or `kill`.
+        """
         return await self._sandbox_handle.backend.pause(self.id)
 
     async def resume(self) -> bool:
-        """Let the paused sandbox go on."""
+        """Let the paused sandbox go on where it was, with the time that it had left; False if it ran.
+
+        One that was paused because its time was over gets all of it again.
+        """
         return await self._sandbox_handle.backend.resume(self.id)
 
     async def kill(self, *, wait: bool = True) -> bool:
-        """End the sandbox."""
+        """End the sandbox, paused or not, with everything in it; False if it had ended before.
+
+        Args:
+            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+        """
         self._is_open = False
         return await self._sandbox_handle.backend.kill(self.id, wait=wait)
 
@@ -344,7 +457,37 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         on_commit: AsyncCommitCallback | None = None,
         changes: bool = False,
     ) -> Execution:
-        """Run code and wait for its end."""
+        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
+
+        Callbacks run in the thread of the caller. Ctrl-C, or an error in a callback, interrupts the code as
+        `interrupt` does; its state is kept.
+
+        Asynchronous: callbacks may be coroutine functions, which are awaited on the loop of the caller; cancelling the
+        call interrupts the code.
+
+        Args:
+            code: What to run, as in a notebook's cell.
+            language: python or bash.
+            context: Where its variables live; the default context unless given.
+            envs: Environment variables for this execution only.
+            timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
+            stdin: What `input()` and the standard input give, up to its end; empty unless given.
+            on_stdout: Called with each piece of standard output as it comes.
+            on_stderr: The same for standard error.
+            on_result: Called with each result as it comes.
+            on_error: Called with the error, if there is one.
+            on_input: Called when the code asks for input; returns the line, or None for the end of input.
+                Without it, and without `stdin`, `input()` fails with EOFError.
+            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
+                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
+            on_tool_call: Asked before each call of a tool; False or a text denies it, and the text is what the code
+                sees.
+            transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
+                kill or a lack of memory, variables and files are as they were before; `execution.transaction` says so.
+            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
+                waits meanwhile: code that is run in it from there would wait as well.
+            changes: Tell in `execution.changes` which variables and files it changed.
+        """
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
 
@@ -409,7 +552,10 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
         on_commit: AsyncCommitCallback | None = None,
         changes: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """Run code and give what happens as it happens."""
+        """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
+
+        Leaving the loop early interrupts the code. The arguments are those of `run_code`.
+        """
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
         ready, backend = ready_tools(tools), self._sandbox_handle.backend
         request = ExecuteRequest(
@@ -443,30 +589,297 @@ class AsyncSandbox(AsyncAuditing, AsyncForking, AsyncTimeTravel, AsyncSaving):
                     await backend.answer_commit(self.id, await _decide(event, on_commit))
 
     async def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt what runs in a context."""
+        """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.
+
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the
+        execution's error and `state_lost` say which of the two happened.
+        """
         return await self._sandbox_handle.backend.interrupt(self.id, _context_id(context))
 
     async def create_code_context(
         self, *, cwd: str | None = None, language: Language = "python"
     ) -> ContextInfo:
-        """Make a context."""
+        """Make a context: another live namespace, with a process of its own, over the same files."""
         call = CreateContext(cwd=cwd, language=language)
         return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
 
     async def list_code_contexts(self) -> ContextInfos:
-        """List the contexts."""
+        """List the contexts, the default one first."""
         return [*await self._sandbox_handle.backend.context_call(self.id, ListContexts())]
 
     async def restart_code_context(self, context: Context) -> ContextInfo:
-        """Replace a context by a fresh one."""
+        """Replace a context by a fresh one of the same id; what runs in it is killed."""
         call = RestartContext(context_id=_context_id(context) or "")
         return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
 
     async def remove_code_context(self, context: Context) -> None:
-        """Kill a context."""
+        """Kill a context; the default one comes back fresh when it is used again."""
         await self._sandbox_handle.backend.context_call(
             self.id, RemoveContext(context_id=_context_id(context) or "")
         )
+
+    async def audit_log(self) -> AuditLog:
+        """Tell what happened in and around the sandbox, in a record in which every later change shows.
+
+        Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
+        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
+        """
+        return await self._sandbox_handle.backend.audit_log(self._sandbox_handle.id)
+
+    async def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, as they are now, to go back to.
+
+        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
+        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
+        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+
+        Args:
+            name: A name of yours; `rollback` takes it as well.
+            context: Whose state; None: the default one. A context of bash cannot be kept.
+            strict: Refuse when anything could not be kept.
+
+        Raises:
+            CheckpointError: It cannot be made; the sandbox is as it was.
+        """
+        call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
+        return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
+
+    async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+
+        Other contexts, and commands that run, go on.
+
+        Args:
+            checkpoint: What `checkpoint` returned, its id, or its name.
+
+        Raises:
+            CheckpointNotFoundError: There is none of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
+            CheckpointError: There is no room to go back; the sandbox is as it was.
+        """
+        call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
+        return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
+
+    async def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints, the oldest first."""
+        return [
+            *await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, ListCheckpoints())
+        ]
+
+    async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint, and free what it holds."""
+        call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
+        await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call)
+
+    async def judge(
+        self,
+        code: str,
+        cases: Sequence[tuple[str, str]],
+        *,
+        timeout: float = 10.0,
+        memory_bytes: int | None = None,
+        concurrency: int | None = None,
+    ) -> CaseResults:
+        """Run a program once for each case, and say whether it prints what it should.
+
+        What the program imports at its top is imported once; each case is a fork of that, with its own memory,
+        standard input and limits, so that a thousand cases take seconds. Variables of the sandbox are not seen by
+        it; its files are, and are as before afterwards. What should be printed never enters the sandbox.
+
+        Args:
+            code: The program, in Python; it runs as `__main__`.
+            cases: Of each, what it reads and what it should print. Lines are compared without the space at their ends;
+                more than `limits.stdout_bytes` is cut off, and not accepted.
+            timeout: Seconds of each run.
+            memory_bytes: What each run may take beyond the interpreter and the imports.
+            concurrency: How many run at once; as many as there are processors unless given.
+
+        Raises:
+            CheckpointError: The program could not be prepared.
+        """
+        pairs = checked_cases(cases)
+        request = JudgeRequest(
+            code=code,
+            stdins=tuple(stdin for stdin, _ in pairs),
+            wall_seconds=timeout,
+            memory_bytes=memory_bytes,
+            concurrency=concurrency,
+        )
+        runs = await self._sandbox_handle.backend.judge(self._sandbox_handle.id, request)
+        return [judged(run, expected) for run, (_, expected) in zip(runs, pairs, strict=True)]
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Of a fork: what could not come along from its parent, in words; empty for what is none."""
+        return self._left_behind
+
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        checkpoint: CheckpointInfo | str | None = None,
+        reseed: bool = True,
+        timeout: ForkSeconds = "inherit",
+        metadata: Mapping[str, str] | None = None,
+    ) -> builtins.list[Self]:
+        """Make sandboxes that go on from the state of this one, each on its own; this one goes on as well.
+
+        A fork has the variables, modules, open files, working directory, environment and record of the default context,
+        and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
+        is a sandbox like any other: it sees nothing of its parent and of other forks, lives on when they end, and ends
+        when it is killed or its `with` is left. What cannot come along is named in its `left_behind`: other contexts,
+        running commands, threads, child processes, sockets.
+
+        Args:
+            count: How many, up to 64; all of them are made, or none.
+            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
+            timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
+                "inherit": as many as its parent was given, counted from now on.
+            metadata: Labels of each; those of the parent unless given.
+
+        Raises:
+            CheckpointNotFoundError: There is no checkpoint of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
+            ForkDepthError: This one is a fork of a fork of ... already.
+            ForkError: They could not be made; the sandbox is as it was.
+        """
+        request = ForkRequest(
+            count=count,
+            checkpoint_id=checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint,
+            reseed=reseed,
+            timeout_seconds=timeout,
+            metadata=metadata,
+        )
+        forked = await self._sandbox_handle.backend.fork(self._sandbox_handle.id, request)
+        children = []
+
+        for info in forked.items:
+            child = type(self)(backend=self._sandbox_handle.backend)
+            child._sandbox_handle.grant(info)
+            child._is_open = True
+            child._left_behind = forked.left_behind
+            children.append(child)
+
+        return children
+
+    async def adopt(self, child: Self) -> None:
+        """Go on as a fork of this sandbox: its state under this one's id; what was here before is killed.
+
+        The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
+
+        Args:
+            child: What `fork` has returned.
+
+        Raises:
+            InvalidArgumentError: It is no fork of this sandbox.
+            ForkError: It could not be done; both are as they were.
+        """
+        check_child(child, AsyncSandbox)
+        info = await self._sandbox_handle.backend.adopt(self._sandbox_handle.id, child._sandbox_handle.id)
+        child._is_open = False
+        self._sandbox_handle.grant(info)
+        self._left_behind = child._left_behind
+
+    @property
+    def load_report(self) -> LoadReport | None:
+        """What of a saved state is in it, of a sandbox that was loaded; None of any other."""
+        return self._load_report
+
+    async def save(self, place: StatePlace) -> SaveReport:
+        """Write what lasts of the sandbox to a file, from which `load` makes one like it, today or in a year.
+
+        Kept are the files of the writable places, the environment, the record of what ran, and of each context of
+        Python the working directory, the imported modules and those variables that serialise; what they share stays
+        shared.
+        Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that the sandbox
+        knew, secrets in its environment too, and is for its owner alone.
+
+        Args:
+            place: A path, which is replaced when all is written, or `s3://BUCKET/NAME`, `az://CONTAINER/NAME`,
+                `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
+
+        Returns:
+            What was kept, and what was left out and why.
+
+        Raises:
+            SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
+        """
+        # Late, as below: who never saves does not load what writes archives.
+        from fumehood.saved.verbs import save_to
+
+        return await save_to(self._sandbox_handle.backend, self._sandbox_handle.id, place)
+
+    @classmethod
+    async def load(
+        cls,
+        place: StatePlace,
+        *,
+        template: str | Template | None = None,
+        limits: Limits | None = None,
+        envs: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        on_timeout: TimeoutAction = "kill",
+        auto_resume: bool = False,
+        strict: bool = False,
+        network: NetworkChoice = "none",
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> Self:
+        """Start a sandbox from a file that `save` has written; `load_report` says what of it is there again.
+
+        Load only what you trust with a sandbox: its variables are unpickled, inside the sandbox and nowhere else.
+
+        Args:
+            place: Where it lies, as for `save`.
+            template: What it starts from, instead of the template of the same name as when it was saved.
+            limits: As for `Sandbox`, as are the others.
+            envs: These come over those that were saved.
+            metadata: Labels.
+            timeout: Seconds after which it is killed, or paused.
+            idle_timeout: Seconds without a call after which it is killed.
+            on_timeout: What happens when the `timeout` is over.
+            auto_resume: Whether a call resumes it.
+            strict: Refuse to start when a layer of isolation is missing.
+            network: What it may reach.
+            url: The server that it is to live at.
+            api_key: What opens that server.
+            backend: Where it lives, in place of both.
+
+        Raises:
+            SavedStateDamagedError: It is not what was saved, or no saved state at all; the error names the part.
+            SavedStateVersionError: It was written by a newer fumehood.
+            LoadError: It cannot be loaded; no sandbox is left.
+            SandboxStartError: It did not start.
+        """
+        from fumehood.saved.verbs import load_from
+
+        sandbox = cls(
+            "default" if template is None else template,
+            limits=limits,
+            envs=envs,
+            metadata=metadata,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
+            strict=strict,
+            network=network,
+            url=url,
+            api_key=api_key,
+            backend=backend,
+        )
+        request = LoadRequest(spec=sandbox._spec, keep_template=template is None)
+        loaded = await load_from(sandbox._sandbox_handle.backend, request, place)
+        sandbox._sandbox_handle.grant(loaded.sandbox)
+        sandbox._is_open = True
+        sandbox._load_report = loaded.report
+        return sandbox
 
 
 async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | None) -> CommitAnswer:
@@ -479,6 +892,10 @@ async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | No
 async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:
     text = await notify(on_input, event)
     return InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
+
+
+def _checkpoint_id(checkpoint: Checkpoint) -> str:
+    return checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint
 
 
 def _context_id(context: Context | None) -> str | None:

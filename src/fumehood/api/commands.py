@@ -12,10 +12,11 @@ import asyncio
 import codecs
 import shlex
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Literal, TypeAlias, overload
 
+from fumehood.api.callbacks import AsyncTextCallback
 from fumehood.api.handle import SandboxHandle
 from fumehood.errors import (
     CommandError,
@@ -25,7 +26,7 @@ from fumehood.errors import (
     ProcessNotFoundError,
     SandboxError,
 )
-from fumehood.portal import Turn, call, check_callbacks, notify
+from fumehood.portal import check_callbacks, notify
 from fumehood.values.checks import check_bool, check_pid
 from fumehood.values.requests import (
     CloseStdin,
@@ -42,7 +43,7 @@ ProcessInfos: TypeAlias = list[ProcessInfo]
 
 
 class AsyncCommands:
-    """The commands of an `AsyncSandbox`; the verbs are described at `Commands`."""
+    """The commands of a `Sandbox`: processes inside it."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
         self._sandbox_handle = sandbox_handle
@@ -85,7 +86,24 @@ class AsyncCommands:
         on_stderr: AsyncTextCallback | None = None,
         timeout: float | None = None,
     ) -> CommandResult | AsyncCommandHandle:
-        """Run a command."""
+        """Run a command and wait for its end, or start it in the background.
+
+        Args:
+            command: A line for bash, or a program and its arguments, which no shell touches.
+            background: Return a handle at once.
+            cwd: Where; /home/user unless given.
+            envs: Added to the sandbox's environment.
+            stdin: Text or bytes to feed it; True to keep its input open for `send_stdin`; False for none.
+            on_stdout: Called with each piece of output while this call or `handle.wait()` waits.
+            on_stderr: The same for standard error.
+            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, in the background
+                no end.
+
+        Raises:
+            CommandExitError: It ended with a code other than 0.
+            CommandTimeoutError: Its time was over.
+            CommandStartError: There is no such program or directory.
+        """
         check_bool("background", background)
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
 
@@ -113,10 +131,10 @@ class AsyncCommands:
         )
 
         if background:
-            await handle.feed(stdin)
+            await handle._feed(stdin)
             return handle
 
-        return await handle.feed_and_wait(stdin)
+        return await handle._feed_and_wait(stdin)
 
     async def list(self) -> ProcessInfos:
         """List the running commands."""
@@ -129,7 +147,11 @@ class AsyncCommands:
         on_stdout: AsyncTextCallback | None = None,
         on_stderr: AsyncTextCallback | None = None,
     ) -> AsyncCommandHandle:
-        """Take hold of a running command."""
+        """Take hold of a running command, or of one that ended less than 30 s ago.
+
+        Raises:
+            ProcessNotFoundError: No command has this pid.
+        """
         check_pid(pid)
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         await check_known(self._sandbox_handle, pid)
@@ -138,142 +160,16 @@ class AsyncCommands:
         )
 
     async def kill(self, pid: int) -> bool:
-        """Kill a command."""
+        """Kill a command and everything that it started; False if it had ended."""
         return await kill_process(self._sandbox_handle, pid)
 
     async def send_stdin(self, pid: int, data: str | bytes) -> None:
-        """Write to a command's standard input."""
+        """Write to a command's standard input, which `stdin=True` keeps open."""
         await process_call(self._sandbox_handle, SendStdin(pid=pid, data=as_bytes(data)))
 
     async def close_stdin(self, pid: int) -> None:
         """End a command's standard input."""
         await process_call(self._sandbox_handle, CloseStdin(pid=pid))
-
-
-class Commands:
-    """The commands of a `Sandbox`: processes inside it."""
-
-    def __init__(self, async_impl: AsyncCommands) -> None:
-        self._async = async_impl
-
-    @overload
-    def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        background: Literal[False] = False,
-        cwd: str | None = None,
-        envs: Mapping[str, str] | None = None,
-        stdin: bool | str | bytes = False,
-        on_stdout: TextCallback | None = None,
-        on_stderr: TextCallback | None = None,
-        timeout: float | None = None,
-    ) -> CommandResult: ...
-    @overload
-    def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        background: Literal[True],
-        cwd: str | None = None,
-        envs: Mapping[str, str] | None = None,
-        stdin: bool | str | bytes = False,
-        on_stdout: TextCallback | None = None,
-        on_stderr: TextCallback | None = None,
-        timeout: float | None = None,
-    ) -> CommandHandle: ...
-    def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        background: bool = False,
-        cwd: str | None = None,
-        envs: Mapping[str, str] | None = None,
-        stdin: bool | str | bytes = False,
-        on_stdout: TextCallback | None = None,
-        on_stderr: TextCallback | None = None,
-        timeout: float | None = None,
-    ) -> CommandResult | CommandHandle:
-        """Run a command and wait for its end, or start it in the background.
-
-        Args:
-            command: A line for bash, or a program and its arguments, which no shell touches.
-            background: Return a handle at once.
-            cwd: Where; /home/user unless given.
-            envs: Added to the sandbox's environment.
-            stdin: Text or bytes to feed it; True to keep its input open for `send_stdin`; False for none.
-            on_stdout: Called with each piece of output, in this thread, while this call or `handle.wait()`
-                waits.
-            on_stderr: The same for standard error.
-            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, in the background
-                no end.
-
-        Raises:
-            CommandExitError: It ended with a code other than 0.
-            CommandTimeoutError: Its time was over.
-            CommandStartError: There is no such program or directory.
-        """
-        check_bool("background", background)
-        turn = Turn()
-        out, err = turn.relay(on_stdout, "on_stdout"), turn.relay(on_stderr, "on_stderr")
-
-        if not background:
-            return turn.call(
-                self._async.run,
-                command,
-                background=False,
-                cwd=cwd,
-                envs=envs,
-                stdin=stdin,
-                on_stdout=out,
-                on_stderr=err,
-                timeout=timeout,
-            )
-
-        handle = turn.call(
-            self._async.run,
-            command,
-            background=True,
-            cwd=cwd,
-            envs=envs,
-            stdin=stdin,
-            on_stdout=out,
-            on_stderr=err,
-            timeout=timeout,
-        )
-        return CommandHandle(handle, turn)
-
-    def list(self) -> ProcessInfos:
-        """List the running commands."""
-        return call(self._async.list)
-
-    def connect(
-        self,
-        pid: int,
-        *,
-        on_stdout: TextCallback | None = None,
-        on_stderr: TextCallback | None = None,
-    ) -> CommandHandle:
-        """Take hold of a running command, or of one that ended less than 30 s ago.
-
-        Raises:
-            ProcessNotFoundError: No command has this pid.
-        """
-        turn = Turn()
-        out, err = turn.relay(on_stdout, "on_stdout"), turn.relay(on_stderr, "on_stderr")
-        return CommandHandle(call(self._async.connect, pid, on_stdout=out, on_stderr=err), turn)
-
-    def kill(self, pid: int) -> bool:
-        """Kill a command and everything that it started; False if it had ended."""
-        return call(self._async.kill, pid)
-
-    def send_stdin(self, pid: int, data: str | bytes) -> None:
-        """Write to a command's standard input, which `stdin=True` keeps open."""
-        call(self._async.send_stdin, pid, data)
-
-    def close_stdin(self, pid: int) -> None:
-        """End a command's standard input."""
-        call(self._async.close_stdin, pid)
 
 
 def _argv(command: str | Sequence[str]) -> tuple[str, ...]:
@@ -287,14 +183,15 @@ def _argv(command: str | Sequence[str]) -> tuple[str, ...]:
     raise InvalidArgumentError(field="command", value=command, allowed="a line of text, or a list of texts")
 
 
-TextCallback: TypeAlias = Callable[[str], object]
-AsyncTextCallback: TypeAlias = Callable[[str], Awaitable[object] | object]
-
 _STDIN_CHUNK_BYTES = 256 * 1024
 
 
 class AsyncCommandHandle:
-    """A running command of an `AsyncSandbox`; described at `CommandHandle`."""
+    """A running command of a `Sandbox`, started in the background or connected to.
+
+    Attributes:
+        pid: Its number inside the sandbox.
+    """
 
     def __init__(
         self,
@@ -306,15 +203,25 @@ class AsyncCommandHandle:
         on_stdout: AsyncTextCallback | None = None,
         on_stderr: AsyncTextCallback | None = None,
     ) -> None:
-        self.pid = pid
+        self._pid = pid
         self._sandbox_handle = sandbox_handle
         self._command = command
         self._timeout_seconds = timeout_seconds
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         self._end: tuple[CommandResult, ProcessExited] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Its number inside the sandbox."""
+        return self._pid
+
     async def wait(self) -> CommandResult:
-        """Wait for the end."""
+        """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
+
+        Raises:
+            CommandExitError: It ended with a code other than 0.
+            CommandTimeoutError: Its time was over.
+        """
         if self._end is None:
             self._end = await self._follow()
 
@@ -340,18 +247,18 @@ class AsyncCommandHandle:
         return result
 
     async def kill(self) -> bool:
-        """Kill the command and everything that it started."""
+        """Kill the command and everything that it started; False if it had ended."""
         return await kill_process(self._sandbox_handle, self.pid)
 
     async def send_stdin(self, data: str | bytes) -> None:
-        """Write to its standard input."""
+        """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
         await process_call(self._sandbox_handle, SendStdin(pid=self.pid, data=as_bytes(data)))
 
     async def close_stdin(self) -> None:
         """End its standard input."""
         await process_call(self._sandbox_handle, CloseStdin(pid=self.pid))
 
-    async def feed(self, stdin: bool | str | bytes) -> None:
+    async def _feed(self, stdin: bool | str | bytes) -> None:
         """Give it all of its standard input and close that; nothing when `stdin` is True or False."""
         if isinstance(stdin, bool):
             return
@@ -367,9 +274,9 @@ class AsyncCommandHandle:
             # It ended without reading everything, as `head` does.
             return
 
-    async def feed_and_wait(self, stdin: bool | str | bytes) -> CommandResult:
+    async def _feed_and_wait(self, stdin: bool | str | bytes) -> CommandResult:
         """Feed it and wait for its end; it is killed when the caller gives up."""
-        feeding = asyncio.create_task(self.feed(stdin))
+        feeding = asyncio.create_task(self._feed(stdin))
 
         try:
             return await self.wait()
@@ -421,44 +328,6 @@ class AsyncCommandHandle:
 
         texts[name].append(text)
         await notify(self._callbacks[name], text)
-
-
-class CommandHandle:
-    """A running command of a `Sandbox`, started in the background or connected to.
-
-    Attributes:
-        pid: Its number inside the sandbox.
-    """
-
-    def __init__(self, async_impl: AsyncCommandHandle, turn: Turn) -> None:
-        self._async = async_impl
-        self._turn = turn
-
-    @property
-    def pid(self) -> int:
-        """Its number inside the sandbox."""
-        return self._async.pid
-
-    def wait(self) -> CommandResult:
-        """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
-
-        Raises:
-            CommandExitError: It ended with a code other than 0.
-            CommandTimeoutError: Its time was over.
-        """
-        return self._turn.call(self._async.wait)
-
-    def kill(self) -> bool:
-        """Kill the command and everything that it started; False if it had ended."""
-        return call(self._async.kill)
-
-    def send_stdin(self, data: str | bytes) -> None:
-        """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
-        call(self._async.send_stdin, data)
-
-    def close_stdin(self) -> None:
-        """End its standard input."""
-        call(self._async.close_stdin)
 
 
 async def process_call(sandbox_handle: SandboxHandle, request: ProcessCall) -> tuple[ProcessInfo, ...]:

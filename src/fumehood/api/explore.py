@@ -50,7 +50,7 @@ class Branch(Generic[_S]):
 
 
 class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
-    """What `aexplore` gives; described at `Branches`."""
+    """What `explore` gives: the branches, in the order of the code; leaving its `with` kills those not kept."""
 
     def __init__(self, parent: AsyncSandbox, branches: Sequence[Branch[AsyncSandbox]]) -> None:
         self._parent = parent
@@ -78,12 +78,20 @@ class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
         await self.close()
 
     async def keep(self, branch: Branch[AsyncSandbox]) -> None:
-        """Let the sandbox that was explored go on as this branch."""
+        """Let the sandbox that was explored go on as this branch: its state, under the sandbox's own id.
+
+        Args:
+            branch: One of these.
+
+        Raises:
+            InvalidArgumentError: It is none of these.
+            ForkError: It could not be done; everything is as it was.
+        """
         await self._parent.adopt(branch.sandbox)
         self._kept = branch
 
     async def close(self) -> None:
-        """Kill the branches that were not kept."""
+        """Kill the branches that were not kept, as leaving the `with` does."""
         await _kill([branch.sandbox for branch in self._branches if branch is not self._kept])
 
 
@@ -153,7 +161,24 @@ async def aexplore(
     timeout: float | None = None,
     concurrency: int | None = None,
 ) -> AsyncBranches:
-    """Run several pieces of code side by side, each in a fork of a sandbox; described at `explore`."""
+    """Run several pieces of code side by side, each in a fork of a sandbox, and wait for all of them.
+
+    The sandbox itself is as it was, unless one is kept:
+
+        with explore(sandbox, ["way = 1", "way = 2"]) as branches:
+            branches.keep(branches[1])
+
+    Args:
+        sandbox: Where to begin.
+        codes: 1 to 64 pieces of Python.
+        checkpoint: Begin there; None: from now on.
+        reseed: Let randomness diverge.
+        timeout: Seconds of each; `limits.wall_seconds` unless given.
+        concurrency: How many run at once; all of them unless given.
+
+    Raises:
+        ForkError: There is no room for so many forks, or another reason; the sandbox is as it was.
+    """
     if not isinstance(sandbox, AsyncSandbox):
         raise InvalidArgumentError(
             field="sandbox", value=sandbox, allowed="an AsyncSandbox; `explore` takes a Sandbox"

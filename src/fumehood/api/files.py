@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,7 +24,6 @@ from fumehood.errors import (
     PathNotFoundError,
     PathNotTextError,
 )
-from fumehood.portal import Turn, call
 from fumehood.values.checks import check_path
 from fumehood.values.requests import (
     ListFiles,
@@ -63,7 +62,7 @@ class WriteEntry:
 
 
 class AsyncFilesystem:
-    """The files of an `AsyncSandbox`; the verbs are described at `Filesystem`."""
+    """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
         self._sandbox_handle = sandbox_handle
@@ -79,7 +78,13 @@ class AsyncFilesystem:
     async def read(
         self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
     ) -> str | bytes | AsyncGenerator[bytes, None]:
-        """Read a file."""
+        """Read a file.
+
+        Args:
+            path: The file.
+            format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
+            max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
+        """
         chunks = self._sandbox_handle.backend.read(self._sandbox_handle.id, ReadFile(path=path))
 
         match format:
@@ -93,18 +98,23 @@ class AsyncFilesystem:
                 raise InvalidArgumentError(field="format", value=format, allowed="text, bytes or stream")
 
     async def write(self, path: str, data: Content) -> FileInfo:
-        """Write a file, parents made."""
+        """Write a file, parents made; what was there is replaced when all is written.
+
+        Args:
+            path: The file.
+            data: Text (written as UTF-8), bytes, or an open file, which is read in pieces.
+        """
         check_path("path", path)
 
         async with aclosing(_pieces(data)) as chunks:
             return await self._sandbox_handle.backend.write(self._sandbox_handle.id, path, chunks)
 
     async def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
-        """Write several files, one after the other."""
+        """Write several files, one after the other; the first that fails ends it."""
         return [await self.write(entry.path, entry.data) for entry in files]
 
     async def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
-        """List a directory."""
+        """List a directory, `depth` levels deep, sorted by path."""
         call = ListFiles(path=path, depth=depth)
         return [*await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call)]
 
@@ -118,11 +128,11 @@ class AsyncFilesystem:
         return True
 
     async def get_info(self, path: str) -> FileInfo:
-        """Describe a file or directory."""
+        """Describe a file or directory; links are followed."""
         return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, StatFile(path=path)))[0]
 
     async def make_dir(self, path: str) -> bool:
-        """Make a directory and its parents."""
+        """Make a directory and its parents; False if something was already there."""
         try:
             await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, MakeDir(path=path))
         except PathExistsError:
@@ -135,18 +145,18 @@ class AsyncFilesystem:
         await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, RemoveFile(path=path))
 
     async def rename(self, source: str, destination: str) -> FileInfo:
-        """Move a file or directory."""
+        """Move a file or directory within the sandbox, parents made; return it at its new place."""
         call = RenameFile(source=source, destination=destination)
         return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call))[0]
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncWatch:
-        """Watch a directory."""
+        """Watch a directory; changes are kept from the moment this returns."""
         request = WatchFiles(path=path, recursive=recursive)
         return AsyncWatch(await self._sandbox_handle.backend.watch(self._sandbox_handle.id, request))
 
 
 class AsyncWatch:
-    """Changes below a directory, as they happen; described at `Watch`."""
+    """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
 
     def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:
         self._changes = changes
@@ -168,106 +178,6 @@ class AsyncWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class Filesystem:
-    """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
-
-    def __init__(self, async_impl: AsyncFilesystem) -> None:
-        self._async = async_impl
-
-    @overload
-    def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
-    @overload
-    def read(self, path: str, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
-    @overload
-    def read(self, path: str, *, format: Literal["stream"], max_bytes: int = ...) -> Iterator[bytes]: ...
-    def read(
-        self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
-    ) -> str | bytes | Iterator[bytes]:
-        """Read a file.
-
-        Args:
-            path: The file.
-            format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
-            max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
-        """
-        match format:
-            case "stream":
-                return Turn().iterate(call(self._async.read, path, format=format))
-            case "bytes":
-                return call(self._async.read, path, format=format, max_bytes=max_bytes)
-            case _:
-                return call(self._async.read, path, format=format, max_bytes=max_bytes)
-
-    def write(self, path: str, data: Content) -> FileInfo:
-        """Write a file, parents made; what was there is replaced when all is written.
-
-        Args:
-            path: The file.
-            data: Text (written as UTF-8), bytes, or an open file, which is read in pieces.
-        """
-        return call(self._async.write, path, data)
-
-    def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
-        """Write several files, one after the other; the first that fails ends it."""
-        return call(self._async.write_files, files)
-
-    def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
-        """List a directory, `depth` levels deep, sorted by path."""
-        return call(self._async.list, path, depth=depth)
-
-    def exists(self, path: str) -> bool:
-        """Tell whether something is at a path."""
-        return call(self._async.exists, path)
-
-    def get_info(self, path: str) -> FileInfo:
-        """Describe a file or directory; links are followed."""
-        return call(self._async.get_info, path)
-
-    def make_dir(self, path: str) -> bool:
-        """Make a directory and its parents; False if something was already there."""
-        return call(self._async.make_dir, path)
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all that is in it."""
-        call(self._async.remove, path)
-
-    def rename(self, source: str, destination: str) -> FileInfo:
-        """Move a file or directory within the sandbox, parents made; return it at its new place."""
-        return call(self._async.rename, source, destination)
-
-    def watch(self, path: str, *, recursive: bool = False) -> Watch:
-        """Watch a directory; changes are kept from the moment this returns."""
-        return Watch(call(self._async.watch, path, recursive=recursive))
-
-
-class Watch:
-    """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
-
-    def __init__(self, async_impl: AsyncWatch) -> None:
-        self._async = async_impl
-
-    def __iter__(self) -> Watch:
-        return self
-
-    def __next__(self) -> FileChange:
-        try:
-            return call(self._async.__anext__)
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def close(self) -> None:
-        """End the watch."""
-        call(self._async.close)
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 async def _gather(chunks: AsyncGenerator[bytes, None], path: str, max_bytes: int) -> bytes:

@@ -7,10 +7,21 @@ started. A handle never ends a sandbox.
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 from fumehood.errors import InvalidArgumentError, SandboxNotStartedError, WrongProcessError
 from fumehood.port.backend import Backend
 from fumehood.values.sandbox import SandboxInfo
+
+
+class Uncopied:
+    """A class whose objects cannot be pickled or copied: two that hold one sandbox would both end it."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: pass on its `id`, and take hold of it there with "
+            "`connect(id)` (in another process: of a sandbox at a server), or `fork()` it to have a second one"
+        )
 
 
 class SandboxHandle:
@@ -64,6 +75,14 @@ class SandboxHandle:
         """Say which sandbox this is."""
         self._info = info
         self._owner_pid = os.getpid()
+
+
+def check_child(child: object, kind: type) -> None:
+    """Raise InvalidArgumentError unless `child` is a sandbox of this kind, as `fork()` returns them."""
+    if not isinstance(child, kind):
+        raise InvalidArgumentError(
+            field="child", value=child, allowed="one of the sandboxes that `fork()` has returned"
+        )
 
 
 def default_backend() -> Backend:

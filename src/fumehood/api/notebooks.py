@@ -228,7 +228,22 @@ async def areplay(
     api_key: str | None = None,
     backend: Backend | None = None,
 ) -> ReplayReport:
-    """Run a record again; described at `replay`."""
+    """Run a record again in a fresh sandbox and compare what each cell does with what it did.
+
+    Output, results and errors are compared; times, usage and addresses of objects are not. Files that were uploaded,
+    environment variables of single executions, and other contexts are not part of a record.
+
+    Args:
+        record: What `get_record` gave.
+        deterministic: Fix the seeds, Python's use of the system's randomness and the time of day before the first
+            cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
+            record that was made without it can differ from one that is replayed with it: compare two replays then,
+            with `replay(replay(record, deterministic=True).record, deterministic=True)`.
+        template: What the sandbox starts from; that of the record's sandbox should be the same.
+        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        backend: Where the sandbox lives, in place of both.
+    """
     if not isinstance(record, Record):
         raise InvalidArgumentError(
             field="record", value=type(record).__name__, allowed="a Record, as get_record() gives"

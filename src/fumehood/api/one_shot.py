@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood.api.async_sandbox import (
+from fumehood.api.async_sandbox import AsyncSandbox, Language
+from fumehood.api.callbacks import (
     AsyncErrorCallback,
     AsyncInputCallback,
     AsyncResultCallback,
-    AsyncSandbox,
     AsyncTextCallback,
-    Language,
+    ErrorCallback,
+    InputCallback,
+    ResultCallback,
+    TextCallback,
 )
-from fumehood.api.sandbox import ErrorCallback, InputCallback, ResultCallback, TextCallback, ToolCallback
-from fumehood.api.tools import AsyncToolCallback, Tools, relay_approval, relay_tools
+from fumehood.api.tools import AsyncToolCallback, ToolCallback, Tools, relay_approval, relay_tools
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
@@ -52,7 +54,11 @@ async def arun_code(
     api_key: str | None = None,
     backend: Backend | None = None,
 ) -> Execution:
-    """Run code in a sandbox of its own; described at `run_code`."""
+    """Run code in a sandbox of its own, which is killed afterwards.
+
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more: `files`, text or bytes by path,
+    are written before the code runs.
+    """
     if files is not None and not isinstance(files, Mapping):
         raise InvalidArgumentError(field="files", value=files, allowed="a mapping of paths to text or bytes")
 

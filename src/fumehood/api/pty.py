@@ -12,25 +12,24 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from fumehood.api.commands import as_bytes, kill_process, process_call
 from fumehood.api.handle import SandboxHandle
 from fumehood.errors import InvalidArgumentError
-from fumehood.portal import call
 from fumehood.values.checks import check_envs
 from fumehood.values.requests import ProcessExited, ProcessSpec, ResizePty, SendStdin
 from fumehood.values.sandbox import PtySize
 
 # An interactive login shell, as E2B starts it.
-_SHELL = ("/bin/bash", "-i", "-l")
+DEFAULT_SHELL = ("/bin/bash", "-i", "-l")
 _ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
 class AsyncPty:
-    """The terminals of an `AsyncSandbox`; the verbs are described at `Pty`."""
+    """The terminals of a `Sandbox`."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
         self._sandbox_handle = sandbox_handle
 
     async def create(
         self,
-        command: Sequence[str] = _SHELL,
+        command: Sequence[str] = DEFAULT_SHELL,
         *,
         cols: int = 80,
         rows: int = 24,
@@ -38,7 +37,16 @@ class AsyncPty:
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> AsyncPtyHandle:
-        """Start a shell, or another program, on a terminal."""
+        """Start a shell, or another program, on a terminal.
+
+        Args:
+            command: Program and arguments; an interactive bash unless given.
+            cols: Width in characters.
+            rows: Height in characters.
+            cwd: Where; /home/user unless given.
+            envs: Added to the sandbox's environment.
+            timeout: Seconds after which it is killed; None means never.
+        """
         if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
             raise InvalidArgumentError(
                 field="command", value=command, allowed="a list: a program and its arguments"
@@ -57,7 +65,7 @@ class AsyncPty:
         return AsyncPtyHandle(self._sandbox_handle, process.pid)
 
     async def send(self, pid: int, data: str | bytes) -> None:
-        """Type into a terminal."""
+        """Type into a terminal; text is sent as UTF-8."""
         await process_call(self._sandbox_handle, SendStdin(pid=pid, data=as_bytes(data)))
 
     async def resize(self, pid: int, *, cols: int, rows: int) -> None:
@@ -65,18 +73,28 @@ class AsyncPty:
         await process_call(self._sandbox_handle, ResizePty(pid=pid, size=PtySize(cols=cols, rows=rows)))
 
     async def kill(self, pid: int) -> bool:
-        """Kill what runs on a terminal."""
+        """Kill what runs on a terminal; False if it had ended."""
         return await kill_process(self._sandbox_handle, pid)
 
 
 class AsyncPtyHandle:
-    """A terminal of an `AsyncSandbox`; described at `PtyHandle`."""
+    """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
 
     def __init__(self, sandbox_handle: SandboxHandle, pid: int) -> None:
-        self.pid = pid
-        self.exit_code: int | None = None
+        self._pid = pid
+        self._exit_code: int | None = None
         self._sandbox_handle = sandbox_handle
         self._pieces = self._follow()
+
+    @property
+    def pid(self) -> int:
+        """Number, inside the sandbox, of what runs on it."""
+        return self._pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that it ended with, once the iteration or `wait` has reached the end."""
+        return self._exit_code
 
     def __aiter__(self) -> AsyncPtyHandle:
         return self
@@ -85,14 +103,14 @@ class AsyncPtyHandle:
         return await self._pieces.__anext__()
 
     async def wait(self) -> int:
-        """Wait for the end."""
+        """Wait for the end, dropping what it still writes, and return the exit code."""
         async for _ in self._pieces:
             pass
 
-        return -1 if self.exit_code is None else self.exit_code
+        return -1 if self._exit_code is None else self._exit_code
 
     async def send(self, data: str | bytes) -> None:
-        """Type into the terminal."""
+        """Type into the terminal; text is sent as UTF-8."""
         await process_call(self._sandbox_handle, SendStdin(pid=self.pid, data=as_bytes(data)))
 
     async def resize(self, *, cols: int, rows: int) -> None:
@@ -100,7 +118,7 @@ class AsyncPtyHandle:
         await process_call(self._sandbox_handle, ResizePty(pid=self.pid, size=PtySize(cols=cols, rows=rows)))
 
     async def kill(self) -> bool:
-        """Kill what runs on it."""
+        """Kill what runs on it; False if it had ended."""
         return await kill_process(self._sandbox_handle, self.pid)
 
     async def _follow(self) -> AsyncGenerator[bytes, None]:
@@ -109,92 +127,8 @@ class AsyncPtyHandle:
         try:
             async for event in events:
                 if isinstance(event, ProcessExited):
-                    self.exit_code = event.exit_code
+                    self._exit_code = event.exit_code
                 else:
                     yield event.data
         finally:
             await events.aclose()
-
-
-class Pty:
-    """The terminals of a `Sandbox`."""
-
-    def __init__(self, async_impl: AsyncPty) -> None:
-        self._async = async_impl
-
-    def create(
-        self,
-        command: Sequence[str] = _SHELL,
-        *,
-        cols: int = 80,
-        rows: int = 24,
-        cwd: str | None = None,
-        envs: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> PtyHandle:
-        """Start a shell, or another program, on a terminal.
-
-        Args:
-            command: Program and arguments; an interactive bash unless given.
-            cols: Width in characters.
-            rows: Height in characters.
-            cwd: Where; /home/user unless given.
-            envs: Added to the sandbox's environment.
-            timeout: Seconds after which it is killed; None means never.
-        """
-        handle = call(self._async.create, command, cols=cols, rows=rows, cwd=cwd, envs=envs, timeout=timeout)
-        return PtyHandle(handle)
-
-    def send(self, pid: int, data: str | bytes) -> None:
-        """Type into a terminal; text is sent as UTF-8."""
-        call(self._async.send, pid, data)
-
-    def resize(self, pid: int, *, cols: int, rows: int) -> None:
-        """Change the size of a terminal."""
-        call(self._async.resize, pid, cols=cols, rows=rows)
-
-    def kill(self, pid: int) -> bool:
-        """Kill what runs on a terminal; False if it had ended."""
-        return call(self._async.kill, pid)
-
-
-class PtyHandle:
-    """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
-
-    def __init__(self, async_impl: AsyncPtyHandle) -> None:
-        self._async = async_impl
-
-    @property
-    def pid(self) -> int:
-        """Number, inside the sandbox, of what runs on it."""
-        return self._async.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """The code that it ended with, once the iteration or `wait` has reached the end."""
-        return self._async.exit_code
-
-    def __iter__(self) -> PtyHandle:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            return call(self._async.__anext__)
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def wait(self) -> int:
-        """Wait for the end, dropping what it still writes, and return the exit code."""
-        return call(self._async.wait)
-
-    def send(self, data: str | bytes) -> None:
-        """Type into the terminal; text is sent as UTF-8."""
-        call(self._async.send, data)
-
-    def resize(self, *, cols: int, rows: int) -> None:
-        """Change its size."""
-        call(self._async.resize, cols=cols, rows=rows)
-
-    def kill(self) -> bool:
-        """Kill what runs on it; False if it had ended."""
-        return call(self._async.kill)

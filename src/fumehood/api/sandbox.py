@@ -1,54 +1,79 @@
-"""`Sandbox`: what the user holds.
+"""`Sandbox` and its parts: the synchronous API.
 
-Runs in the host process, in the caller's thread. Each verb is one line over `AsyncSandbox`, which holds the
-logic and runs on the engine's thread; callbacks run here, so they may use the sandbox. Nothing is decided
-in this file.
+Written by `make sync-api` from the asynchronous classes; do not edit. Runs in the caller's thread, which waits for the
+engine's thread; callbacks run here, so they may use the sandbox. Nothing is decided in this file.
 """
 
 from __future__ import annotations
 
+import builtins
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 from fumehood.api.async_sandbox import (
     AsyncSandbox,
+    CaseResults,
+    Checkpoint,
+    CheckpointInfos,
     Context,
     ContextInfos,
     EgressRecords,
     Language,
     SandboxInfos,
 )
-from fumehood.api.audit import Auditing, SecurityCallback, called_apart
-from fumehood.api.commands import Commands
-from fumehood.api.files import Filesystem
-from fumehood.api.pty import Pty
-from fumehood.api.time_travel import Forking, Saving, TimeTravel
-from fumehood.api.tools import AsyncToolCallback, Tools, relay_approval, relay_tools
+from fumehood.api.callbacks import (
+    CommitCallback,
+    ErrorCallback,
+    InputCallback,
+    ResultCallback,
+    SecurityCallback,
+    TextCallback,
+)
+from fumehood.api.commands import AsyncCommandHandle, AsyncCommands, ProcessInfos
+from fumehood.api.files import (
+    DEFAULT_MAX_BYTES,
+    AsyncFilesystem,
+    AsyncWatch,
+    Content,
+    FileInfos,
+    ReadFormat,
+    WriteEntry,
+)
+from fumehood.api.handle import Uncopied, check_child
+from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
+from fumehood.api.saved_states import StatePlace
+from fumehood.api.security_events import called_apart
+from fumehood.api.tools import ToolCallback, Tools, relay_approval, relay_tools
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
-from fumehood.values.events import Event, InputRequestEvent
-from fumehood.values.execution import Changes, Execution, ExecutionError, Record
+from fumehood.values.audit import AuditLog
+from fumehood.values.events import Event
+from fumehood.values.execution import Execution, Record
 from fumehood.values.limits import Limits
 from fumehood.values.network import NetworkChoice
-from fumehood.values.results import Result
-from fumehood.values.sandbox import ContextInfo, IsolationLevel, Metrics, SandboxInfo, TimeoutAction
+from fumehood.values.requests import ForkSeconds
+from fumehood.values.sandbox import (
+    CheckpointInfo,
+    CommandResult,
+    ContextInfo,
+    FileChange,
+    FileInfo,
+    IsolationLevel,
+    Metrics,
+    SandboxInfo,
+    TimeoutAction,
+)
+from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
     from fumehood.notebook.reading import NotebookSource
 
-TextCallback: TypeAlias = Callable[[str], object]
-ResultCallback: TypeAlias = Callable[[Result], object]
-ErrorCallback: TypeAlias = Callable[[ExecutionError], object]
-CommitCallback: TypeAlias = Callable[[Changes], bool]
-InputCallback: TypeAlias = Callable[[InputRequestEvent], str | None]
-ToolCallback: TypeAlias = AsyncToolCallback
 
-
-class Sandbox(Auditing, Forking, TimeTravel, Saving):
+class Sandbox(Uncopied):
     """An isolated machine with files and state, for code that nobody has read yet.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
@@ -84,9 +109,6 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         InvalidArgumentError: An argument is refused.
         SandboxStartError: It did not start; the class and the hint say why.
     """
-
-    _async: AsyncSandbox
-    _async_kind = AsyncSandbox
 
     def __init__(
         self,
@@ -129,6 +151,12 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
             backend=backend,
         )
         self._hold(call(async_impl.__aenter__))
+
+    @classmethod
+    def _around(cls, async_impl: AsyncSandbox) -> Self:
+        sandbox = cls.__new__(cls)
+        sandbox._hold(async_impl)
+        return sandbox
 
     def _hold(self, async_impl: AsyncSandbox) -> None:
         self._async = async_impl
@@ -201,8 +229,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
         Raises:
             InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
         """
-        sandbox = cls.__new__(cls)
-        sandbox._hold(
+        return cls._around(
             call(
                 AsyncSandbox.from_notebook,
                 notebook,
@@ -214,7 +241,6 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
                 backend=backend,
             )
         )
-        return sandbox
 
     @classmethod
     def connect(
@@ -231,9 +257,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
             SandboxNotFoundError: It never lived here.
             SandboxClosedError: It has ended.
         """
-        sandbox = cls.__new__(cls)
-        sandbox._hold(call(AsyncSandbox.connect, sandbox_id, url=url, api_key=api_key, backend=backend))
-        return sandbox
+        return cls._around(call(AsyncSandbox.connect, sandbox_id, url=url, api_key=api_key, backend=backend))
 
     @classmethod
     def list(
@@ -373,7 +397,8 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
     ) -> Execution:
         """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
 
-        Ctrl-C, or an error in a callback, interrupts the code as `interrupt` does; its state is kept.
+        Callbacks run in the thread of the caller. Ctrl-C, or an error in a callback, interrupts the code as
+        `interrupt` does; its state is kept.
 
         Args:
             code: What to run, as in a notebook's cell.
@@ -382,7 +407,7 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
             stdin: What `input()` and the standard input give, up to its end; empty unless given.
-            on_stdout: Called with each piece of standard output as it comes, in this thread.
+            on_stdout: Called with each piece of standard output as it comes.
             on_stderr: The same for standard error.
             on_result: Called with each result as it comes.
             on_error: Called with the error, if there is one.
@@ -480,3 +505,580 @@ class Sandbox(Auditing, Forking, TimeTravel, Saving):
     def remove_code_context(self, context: Context) -> None:
         """Kill a context; the default one comes back fresh when it is used again."""
         call(self._async.remove_code_context, context)
+
+    def audit_log(self) -> AuditLog:
+        """Tell what happened in and around the sandbox, in a record in which every later change shows.
+
+        Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
+        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
+        """
+        return call(self._async.audit_log)
+
+    def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, as they are now, to go back to.
+
+        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
+        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
+        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+
+        Args:
+            name: A name of yours; `rollback` takes it as well.
+            context: Whose state; None: the default one. A context of bash cannot be kept.
+            strict: Refuse when anything could not be kept.
+
+        Raises:
+            CheckpointError: It cannot be made; the sandbox is as it was.
+        """
+        return call(self._async.checkpoint, name, context=context, strict=strict)
+
+    def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+
+        Other contexts, and commands that run, go on.
+
+        Args:
+            checkpoint: What `checkpoint` returned, its id, or its name.
+
+        Raises:
+            CheckpointNotFoundError: There is none of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
+            CheckpointError: There is no room to go back; the sandbox is as it was.
+        """
+        return call(self._async.rollback, checkpoint)
+
+    def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints, the oldest first."""
+        return call(self._async.list_checkpoints)
+
+    def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Forget a checkpoint, and free what it holds."""
+        call(self._async.drop_checkpoint, checkpoint)
+
+    def judge(
+        self,
+        code: str,
+        cases: Sequence[tuple[str, str]],
+        *,
+        timeout: float = 10.0,
+        memory_bytes: int | None = None,
+        concurrency: int | None = None,
+    ) -> CaseResults:
+        """Run a program once for each case, and say whether it prints what it should.
+
+        What the program imports at its top is imported once; each case is a fork of that, with its own memory,
+        standard input and limits, so that a thousand cases take seconds. Variables of the sandbox are not seen by
+        it; its files are, and are as before afterwards. What should be printed never enters the sandbox.
+
+        Args:
+            code: The program, in Python; it runs as `__main__`.
+            cases: Of each, what it reads and what it should print. Lines are compared without the space at their ends;
+                more than `limits.stdout_bytes` is cut off, and not accepted.
+            timeout: Seconds of each run.
+            memory_bytes: What each run may take beyond the interpreter and the imports.
+            concurrency: How many run at once; as many as there are processors unless given.
+
+        Raises:
+            CheckpointError: The program could not be prepared.
+        """
+        return call(
+            self._async.judge,
+            code,
+            cases,
+            timeout=timeout,
+            memory_bytes=memory_bytes,
+            concurrency=concurrency,
+        )
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Of a fork: what could not come along from its parent, in words; empty for what is none."""
+        return self._async.left_behind
+
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        checkpoint: CheckpointInfo | str | None = None,
+        reseed: bool = True,
+        timeout: ForkSeconds = "inherit",
+        metadata: Mapping[str, str] | None = None,
+    ) -> builtins.list[Self]:
+        """Make sandboxes that go on from the state of this one, each on its own; this one goes on as well.
+
+        A fork has the variables, modules, open files, working directory, environment and record of the default context,
+        and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
+        is a sandbox like any other: it sees nothing of its parent and of other forks, lives on when they end, and ends
+        when it is killed or its `with` is left. What cannot come along is named in its `left_behind`: other contexts,
+        running commands, threads, child processes, sockets.
+
+        Args:
+            count: How many, up to 64; all of them are made, or none.
+            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
+            timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
+                "inherit": as many as its parent was given, counted from now on.
+            metadata: Labels of each; those of the parent unless given.
+
+        Raises:
+            CheckpointNotFoundError: There is no checkpoint of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
+            ForkDepthError: This one is a fork of a fork of ... already.
+            ForkError: They could not be made; the sandbox is as it was.
+        """
+        return [
+            self._around(child)
+            for child in call(
+                self._async.fork,
+                count,
+                checkpoint=checkpoint,
+                reseed=reseed,
+                timeout=timeout,
+                metadata=metadata,
+            )
+        ]
+
+    def adopt(self, child: Self) -> None:
+        """Go on as a fork of this sandbox: its state under this one's id; what was here before is killed.
+
+        The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
+
+        Args:
+            child: What `fork` has returned.
+
+        Raises:
+            InvalidArgumentError: It is no fork of this sandbox.
+            ForkError: It could not be done; both are as they were.
+        """
+        check_child(child, Sandbox)
+        call(self._async.adopt, child._async)
+
+    @property
+    def load_report(self) -> LoadReport | None:
+        """What of a saved state is in it, of a sandbox that was loaded; None of any other."""
+        return self._async.load_report
+
+    def save(self, place: StatePlace) -> SaveReport:
+        """Write what lasts of the sandbox to a file, from which `load` makes one like it, today or in a year.
+
+        Kept are the files of the writable places, the environment, the record of what ran, and of each context of
+        Python the working directory, the imported modules and those variables that serialise; what they share stays
+        shared.
+        Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that the sandbox
+        knew, secrets in its environment too, and is for its owner alone.
+
+        Args:
+            place: A path, which is replaced when all is written, or `s3://BUCKET/NAME`, `az://CONTAINER/NAME`,
+                `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
+
+        Returns:
+            What was kept, and what was left out and why.
+
+        Raises:
+            SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
+        """
+        return call(self._async.save, place)
+
+    @classmethod
+    def load(
+        cls,
+        place: StatePlace,
+        *,
+        template: str | Template | None = None,
+        limits: Limits | None = None,
+        envs: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        on_timeout: TimeoutAction = "kill",
+        auto_resume: bool = False,
+        strict: bool = False,
+        network: NetworkChoice = "none",
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> Self:
+        """Start a sandbox from a file that `save` has written; `load_report` says what of it is there again.
+
+        Load only what you trust with a sandbox: its variables are unpickled, inside the sandbox and nowhere else.
+
+        Args:
+            place: Where it lies, as for `save`.
+            template: What it starts from, instead of the template of the same name as when it was saved.
+            limits: As for `Sandbox`, as are the others.
+            envs: These come over those that were saved.
+            metadata: Labels.
+            timeout: Seconds after which it is killed, or paused.
+            idle_timeout: Seconds without a call after which it is killed.
+            on_timeout: What happens when the `timeout` is over.
+            auto_resume: Whether a call resumes it.
+            strict: Refuse to start when a layer of isolation is missing.
+            network: What it may reach.
+            url: The server that it is to live at.
+            api_key: What opens that server.
+            backend: Where it lives, in place of both.
+
+        Raises:
+            SavedStateDamagedError: It is not what was saved, or no saved state at all; the error names the part.
+            SavedStateVersionError: It was written by a newer fumehood.
+            LoadError: It cannot be loaded; no sandbox is left.
+            SandboxStartError: It did not start.
+        """
+        return cls._around(
+            call(
+                AsyncSandbox.load,
+                place,
+                template=template,
+                limits=limits,
+                envs=envs,
+                metadata=metadata,
+                timeout=timeout,
+                idle_timeout=idle_timeout,
+                on_timeout=on_timeout,
+                auto_resume=auto_resume,
+                strict=strict,
+                network=network,
+                url=url,
+                api_key=api_key,
+                backend=backend,
+            )
+        )
+
+
+class Filesystem:
+    """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
+
+    def __init__(self, async_impl: AsyncFilesystem) -> None:
+        self._async = async_impl
+
+    @overload
+    def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
+
+    @overload
+    def read(self, path: str, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
+
+    @overload
+    def read(self, path: str, *, format: Literal["stream"], max_bytes: int = ...) -> Iterator[bytes]: ...
+
+    def read(
+        self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> str | bytes | Iterator[bytes]:
+        """Read a file.
+
+        Args:
+            path: The file.
+            format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
+            max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
+        """
+        turn = Turn()
+        answer = turn.call(
+            cast("Callable[..., Awaitable[Any]]", self._async.read), path, format=format, max_bytes=max_bytes
+        )
+        return turn.iterate(answer) if isinstance(answer, AsyncGenerator) else answer
+
+    def write(self, path: str, data: Content) -> FileInfo:
+        """Write a file, parents made; what was there is replaced when all is written.
+
+        Args:
+            path: The file.
+            data: Text (written as UTF-8), bytes, or an open file, which is read in pieces.
+        """
+        return call(self._async.write, path, data)
+
+    def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
+        """Write several files, one after the other; the first that fails ends it."""
+        return call(self._async.write_files, files)
+
+    def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
+        """List a directory, `depth` levels deep, sorted by path."""
+        return call(self._async.list, path, depth=depth)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether something is at a path."""
+        return call(self._async.exists, path)
+
+    def get_info(self, path: str) -> FileInfo:
+        """Describe a file or directory; links are followed."""
+        return call(self._async.get_info, path)
+
+    def make_dir(self, path: str) -> bool:
+        """Make a directory and its parents; False if something was already there."""
+        return call(self._async.make_dir, path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it."""
+        call(self._async.remove, path)
+
+    def rename(self, source: str, destination: str) -> FileInfo:
+        """Move a file or directory within the sandbox, parents made; return it at its new place."""
+        return call(self._async.rename, source, destination)
+
+    def watch(self, path: str, *, recursive: bool = False) -> Watch:
+        """Watch a directory; changes are kept from the moment this returns."""
+        return Watch(call(self._async.watch, path, recursive=recursive))
+
+
+class Watch:
+    """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
+
+    def __init__(self, async_impl: AsyncWatch) -> None:
+        self._async = async_impl
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> FileChange:
+        try:
+            return call(self._async.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End the watch."""
+        call(self._async.close)
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        call(self._async.__aexit__, kind, error, where)
+
+
+class Commands:
+    """The commands of a `Sandbox`: processes inside it."""
+
+    def __init__(self, async_impl: AsyncCommands) -> None:
+        self._async = async_impl
+
+    @overload
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[False] = False,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult: ...
+
+    @overload
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: Literal[True],
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandHandle: ...
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        background: bool = False,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        stdin: bool | str | bytes = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult | CommandHandle:
+        """Run a command and wait for its end, or start it in the background.
+
+        Args:
+            command: A line for bash, or a program and its arguments, which no shell touches.
+            background: Return a handle at once.
+            cwd: Where; /home/user unless given.
+            envs: Added to the sandbox's environment.
+            stdin: Text or bytes to feed it; True to keep its input open for `send_stdin`; False for none.
+            on_stdout: Called with each piece of output while this call or `handle.wait()` waits.
+            on_stderr: The same for standard error.
+            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, in the background
+                no end.
+
+        Raises:
+            CommandExitError: It ended with a code other than 0.
+            CommandTimeoutError: Its time was over.
+            CommandStartError: There is no such program or directory.
+        """
+        turn = Turn()
+        answer = turn.call(
+            cast("Callable[..., Awaitable[Any]]", self._async.run),
+            command,
+            background=background,
+            cwd=cwd,
+            envs=envs,
+            stdin=stdin,
+            on_stdout=turn.relay(on_stdout, "on_stdout"),
+            on_stderr=turn.relay(on_stderr, "on_stderr"),
+            timeout=timeout,
+        )
+        return CommandHandle(answer, turn) if isinstance(answer, AsyncCommandHandle) else answer
+
+    def list(self) -> ProcessInfos:
+        """List the running commands."""
+        return call(self._async.list)
+
+    def connect(
+        self, pid: int, *, on_stdout: TextCallback | None = None, on_stderr: TextCallback | None = None
+    ) -> CommandHandle:
+        """Take hold of a running command, or of one that ended less than 30 s ago.
+
+        Raises:
+            ProcessNotFoundError: No command has this pid.
+        """
+        turn = Turn()
+        return CommandHandle(
+            turn.call(
+                self._async.connect,
+                pid,
+                on_stdout=turn.relay(on_stdout, "on_stdout"),
+                on_stderr=turn.relay(on_stderr, "on_stderr"),
+            ),
+            turn,
+        )
+
+    def kill(self, pid: int) -> bool:
+        """Kill a command and everything that it started; False if it had ended."""
+        return call(self._async.kill, pid)
+
+    def send_stdin(self, pid: int, data: str | bytes) -> None:
+        """Write to a command's standard input, which `stdin=True` keeps open."""
+        call(self._async.send_stdin, pid, data)
+
+    def close_stdin(self, pid: int) -> None:
+        """End a command's standard input."""
+        call(self._async.close_stdin, pid)
+
+
+class CommandHandle:
+    """A running command of a `Sandbox`, started in the background or connected to.
+
+    Attributes:
+        pid: Its number inside the sandbox.
+    """
+
+    def __init__(self, async_impl: AsyncCommandHandle, turn: Turn) -> None:
+        self._async = async_impl
+        self._turn = turn
+
+    @property
+    def pid(self) -> int:
+        """Its number inside the sandbox."""
+        return self._async.pid
+
+    def wait(self) -> CommandResult:
+        """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
+
+        Raises:
+            CommandExitError: It ended with a code other than 0.
+            CommandTimeoutError: Its time was over.
+        """
+        return self._turn.call(self._async.wait)
+
+    def kill(self) -> bool:
+        """Kill the command and everything that it started; False if it had ended."""
+        return call(self._async.kill)
+
+    def send_stdin(self, data: str | bytes) -> None:
+        """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
+        call(self._async.send_stdin, data)
+
+    def close_stdin(self) -> None:
+        """End its standard input."""
+        call(self._async.close_stdin)
+
+
+class Pty:
+    """The terminals of a `Sandbox`."""
+
+    def __init__(self, async_impl: AsyncPty) -> None:
+        self._async = async_impl
+
+    def create(
+        self,
+        command: Sequence[str] = DEFAULT_SHELL,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> PtyHandle:
+        """Start a shell, or another program, on a terminal.
+
+        Args:
+            command: Program and arguments; an interactive bash unless given.
+            cols: Width in characters.
+            rows: Height in characters.
+            cwd: Where; /home/user unless given.
+            envs: Added to the sandbox's environment.
+            timeout: Seconds after which it is killed; None means never.
+        """
+        return PtyHandle(
+            call(self._async.create, command, cols=cols, rows=rows, cwd=cwd, envs=envs, timeout=timeout)
+        )
+
+    def send(self, pid: int, data: str | bytes) -> None:
+        """Type into a terminal; text is sent as UTF-8."""
+        call(self._async.send, pid, data)
+
+    def resize(self, pid: int, *, cols: int, rows: int) -> None:
+        """Change the size of a terminal."""
+        call(self._async.resize, pid, cols=cols, rows=rows)
+
+    def kill(self, pid: int) -> bool:
+        """Kill what runs on a terminal; False if it had ended."""
+        return call(self._async.kill, pid)
+
+
+class PtyHandle:
+    """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
+
+    def __init__(self, async_impl: AsyncPtyHandle) -> None:
+        self._async = async_impl
+
+    @property
+    def pid(self) -> int:
+        """Number, inside the sandbox, of what runs on it."""
+        return self._async.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that it ended with, once the iteration or `wait` has reached the end."""
+        return self._async.exit_code
+
+    def __iter__(self) -> PtyHandle:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return call(self._async.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def wait(self) -> int:
+        """Wait for the end, dropping what it still writes, and return the exit code."""
+        return call(self._async.wait)
+
+    def send(self, data: str | bytes) -> None:
+        """Type into the terminal; text is sent as UTF-8."""
+        call(self._async.send, data)
+
+    def resize(self, *, cols: int, rows: int) -> None:
+        """Change its size."""
+        call(self._async.resize, cols=cols, rows=rows)
+
+    def kill(self) -> bool:
+        """Kill what runs on it; False if it had ended."""
+        return call(self._async.kill)

@@ -170,6 +170,8 @@ _CLEANUP_SECONDS = 5.0
 
 Approval: TypeAlias = bool | str | None
 AsyncToolCallback: TypeAlias = Callable[[ToolCall], Awaitable[Approval] | Approval]
+# What a plain function returns is taken as it is, so both faces take the same.
+ToolCallback: TypeAlias = AsyncToolCallback
 
 
 class ToolRunner:

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from fumehood.api.sandbox import Sandbox
-from fumehood.api.time_travel import read_saved
+from fumehood.api.saved_states import read_saved
 from fumehood.assemble import remote_backend
 from fumehood.cli.options import read_seconds
 from fumehood.cli.terminal import counted, note

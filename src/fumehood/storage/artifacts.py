@@ -66,7 +66,26 @@ class _Group:
 
 
 class AsyncArtifactStore:
-    """Where files of sandboxes are published; described at `ArtifactStore`."""
+    """Publishes what code leaves behind: a link for each file, for people and models who see no sandbox.
+
+    Use one store for many sandboxes. What it may take of each is bounded, because a guest decides how much there is.
+
+    Attributes:
+        async_impl: The same store for asyncio.
+
+    Args:
+        location: A folder, or `s3://BUCKET[/PREFIX]`, `az://CONTAINER[/PREFIX]`, `gs://BUCKET[/PREFIX]`, which need
+            `fumehood[blobs]`. None: FUMEHOOD_ARTIFACTS, or `artifacts` in this user's data folder.
+        expires_seconds: How long the signed address of a file in a bucket works, a week at most. Addresses of a
+            folder (`file://`) work on this machine and do not end.
+        max_file_bytes: A larger file is left out.
+        max_files: How many files of one sandbox.
+        max_total_bytes: How many bytes of one sandbox.
+        options: Settings of a bucket as obstore names them; without them its environment variables count.
+
+    Raises:
+        InvalidArgumentError: An argument is refused.
+    """
 
     def __init__(
         self,
@@ -109,7 +128,19 @@ class AsyncArtifactStore:
     async def put(
         self, name: str, content: ArtifactContent, *, mime: str | None = None, group: str = ""
     ) -> PublishedFile:
-        """Publish bytes."""
+        """Publish bytes.
+
+        Args:
+            name: What the file is called; only its ending and its harmless characters reach the store.
+            content: Bytes, an open file, or a stream.
+            mime: Its type, if it is one of our list; otherwise the ending of its name says it.
+            group: With what it is counted and removed, such as the id of a sandbox.
+
+        Raises:
+            FileTooLargeError: There are more bytes than may be; nothing was stored.
+            InvalidArgumentError: The group has as many files as it may.
+            StorageError: The store failed.
+        """
         known = self._group(group)
         room_bytes = self._room_bytes(known)
         known.count += 1
@@ -132,7 +163,20 @@ class AsyncArtifactStore:
     async def publish(
         self, sandbox: AsyncSandbox, paths: Iterable[str] | None = None, *, execution: Execution | None = None
     ) -> PublishedFiles:
-        """Publish files of a sandbox, and the pictures of an execution."""
+        """Publish files of a sandbox, and the pictures of an execution.
+
+        What is too large, too much or gone is in the list with `skipped` set.
+
+        Args:
+            sandbox: Whose.
+            paths: Which files; None: those of /mnt/data that are new or have changed since they were last published
+                here, hidden ones and links left out.
+            execution: Its pictures come first.
+
+        Raises:
+            PathNotFoundError: One of `paths` is not there.
+            StorageError: The store failed.
+        """
         group = sandbox.id
         known = self._group(group)
         found = await find_files(sandbox, paths)
@@ -151,7 +195,7 @@ class AsyncArtifactStore:
         return done
 
     async def remove(self, group: str) -> None:
-        """Remove what was published of a sandbox."""
+        """Remove what was published of a sandbox, named by its id, or of another group."""
         await self._kept.remove(group_of(group))
         self._groups.pop(group, None)
 

@@ -36,7 +36,18 @@ _MAX_SANDBOXES = 10_000
 
 
 class AsyncSignedFiles:
-    """Addresses of files in sandboxes of a server; described at `SignedFiles`."""
+    """Publishes files of sandboxes at a server by addresses that this server signs; nothing is copied.
+
+    An address gives what the file holds when it is read, ends after `expires_seconds`, and with the sandbox. To
+    keep files for longer, use an `ArtifactStore`.
+
+    Attributes:
+        async_impl: The same for asyncio.
+
+    Args:
+        expires_seconds: How long an address works, a week at most.
+        max_files: How many files at once.
+    """
 
     def __init__(self, *, expires_seconds: int = 3600, max_files: int = 1000) -> None:
         check_integer("expires_seconds", expires_seconds, low=1, high=_WEEK_SECONDS)
@@ -48,7 +59,14 @@ class AsyncSignedFiles:
     async def publish(
         self, sandbox: AsyncSandbox, paths: Iterable[str] | None = None, *, execution: Execution | None = None
     ) -> PublishedFiles:
-        """Sign addresses of files of a sandbox."""
+        """Sign addresses of files of a sandbox; the arguments are those of `ArtifactStore.publish`.
+
+        Pictures that were only shown have no file, so they are left out.
+
+        Raises:
+            InvalidArgumentError: The sandbox is not at a server.
+            PathNotFoundError: One of `paths` is not there.
+        """
         sign = _signer_of(sandbox)
         versions = self._versions_of(sandbox.id)
         found = await find_files(sandbox, paths)

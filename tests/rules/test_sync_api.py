@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import pathlib
 import typing
 
 import pytest
 
-from fumehood.api import async_sandbox, commands, explore, one_shot, pty, sandbox, time_travel
-from fumehood.api import commands as command_handle
-from fumehood.api import files as filesystem
+from fumehood.api import async_sandbox, commands, explore, files, one_shot, pty, sandbox
 from fumehood.storage import artifacts, signed_files
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 ASYNC_VERSIONS = [
     (sandbox.Sandbox, async_sandbox.AsyncSandbox),
-    (time_travel.TimeTravel, time_travel.AsyncTimeTravel),
-    (time_travel.Forking, time_travel.AsyncForking),
     (explore.Branches, explore.AsyncBranches),
-    (filesystem.Filesystem, filesystem.AsyncFilesystem),
-    (filesystem.Watch, filesystem.AsyncWatch),
-    (commands.Commands, commands.AsyncCommands),
-    (command_handle.CommandHandle, command_handle.AsyncCommandHandle),
-    (pty.Pty, pty.AsyncPty),
-    (pty.PtyHandle, pty.AsyncPtyHandle),
+    (sandbox.Filesystem, files.AsyncFilesystem),
+    (sandbox.Watch, files.AsyncWatch),
+    (sandbox.Commands, commands.AsyncCommands),
+    (sandbox.CommandHandle, commands.AsyncCommandHandle),
+    (sandbox.Pty, pty.AsyncPty),
+    (sandbox.PtyHandle, pty.AsyncPtyHandle),
     (artifacts.ArtifactStore, artifacts.AsyncArtifactStore),
     (signed_files.SignedFiles, signed_files.AsyncSignedFiles),
 ]
-# Steps of `run` that only the asynchronous side has, and what is an attribute there and a property here.
-ONE_SIDED = {"feed", "feed_and_wait", "pid", "exit_code"}
 
 
 def public_names(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")} - ONE_SIDED
+    return {name for name in vars(kind) if not name.startswith("_")}
 
 
 def shape(function: typing.Any) -> list[tuple[str, object, object]]:
@@ -69,6 +67,27 @@ def test_the_constructors_are_the_same():
     assert shape(async_sandbox.AsyncSandbox.__init__)[1:] == expected
     assert shape(sandbox.Sandbox.create) == expected
     assert shape(async_sandbox.AsyncSandbox.create) == expected
+
+
+def test_the_synchronous_api_is_written_from_the_asynchronous_one():
+    """`make sync-api` would change nothing."""
+    path = ROOT / "tools" / "sync_api.py"
+    spec = importlib.util.spec_from_file_location("sync_api", path)
+    assert spec is not None
+    assert spec.loader is not None
+    sync_api = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sync_api)
+
+    assert sync_api.page() == sync_api.TARGET.read_text(encoding="utf-8"), "run `make sync-api`"
+
+
+def test_the_asynchronous_api_is_documented():
+    """`help(AsyncSandbox.run_code)` says what `help(Sandbox.run_code)` says."""
+    for sync, async_impl in ASYNC_VERSIONS:
+        for name in public_names(sync):
+            ours = inspect.getdoc(inspect.getattr_static(sync, name)) or ""
+            theirs = inspect.getdoc(inspect.getattr_static(async_impl, name)) or ""
+            assert set(ours.split()) <= set(theirs.split()), name
 
 
 def test_the_single_call_has_an_async_version():

@@ -1,6 +1,6 @@
-"""The verbs of what is written down and watched, for `Sandbox` and `AsyncSandbox`: audit record, security events.
+"""Security events of a sandbox, given to a callback of the user until the sandbox ends.
 
-Runs in the host process, on the caller's side of the backend port. Security events can come at any time, even between
+Security events can come at any time, even between
 calls: an async callback is awaited on the loop that the sandbox was made on, a plain one of a `Sandbox` is called in a
 thread of its own. What a callback raises is logged.
 """
@@ -9,48 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from fumehood.api.callbacks import AsyncSecurityCallback, SecurityCallback
 from fumehood.errors import FumehoodError
-from fumehood.portal import awaited_apart, call, check_callbacks, notify
-from fumehood.values.audit import AuditLog
+from fumehood.portal import awaited_apart, check_callbacks, notify
 from fumehood.values.security import SecurityEvent
 
 if TYPE_CHECKING:
-    from fumehood.api.handle import SandboxHandle
     from fumehood.port.backend import Backend
 
-SecurityCallback: TypeAlias = Callable[[SecurityEvent], object]
-AsyncSecurityCallback: TypeAlias = Callable[[SecurityEvent], Awaitable[object] | object]
 
-_LOG = logging.getLogger("fumehood.values.security")
+_LOG = logging.getLogger("fumehood.security")
 _following: set[asyncio.Task[None]] = set()
-
-
-class AsyncAuditing:
-    """What `AsyncSandbox` tells of itself; described at `Auditing`."""
-
-    _sandbox_handle: SandboxHandle
-
-    async def audit_log(self) -> AuditLog:
-        """Tell what happened in and around the sandbox."""
-        return await self._sandbox_handle.backend.audit_log(self._sandbox_handle.id)
-
-
-class Auditing:
-    """What `Sandbox` tells of itself."""
-
-    _async: AsyncAuditing
-
-    def audit_log(self) -> AuditLog:
-        """Tell what happened in and around the sandbox, in a record in which every later change shows.
-
-        Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
-        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
-        """
-        return call(self._async.audit_log)
 
 
 def follow_security_events(backend: Backend, sandbox_id: str, callback: AsyncSecurityCallback) -> None:

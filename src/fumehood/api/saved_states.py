@@ -1,0 +1,36 @@
+"""What is in a saved state, read without starting a sandbox."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+from fumehood.portal import call
+from fumehood.values.execution import Record
+from fumehood.values.sandbox import ContextInfo
+from fumehood.values.saved_state import SaveReport
+
+StatePlace: TypeAlias = str | os.PathLike[str]
+
+
+def read_saved(place: StatePlace) -> SaveReport:
+    """Tell what is in a saved state, as `Sandbox.save` did, without starting anything.
+
+    Raises:
+        LoadError: See `Sandbox.load`.
+    """
+    from fumehood.saved.verbs import report_on
+
+    return call(report_on, place)
+
+
+def read_saved_record(place: StatePlace, context: ContextInfo | str = "default") -> Record:
+    """Tell what had run in a context of a saved state, as `Sandbox.get_record` did.
+
+    Raises:
+        LoadError: See `Sandbox.load`.
+        ContextNotFoundError: The saved state has no such context.
+    """
+    from fumehood.saved.verbs import record_in
+
+    return call(record_in, place, context.id if isinstance(context, ContextInfo) else context)
