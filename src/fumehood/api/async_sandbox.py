@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -30,7 +31,7 @@ from fumehood.api.handle import SandboxHandle, Uncopied, check_child, default_ba
 from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import follow_security_events
-from fumehood.api.tools import AsyncToolCallback, ToolRunner, Tools, ready_tools
+from fumehood.api.tools import AsyncToolCallback, ReadyTool, ToolRunner, Tools, ready_tools
 from fumehood.errors import NoHostNameError, ProtocolViolationError, SandboxClosedError, SandboxNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.portal import check_callbacks, notify
@@ -91,6 +92,25 @@ EgressRecords: TypeAlias = list[EgressRecord]
 Checkpoint: TypeAlias = CheckpointInfo | str
 CheckpointInfos: TypeAlias = list[CheckpointInfo]
 CaseResults: TypeAlias = list[CaseResult]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """What answers the questions of one execution."""
+
+    tools: Mapping[str, ReadyTool]
+    on_tool_call: AsyncToolCallback | None
+    on_input: AsyncInputCallback | None
+    on_commit: AsyncCommitCallback | None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The fields of the request that say what it may ask."""
+        return {
+            "allow_input": self.on_input is not None,
+            "tools": tuple(tool.spec for tool in self.tools.values()),
+            "ask_commit": self.on_commit is not None,
+        }
 
 
 class AsyncSandbox(Uncopied):
@@ -490,36 +510,23 @@ class AsyncSandbox(Uncopied):
         """
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-
-        if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools, on_commit)):
-            request = ExecuteRequest(
-                code=code,
-                language=language,
-                context_id=_context_id(context),
-                envs={} if envs is None else envs,
-                wall_seconds=timeout,
-                stdin=stdin,
-                transactional=transactional,
-                tell_changes=changes,
-            )
-            return await self._sandbox_handle.backend.run(self.id, request)
-
-        events = self.stream_code(
-            code,
+        answering = _Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
+        request = ExecuteRequest(
+            code=code,
             language=language,
-            context=context,
-            envs=envs,
-            timeout=timeout,
+            context_id=_context_id(context),
+            envs={} if envs is None else envs,
+            wall_seconds=timeout,
             stdin=stdin,
-            on_input=on_input,
-            tools=tools,
-            on_tool_call=on_tool_call,
             transactional=transactional,
-            on_commit=on_commit,
-            changes=changes,
+            tell_changes=changes,
+            **answering.asked,
         )
 
-        async with aclosing(events):
+        if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools, on_commit)):
+            return await self._sandbox_handle.backend.run(self.id, request)
+
+        async with aclosing(self._answered(request, answering)) as events:
             async for event in events:
                 match event:
                     case StdoutEvent():
@@ -557,24 +564,34 @@ class AsyncSandbox(Uncopied):
         Leaving the loop early interrupts the code. The arguments are those of `run_code`.
         """
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-        ready, backend = ready_tools(tools), self._sandbox_handle.backend
+        answering = _Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
         request = ExecuteRequest(
             code=code,
             language=language,
             context_id=_context_id(context),
             envs={} if envs is None else envs,
             wall_seconds=timeout,
-            allow_input=on_input is not None,
             stdin=stdin,
-            tools=tuple(tool.spec for tool in ready.values()),
             transactional=transactional,
-            ask_commit=on_commit is not None,
             tell_changes=changes,
+            **answering.asked,
         )
+
+        async with aclosing(self._answered(request, answering)) as events:
+            async for event in events:
+                yield event
+
+    async def _answered(self, request: ExecuteRequest, answering: _Answering) -> AsyncGenerator[Event, None]:
+        """Runs code, gives what happens, and answers its questions with the callbacks of the caller."""
+        backend = self._sandbox_handle.backend
         happening = backend.execute(self.id, request)
 
-        if ready:
-            runner = ToolRunner(ready, on_tool_call, lambda answer: backend.answer_tool(self.id, answer))
+        if answering.tools:
+            runner = ToolRunner(
+                answering.tools,
+                answering.on_tool_call,
+                lambda answer: backend.answer_tool(self.id, answer),
+            )
             happening = runner.follow(happening)
 
         async with aclosing(happening) as events:
@@ -582,11 +599,10 @@ class AsyncSandbox(Uncopied):
                 yield event
 
                 if isinstance(event, InputRequestEvent):
-                    answer = await _ask(event, on_input)
-                    await backend.answer_input(self.id, answer)
+                    await backend.answer_input(self.id, await _ask(event, answering.on_input))
 
                 if isinstance(event, CommitRequestEvent):
-                    await backend.answer_commit(self.id, await _decide(event, on_commit))
+                    await backend.answer_commit(self.id, await _decide(event, answering.on_commit))
 
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.

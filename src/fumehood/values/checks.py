@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.sandbox import PtySize
@@ -18,6 +20,8 @@ MAX_STRING_BYTES = 128 * 1024
 _MAX_STRINGS_BYTES = 1 << 20
 # PID_MAX_LIMIT of Linux, threads.h.
 _MAX_PID = 1 << 22
+# Dataclass -> its fields that are True or False.
+_flags: dict[type, tuple[str, ...]] = {}
 _LANGUAGES = ("python", "bash")
 # What the guest tells of a file at most (`fumehood_guest.init.files`).
 _MAX_METADATA = 64
@@ -84,6 +88,22 @@ def check_integer(field: str, value: object, *, low: int, high: int) -> None:
     """Raise InvalidArgumentError unless `value` is a whole number in the range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidArgumentError(field=field, value=value, allowed=f"a whole number from {low} to {high}")
+
+
+def check_flags(request: Any, **shown: str) -> None:
+    """Refuse a dataclass whose fields that are True or False by default are anything else.
+
+    Args:
+        request: The dataclass.
+        shown: Field -> the name that callers know it by, where it is another one.
+    """
+    kind = type(request)
+
+    if kind not in _flags:
+        _flags[kind] = tuple(item.name for item in fields(kind) if isinstance(item.default, bool))
+
+    for name in _flags[kind]:
+        check_bool(shown.get(name, name), getattr(request, name))
 
 
 def check_bool(field: str, value: object) -> None:

@@ -11,7 +11,7 @@ import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
@@ -20,6 +20,7 @@ from fumehood.values.checks import (
     MAX_STRING_BYTES,
     check_bool,
     check_envs,
+    check_flags,
     check_integer,
     check_language,
     check_path,
@@ -49,6 +50,11 @@ DEFAULT_CONTEXT_ID = "default"
 BASH_CONTEXT_ID = "bash"
 
 
+def flag(description: str) -> Any:
+    """Declares a field that is False unless asked for; HTTP bodies, their checks and their pages come from it."""
+    return field(default=False, metadata={"description": description})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """What a new sandbox should be.
@@ -62,10 +68,8 @@ class SandboxSpec:
         metadata: The caller's own labels.
         timeout_seconds: Its time; None: it lives until it is killed.
         idle_timeout_seconds: Its time without a call; None: never for that reason.
-        strict: Refuse to start when any layer of isolation is missing or degraded.
         owner: For whom a server keeps it.
         on_timeout: What happens when its time is over: kill, or pause.
-        auto_resume: Whether a call to it while it is paused resumes it.
         network: What it may reach.
         isolation: The weakest level of isolation that will do; None: what the settings of the host say.
         security: How it is watched.
@@ -77,10 +81,10 @@ class SandboxSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float | None = None
     idle_timeout_seconds: float | None = None
-    strict: bool = False
+    strict: bool = flag("Refuse to start when any layer of isolation is missing or degraded.")
     owner: str = ""
     on_timeout: TimeoutAction = "kill"
-    auto_resume: bool = False
+    auto_resume: bool = flag("Whether a call to it while it is paused resumes it.")
     network: Network = field(default_factory=Network)
     isolation: IsolationLevel | None = None
     security: SecuritySettings = field(default_factory=SecuritySettings)
@@ -94,9 +98,8 @@ class SandboxSpec:
         check_strings("metadata", self.metadata)
         check_seconds("timeout", self.timeout_seconds)
         check_seconds("idle_timeout", self.idle_timeout_seconds)
-        check_bool("strict", self.strict)
+        check_flags(self)
         check_text("owner", self.owner, max_bytes=255, empty=True)
-        check_bool("auto_resume", self.auto_resume)
 
         if self.isolation is not None:
             check_isolation("isolation", self.isolation)
@@ -137,16 +140,10 @@ class ExecuteRequest:
         context_id: Where; None means the default context.
         envs: Environment variables for this execution only.
         wall_seconds: Its time; None means `limits.wall_seconds`.
-        allow_input: True when somebody answers `input()`; otherwise it fails with EOFError at once.
-        silent: True to leave the history and the execution count alone.
         stdin: What `input()` and the standard input get, up to its end; None: the standard input is empty, and
             `allow_input` says what `input()` does.
         tools: What the code may call on the caller's side while it runs; Python only. Somebody follows the events
             and answers each ToolCallEvent.
-        transactional: Keep what it changes only if it comes to its ordinary end; else variables and files are as
-            they were before. Python only.
-        ask_commit: Of a transactional one: somebody follows the events and answers CommitRequestEvent.
-        tell_changes: Tell in the execution what it changed.
     """
 
     code: str
@@ -154,21 +151,29 @@ class ExecuteRequest:
     context_id: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
     wall_seconds: float | None = None
-    allow_input: bool = False
-    silent: bool = False
+    allow_input: bool = flag(
+        "Whether the caller answers `input()`. The questions come in the stream, so a streamed answer has to be asked "
+        "for; otherwise `input()` fails at once."
+    )
+    silent: bool = flag("Leave the history and the execution count alone.")
     stdin: str | None = None
     tools: tuple[ToolSpec, ...] = ()
-    transactional: bool = False
-    ask_commit: bool = False
-    tell_changes: bool = False
+    transactional: bool = flag(
+        "Keep what it changes only if it comes to its ordinary end; else variables and files are as they were before. "
+        "Python only."
+    )
+    ask_commit: bool = flag(
+        "Of a transactional one: ask before it is kept. The question comes in the stream, so a streamed answer has to "
+        "be asked for."
+    )
+    tell_changes: bool = flag("Tell in the execution what it changed.")
 
     def __post_init__(self) -> None:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
         check_language(self.language)
         check_envs(self.envs)
         check_seconds("timeout", self.wall_seconds, high=86_400)
-        check_bool("allow_input", self.allow_input)
-        check_bool("silent", self.silent)
+        check_flags(self, tell_changes="changes")
 
         if self.context_id is not None:
             check_text("context", self.context_id, max_bytes=255)
@@ -185,10 +190,6 @@ class ExecuteRequest:
 
         if self.tools and self.language != "python":
             raise InvalidArgumentError(field="tools", value=self.language, allowed="code in Python")
-
-        check_bool("transactional", self.transactional)
-        check_bool("ask_commit", self.ask_commit)
-        check_bool("changes", self.tell_changes)
 
         if self.transactional and self.language != "python":
             raise InvalidArgumentError(field="transactional", value=self.language, allowed="code in Python")

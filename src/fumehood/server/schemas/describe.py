@@ -11,9 +11,9 @@ import dataclasses
 import re
 import textwrap
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
@@ -21,6 +21,8 @@ Base64 = Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
 _ATTRIBUTE = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
 _PLAIN = (str, int, float, bool, type(None), datetime)
 _made: dict[type, type[BaseModel]] = {}
+_B = TypeVar("_B", bound=BaseModel)
+_T = TypeVar("_T")
 
 
 def model_of(
@@ -48,9 +50,34 @@ def model_of(
 
 
 def described_fields(source: type) -> dict[str, str]:
-    """Returns the words of a class's docstring on each of its attributes."""
+    """Returns what a class says of each of its attributes, in its docstring or where it declares one."""
     text = (source.__doc__ or "").partition("Attributes:\n")[2]
-    return {name: " ".join(words.split()) for name, words in _ATTRIBUTE.findall(textwrap.dedent(text))}
+    words = {name: " ".join(words.split()) for name, words in _ATTRIBUTE.findall(textwrap.dedent(text))}
+    declared = dataclasses.fields(source) if dataclasses.is_dataclass(source) else ()
+    return words | {item.name: item.metadata["description"] for item in declared if item.metadata}
+
+
+def with_flags_of(source: type) -> Callable[[type[_B]], type[_B]]:
+    """Adds to a body the fields of a request that are True or False, as the request declares and describes them."""
+
+    def extended(body: type[_B]) -> type[_B]:
+        words = described_fields(source)
+        flags: Any = {
+            item.name: (bool, Field(item.default, description=words[item.name]))
+            for item in dataclasses.fields(source)
+            if isinstance(item.default, bool) and item.name not in body.model_fields
+        }
+        return create_model(
+            body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **flags
+        )
+
+    return extended
+
+
+def request_of(source: type[_T], body: BaseModel, **given: Any) -> _T:
+    """Returns the request that a body asks for: its fields by their names, except those that are given."""
+    names = {item.name for item in dataclasses.fields(source) if item.init} - given.keys()  # type: ignore[arg-type]
+    return source(**{name: getattr(body, name) for name in names}, **given)
 
 
 def _type_of(hint: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from fumehood.server.schemas.describe import Base64, model_of
+from fumehood.server.schemas.describe import Base64, model_of, request_of, with_flags_of
 from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, Name
 from fumehood.server.schemas.problem import Problem
 from fumehood.values.events import (
@@ -46,16 +46,10 @@ class NewTool(Body):
 
     def spec(self) -> ToolSpec:
         """Returns the tool of the port."""
-        return ToolSpec(
-            name=self.name,
-            description=self.description,
-            parameters=self.parameters,
-            awaited=self.awaited,
-            timeout_seconds=self.timeout_seconds,
-            max_calls=self.max_calls,
-        )
+        return request_of(ToolSpec, self)
 
 
+@with_flags_of(ExecuteRequest)
 class NewExecution(Body):
     """Code to run."""
 
@@ -66,12 +60,6 @@ class NewExecution(Body):
     timeout_seconds: ExecutionSeconds | None = Field(
         None, description="Its time; null: `limits.wall_seconds` of the sandbox."
     )
-    allow_input: bool = Field(
-        False,
-        description="Whether somebody answers `input()`. The questions come in the stream, so a streamed answer "
-        "has to be asked for; otherwise `input()` fails at once.",
-    )
-    silent: bool = Field(False, description="Leave the history and the execution count alone.")
     stdin: str | None = Field(
         None,
         max_length=_STDIN_CHARACTERS,
@@ -84,33 +72,13 @@ class NewExecution(Body):
         "be asked for. All together it may make 100 calls, or as many as the most generous tool allows.",
     )
 
-    transactional: bool = Field(
-        False,
-        description="Keep what it changes only if it comes to its ordinary end; else variables and files are as they "
-        "were before. Python only.",
-    )
-    ask_commit: bool = Field(
-        False,
-        description="Of a transactional one: ask before it is kept. The question comes in the stream, so a streamed "
-        "answer has to be asked for.",
-    )
-    tell_changes: bool = Field(False, description="Tell in the execution what it changed.")
-
     def request(self) -> ExecuteRequest:
         """Returns the request of the port."""
-        return ExecuteRequest(
-            code=self.code,
-            language=self.language,
-            context_id=self.context_id,
-            envs=self.envs,
+        return request_of(
+            ExecuteRequest,
+            self,
             wall_seconds=self.timeout_seconds,
-            allow_input=self.allow_input,
-            silent=self.silent,
-            stdin=self.stdin,
             tools=tuple(tool.spec() for tool in self.tools),
-            transactional=self.transactional,
-            ask_commit=self.ask_commit,
-            tell_changes=self.tell_changes,
         )
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from fumehood.bounds import BOUNDS
 from fumehood.server.schemas.audit import NewSecurity
-from fumehood.server.schemas.describe import described_fields, model_of
+from fumehood.server.schemas.describe import described_fields, model_of, request_of, with_flags_of
 from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
 from fumehood.server.schemas.network import NetworkField, network_of
 from fumehood.values.limits import Limits
@@ -53,6 +53,7 @@ class NewLimits(Body):
         return Limits(**self.model_dump())
 
 
+@with_flags_of(SandboxSpec)
 class NewSandbox(Body):
     """What a new sandbox should be."""
 
@@ -67,10 +68,6 @@ class NewSandbox(Body):
         None, description="Its time without a call; null: it never ends for that reason."
     )
     on_timeout: TimeoutAction = Field("kill", description="What happens when its time is over.")
-    auto_resume: bool = Field(False, description="Whether a call to it while it is paused resumes it.")
-    strict: bool = Field(
-        False, description="Refuse to start when a layer of isolation is missing or degraded."
-    )
     isolation: IsolationLevel | None = Field(
         None,
         description="The weakest isolation that will do, within what the server allows; null: the server's.",
@@ -83,20 +80,15 @@ class NewSandbox(Body):
 
     def spec(self) -> SandboxSpec:
         """Returns the request of the port."""
-        return SandboxSpec(
-            template=self.template,
+        return request_of(
+            SandboxSpec,
+            self,
             limits=self.limits.limits(),
             chosen_limits=tuple(sorted(self.limits.model_fields_set)),
-            envs=self.envs,
-            metadata=self.metadata,
-            timeout_seconds=self.timeout_seconds,
-            idle_timeout_seconds=self.idle_timeout_seconds,
-            strict=self.strict,
-            isolation=self.isolation,
-            on_timeout=self.on_timeout,
-            auto_resume=self.auto_resume,
             network=network_of(self.network),
             security=self.security.settings(),
+            # A key's own: the tenant guard sets it.
+            owner="",
         )
 
 
