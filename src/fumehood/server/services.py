@@ -98,7 +98,8 @@ class Services(AppServices):
 
     def backend_within(self, allowance: Allowance) -> Backend:
         """Returns the backend as the caller of an allowance may see it."""
-        return TenantBackend(self.backend, self.owners, allowance.principal, allowance)
+        # Its decorator defines the verbs that it does not.
+        return TenantBackend(self.backend, self.owners, allowance.principal, allowance)  # type: ignore[abstract]
 
     def is_busy(self) -> bool:
         """Tells whether code runs for somebody; a dialect's WebSocket is no request that ends with it."""

@@ -6,55 +6,38 @@ answers as if it had never existed. Nothing else decides whose a sandbox is.
 
 from __future__ import annotations
 
+import abc
+import functools
+import inspect
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from os import PathLike
+from typing import Any
 
 from fumehood.errors import ForbiddenError, SandboxNotFoundError
-from fumehood.port.backend import Backend, ByteStream
+from fumehood.port.backend import Backend
 from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.verbs import WORK_OF, Work
-from fumehood.values.audit import AuditLog
 from fumehood.values.events import Event, ExecutionFinished
-from fumehood.values.execution import Execution, Record
+from fumehood.values.execution import Execution
 from fumehood.values.judging import CaseRun, JudgeRequest
-from fumehood.values.network import EgressRecord, Network
-from fumehood.values.questions import Answer, CommMessage, Question
+from fumehood.values.network import Network
 from fumehood.values.requests import (
-    CheckpointCall,
-    CommitAnswer,
-    ContextCall,
     ExecuteRequest,
-    FileCall,
     Forked,
     ForkRequest,
-    InputAnswer,
     Loaded,
     LoadRequest,
-    ProcessCall,
-    ProcessEvent,
-    ProcessSpec,
-    ReadFile,
     SandboxSpec,
-    ToolAnswer,
-    WatchFiles,
 )
 from fumehood.values.sandbox import (
     Capacity,
-    CheckpointInfo,
-    ContextInfo,
-    FileChange,
-    FileInfo,
-    Metrics,
-    PortAddress,
-    ProcessInfo,
     SandboxInfo,
 )
-from fumehood.values.security import SecurityEvent
 
 _REMEMBERED = 20_000
 
@@ -81,8 +64,41 @@ class Owners:
         return self._known[sandbox_id]
 
 
+def _forwarding(kind: type[Backend]) -> Any:
+    """Gives a tenant's backend the verbs of the port that it does not define itself."""
+    for verb in Backend.__abstractmethods__ - vars(kind).keys():
+        setattr(kind, verb, _forwarded(verb))
+
+    return abc.update_abstractmethods(kind)
+
+
+def _forwarded(verb: str) -> Callable[..., Any]:
+    async def ask(self: TenantBackend, sandbox_id: str, *args: Any, **options: Any) -> Any:
+        async with self._way(verb, sandbox_id) as inner:
+            return await getattr(inner, verb)(sandbox_id, *args, **options)
+
+    async def stream(
+        self: TenantBackend, sandbox_id: str, *args: Any, **options: Any
+    ) -> AsyncGenerator[Any, None]:
+        async with (
+            self._way(verb, sandbox_id) as inner,
+            aclosing(getattr(inner, verb)(sandbox_id, *args, **options)) as items,
+        ):
+            async for item in items:
+                yield item
+
+    declared = getattr(Backend, verb)
+    method: Any = functools.wraps(declared)(ask if inspect.iscoroutinefunction(declared) else stream)
+    method.__isabstractmethod__ = False
+    return method  # type: ignore[no-any-return]
+
+
+@_forwarding
 class TenantBackend(Backend):
     """The backend for one caller.
+
+    A verb that is not defined here goes to the real backend once its sandbox is known to be the caller's; one that
+    `WORK_OF` does not name is refused.
 
     Args:
         inner: The real one.
@@ -203,10 +219,6 @@ class TenantBackend(Backend):
         self._note_made(loaded.sandbox)
         return loaded
 
-    async def info(self, sandbox_id: str) -> SandboxInfo:
-        async with self._way("info", sandbox_id) as inner:
-            return await inner.info(sandbox_id)
-
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describe the caller's sandboxes; the server's owner may see everybody's."""
         async with self._way("list") as inner:
@@ -227,42 +239,10 @@ class TenantBackend(Backend):
         async with self._way("set_timeout", sandbox_id) as inner:
             await inner.set_timeout(sandbox_id, self._allowance.bounded_seconds(timeout_seconds))
 
-    async def pause(self, sandbox_id: str) -> bool:
-        async with self._way("pause", sandbox_id) as inner:
-            return await inner.pause(sandbox_id)
-
-    async def resume(self, sandbox_id: str) -> bool:
-        async with self._way("resume", sandbox_id) as inner:
-            return await inner.resume(sandbox_id)
-
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         async with self._way("set_network", sandbox_id) as inner:
             self._allowance.check_network(network)
             await inner.set_network(sandbox_id, network)
-
-    async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
-        async with self._way("egress_log", sandbox_id) as inner:
-            return await inner.egress_log(sandbox_id)
-
-    async def audit_log(self, sandbox_id: str) -> AuditLog:
-        async with self._way("audit_log", sandbox_id) as inner:
-            return await inner.audit_log(sandbox_id)
-
-    async def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
-        async with (
-            self._way("security_events", sandbox_id) as inner,
-            aclosing(inner.security_events(sandbox_id)) as events,
-        ):
-            async for event in events:
-                yield event
-
-    async def metrics(self, sandbox_id: str) -> Metrics:
-        async with self._way("metrics", sandbox_id) as inner:
-            return await inner.metrics(sandbox_id)
-
-    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        async with self._way("record", sandbox_id) as inner:
-            return await inner.record(sandbox_id, context_id)
 
     async def capacity(self) -> Capacity:
         async with self._way("capacity") as inner:
@@ -322,30 +302,6 @@ class TenantBackend(Backend):
 
                 yield item
 
-    async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
-        async with self._way("answer_input", sandbox_id) as inner:
-            await inner.answer_input(sandbox_id, answer)
-
-    async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        async with self._way("answer_tool", sandbox_id) as inner:
-            await inner.answer_tool(sandbox_id, answer)
-
-    async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
-        async with self._way("interrupt", sandbox_id) as inner:
-            return await inner.interrupt(sandbox_id, context_id)
-
-    async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
-        async with self._way("context_call", sandbox_id) as inner:
-            return await inner.context_call(sandbox_id, call)
-
-    async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
-        async with self._way("answer_commit", sandbox_id) as inner:
-            await inner.answer_commit(sandbox_id, answer)
-
-    async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        async with self._way("checkpoint_call", sandbox_id) as inner:
-            return await inner.checkpoint_call(sandbox_id, call)
-
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
         request = self._allowance.bounded_judge(request)
         try:
@@ -354,79 +310,6 @@ class TenantBackend(Backend):
         finally:
             # Much can run in it, and what comes next is held against the day.
             await self._allowance.spending.cpu.settle(sandbox_id)
-
-    async def ask(self, sandbox_id: str, question: Question) -> Answer:
-        async with self._way("ask", sandbox_id) as inner:
-            return await inner.ask(sandbox_id, question)
-
-    async def send_comm(
-        self, sandbox_id: str, message: CommMessage, context_id: str | None = None
-    ) -> AsyncGenerator[Event, None]:
-        async with (
-            self._way("send_comm", sandbox_id) as inner,
-            aclosing(inner.send_comm(sandbox_id, message, context_id)) as events,
-        ):
-            async for event in events:
-                yield event
-
-    # -- files
-
-    async def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
-        async with (
-            self._way("read", sandbox_id) as inner,
-            aclosing(inner.read(sandbox_id, request)) as pieces,
-        ):
-            async for piece in pieces:
-                yield piece
-
-    async def write(
-        self,
-        sandbox_id: str,
-        path: str,
-        chunks: AsyncIterator[bytes],
-        *,
-        metadata: Mapping[str, str] | None = None,
-    ) -> FileInfo:
-        async with self._way("write", sandbox_id) as inner:
-            return await inner.write(sandbox_id, path, chunks, metadata=metadata)
-
-    async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
-        async with self._way("file_call", sandbox_id) as inner:
-            return await inner.file_call(sandbox_id, call)
-
-    async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
-        async with self._way("watch", sandbox_id) as inner:
-            return await inner.watch(sandbox_id, request)
-
-    async def settle_watch(self, sandbox_id: str, name: str) -> int:
-        async with self._way("settle_watch", sandbox_id) as inner:
-            return await inner.settle_watch(sandbox_id, name)
-
-    # -- commands and ports
-
-    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
-        async with self._way("start_process", sandbox_id) as inner:
-            return await inner.start_process(sandbox_id, spec)
-
-    async def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        async with (
-            self._way("process_output", sandbox_id) as inner,
-            aclosing(inner.process_output(sandbox_id, pid)) as events,
-        ):
-            async for event in events:
-                yield event
-
-    async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        async with self._way("process_call", sandbox_id) as inner:
-            return await inner.process_call(sandbox_id, call)
-
-    async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
-        async with self._way("open_port", sandbox_id) as inner:
-            return await inner.open_port(sandbox_id, port)
-
-    async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
-        async with self._way("port_address", sandbox_id) as inner:
-            return await inner.port_address(sandbox_id, port)
 
     async def aclose(self) -> None:
         """Do nothing: what the caller sees is not the caller's to end."""

@@ -15,7 +15,7 @@ from fumehood.port.stateless import StatelessRequest
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
-from fumehood.server.tenancy import Owners, TenantBackend
+from fumehood.server.tenancy import Owners, TenantBackend, _forwarding
 from fumehood.server.verbs import WORK_OF, Work, verbs_of_port
 from fumehood.values.judging import JudgeRequest
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
@@ -62,6 +62,36 @@ def test_a_verb_without_an_entry_is_refused() -> None:
 
     with pytest.raises(ForbiddenError):
         asyncio.run(go())
+
+
+def test_a_new_verb_of_the_port_is_refused_until_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard that is made for a port with one more verb lets nothing of it through."""
+
+    async def something_new(self: Backend, sandbox_id: str) -> None:
+        """Do something new."""
+
+    something_new.__isabstractmethod__ = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(Backend, "something_new", something_new, raising=False)
+    monkeypatch.setattr(Backend, "__abstractmethods__", Backend.__abstractmethods__ | {"something_new"})
+    guarded: Any = _forwarding(type("Guarded", (TenantBackend,), {}))
+    known = guard()
+    fresh = guarded(known._inner, known._owners, known._principal, known._allowance)
+
+    with pytest.raises(ForbiddenError, match="something_new"):
+        asyncio.run(fresh.something_new("s"))
+
+
+def test_a_verb_that_is_forwarded_names_one_sandbox() -> None:
+    """A second one would not be checked: such a verb is defined in the guard itself."""
+    for verb in Backend.__abstractmethods__:
+        method = getattr(TenantBackend, verb)
+
+        if method.__module__ == TenantBackend.__module__ or verb == "aclose":
+            continue
+
+        first, *others = list(inspect.signature(method).parameters)[1:]
+        assert first == "sandbox_id", verb
+        assert not [name for name in others if name.endswith("_id") and name != "context_id"], verb
 
 
 @pytest.mark.parametrize("verb", RUNNING)
