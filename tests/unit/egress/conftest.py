@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fumehood.egress.connection_id import ProxyLimits
 
 from fumehood.egress.gateway import Gateway
 from fumehood.egress.preparing import prepare_route
+from fumehood.egress.proxy_connection import ProxyLimits
 from fumehood.engine.channel import open_pair
 from fumehood.values.network import Network
 

@@ -7,7 +7,7 @@ import ipaddress
 
 import pytest
 
-from fumehood.egress import connection_id, dialling
+from fumehood.egress import dialling, proxy_connection
 from fumehood.egress.gateway import Route
 from fumehood.values.network import Network
 
@@ -65,7 +65,7 @@ def test_n12_an_address_that_is_denied_while_it_is_dialled_is_left(monkeypatch):
                 return await dialling.dial(addresses, port)
 
             monkeypatch.setattr(here.gateway.resolver, "look_up", look_up)
-            monkeypatch.setattr(connection_id, "dial", dial)
+            monkeypatch.setattr(proxy_connection, "dial", dial)
             allow = [f"{name}:{server.port}" for name in ("a.example.com", LOOPBACK, second)]
             here.gateway.use(Route(network=Network(allow=allow)))
             guest = here.connect()

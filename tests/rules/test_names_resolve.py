@@ -1,0 +1,59 @@
+"""What tests, examples and tools import of ours exists: a rename that missed a file fails here, not at collection."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("tests", "examples", "benchmarks", "docs")
+# Environments and packages of others lie beside the tests that drive them.
+OTHERS = {"node_modules", "packages", "model"}
+# These need what only a framework's own environment holds.
+NEEDS_OTHERS = ("fumehood.frameworks.",)
+
+
+def _imports(path: Path) -> list[tuple[str, str]]:
+    """The module and the name of each import of ours in a file; the name is empty for a plain import."""
+    found: list[tuple[str, str]] = []
+
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found += [(node.module, alias.name) for alias in node.names]
+
+    return [pair for pair in found if pair[0].partition(".")[0].startswith("fumehood")]
+
+
+def _exists(module: str, name: str) -> bool:
+    """Whether the module can be found, and the name is in it."""
+    try:
+        if importlib.util.find_spec(module) is None:
+            return False
+    except ModuleNotFoundError:
+        return False
+
+    if not name or module.startswith(NEEDS_OTHERS):
+        return True
+
+    loaded = importlib.import_module(module)
+    return hasattr(loaded, name) or importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_import_of_ours_resolves(folder):
+    """Every module and name of ours that is imported under the folder exists."""
+    paths = [path for path in (ROOT / folder).rglob("*.py") if not OTHERS & set(path.parent.parts)]
+    wanted = {(module, name, path) for path in paths for module, name in _imports(path)}
+    broken = sorted(
+        f"{path.relative_to(ROOT)}: {module} {name}"
+        for module, name, path in wanted
+        if not _exists(module, name)
+    )
+    assert wanted
+    assert broken == []
