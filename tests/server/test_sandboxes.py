@@ -86,6 +86,7 @@ def test_an_ended_sandbox_is_gone_and_says_why(api, make):
         ({"timeout_seconds": -1}, "timeout_seconds"),
         ({"auto_resume": 1}, "auto_resume"),
         ({"on_timeout": "explode"}, "on_timeout"),
+        ({"isolation": "vm"}, "isolation"),
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"colour": "blue"}, "colour"),
     ],

@@ -16,7 +16,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
-from fumehood.values.sandbox import DEFAULT_ISOLATION, MADE_LEVELS
+from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
 
 # Whoever runs a file wants its output; the default of the library is meant for the context of a model.
 _STDOUT_BYTES = 64 * MIB
@@ -80,9 +80,9 @@ def add_sandbox_options(
     )
     group.add_argument(
         "--isolation",
-        choices=MADE_LEVELS,
+        choices=ISOLATION_LEVELS,
         metavar="LEVEL",
-        help=f"the weakest isolation that will do: {', '.join(MADE_LEVELS)} (default: {DEFAULT_ISOLATION})",
+        help=f"the weakest isolation that will do: {', '.join(ISOLATION_LEVELS)} (default: {DEFAULT_ISOLATION})",
     )
 
     group.add_argument(

@@ -423,7 +423,7 @@ class IsolationSelector:
         best = self._runtimes[0][0].level
         raise IsolationUnavailableError(
             layer=required_level,
-            reason=f"no runtime of this version isolates so well; the strongest level is {best!r}",
+            reason=f"no runtime of this engine isolates so well; the strongest level is {best!r}",
             how_to_get_it=f"ask for isolation={best!r}; for a second wall run fumehood inside a virtual machine",
         )
 

@@ -348,10 +348,9 @@ class CommandResult:
     truncated: Truncation = Truncation()
 
 
-IsolationLevel = Literal["none", "landlock-only", "namespaces", "gvisor", "vm"]
-# From the weakest to the strongest. No runtime makes the last two yet: they are names to ask for, and to be refused.
+IsolationLevel = Literal["none", "landlock-only", "namespaces"]
+# From the weakest to the strongest. A level is named here when there is a runtime that reaches it.
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
-MADE_LEVELS: tuple[IsolationLevel, ...] = ("none", "landlock-only", "namespaces")
 # What a sandbox must reach unless its caller or the settings name another level.
 DEFAULT_ISOLATION: IsolationLevel = "namespaces"
 
@@ -365,4 +364,4 @@ def reaches(level: str, floor: str) -> bool:
 def check_isolation(field: str, value: object) -> None:
     """Raises InvalidArgumentError unless it is the name of a level."""
     if value not in ISOLATION_LEVELS:
-        raise InvalidArgumentError(field=field, value=value, allowed=f"one of {', '.join(MADE_LEVELS)}")
+        raise InvalidArgumentError(field=field, value=value, allowed=f"one of {', '.join(ISOLATION_LEVELS)}")

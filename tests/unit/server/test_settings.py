@@ -52,6 +52,11 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
         ("queue_seconds", "-1", "--queue-seconds takes a number from 0 to 3600"),
         ("queue_seconds", "soon", "--queue-seconds takes a number"),
         ("dialects", "e2b,klingon", "klingon"),
+        (
+            "isolation",
+            "gvisor",
+            "--isolation='gvisor' is refused\n\nhint: --isolation takes one of none, landlock-only",
+        ),
         ("log_level", "loud", "debug, info, warning or error"),
         (
             "public_ports",
