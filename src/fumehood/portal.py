@@ -18,6 +18,7 @@ import inspect
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from queue import SimpleQueue
@@ -44,7 +45,8 @@ class Portal:
     """An asyncio loop in a thread of its own."""
 
     def __init__(self, name: str = "fumehood-engine") -> None:
-        self.loop = asyncio.new_event_loop()
+        # Not what the caller's policy makes: `_begun` looks into the loop of the standard library.
+        self.loop = asyncio.SelectorEventLoop()
         self._closers: list[Callable[[], Awaitable[object]]] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -307,8 +309,12 @@ def _begun(
         return asyncio.Task(work, loop=loop, context=context, eager_start=True)
 
     task = loop.create_task(work, context=context)
-    # That is what the loop would do next after all else that is ready.
-    cast(Any, loop)._ready.pop()._run()
+    ready_handles: deque[asyncio.Handle] | None = getattr(loop, "_ready", None)
+
+    if ready_handles:
+        # The first step of the task, which the loop would run after all else that is ready.
+        ready_handles.pop()._run()
+
     return task
 
 
