@@ -1,8 +1,7 @@
-"""Advice: from what a trial answered and what the system says about itself to the reason and the way out.
+"""Advice: turns a failed trial and the system's own settings into a reason and a remedy.
 
-Used by the probe, in the host process. Pure but for `read_facts`: given the same facts it says the same,
-so that the systems that cannot be had on one machine (a container with a filter, Debian, Ubuntu) are
-tested with their facts.
+Used by the probe, in the host process. Pure but for `read_facts`: the same facts give the same answer, so that systems
+which cannot be had on one machine (a container with a filter, Debian, Ubuntu) are tested with recorded facts.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _SYSCTLS = (
     "vm.unprivileged_userfaultfd",
 )
 
-# Settings of the host that make an escape harder: the lowest and highest value that is good, and the
-# advised one. None of them is needed, since guest code cannot make the calls that they guard.
+# Settings of the host that make an escape harder: lowest good value, highest good value, advised value. None of them is
+# required, because guest code cannot make the calls that they guard.
 _HARDENING = {
     "kernel.io_uring_disabled": (2, 2, "2"),
     "kernel.unprivileged_bpf_disabled": (1, 2, "2"),
@@ -73,7 +72,7 @@ _ALLOW_APPARMOR_MOUNT = "docker run --security-opt apparmor=unconfined, or a pro
 
 
 def read_facts(proc: str = "/proc") -> Facts:
-    """Reads what the system says about itself; what it does not say is left out.
+    """Reads the system's own settings; what cannot be read is left out.
 
     Returns:
         Values of sysctls by their dotted names, `"seccomp"` (the mode of this process), `"apparmor"`

@@ -59,7 +59,7 @@ _HIGHEST = 63
 
 
 def _known() -> range:
-    """Asks until the kernel knows no more."""
+    """Probes capability numbers until the kernel rejects one."""
     for number in range(_HIGHEST + 1):
         try:
             syscalls.prctl(syscalls.PR_CAPBSET_READ, number)
@@ -69,7 +69,7 @@ def _known() -> range:
     return range(_HIGHEST + 1)
 
 
-# Those that this kernel knows, by number.
+# The capabilities that this kernel knows, by number.
 KNOWN = _known()
 
 # include/uapi/linux/securebits.h: NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE, each with its lock,
@@ -136,7 +136,8 @@ def _limit_bounding_set(kept: frozenset[int]) -> None:
         try:
             syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
         except OSError:
-            # A process that has been sealed already may drop nothing, and need not.
+            # A process that is already sealed cannot drop a capability from the bounding set, and has none there to
+            # drop.
             if syscalls.prctl(syscalls.PR_CAPBSET_READ, capability):
                 raise
 

@@ -1,7 +1,7 @@
-"""What control groups of both versions have in common: the verbs, and killing all members one by one.
+"""The part of control groups that both versions share: the interface, and killing all members one by one.
 
-Runs in the host process, outside every jail. The descriptors of what is read often are opened at first
-use and kept, because usage is read around every execution.
+Runs in the host process, outside every jail. The descriptors of files that are read often are opened at first use and
+kept, because usage is read around every execution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Iterable
 from fumehood_jail.errors import JailError
 
 CPU_PERIOD_MICROSECONDS = 100_000
-# What one sandbox reads from a disk of the host in a second, where it is not in memory already.
+# Bound per second on what one sandbox reads from a disk of the host; reads from the page cache do not count.
 DISK_READ_BYTES = 200 << 20
 DISK_READS = 4000
 # The kernel refuses a quota below a millisecond.
@@ -48,7 +48,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def used_seconds(self) -> float:
-        """Returns the CPU time used so far, and keeps no file open for that: to look at many, and seldom."""
+        """Returns the CPU time used so far without keeping a file open: for seldom polls of many groups."""
 
     @abstractmethod
     def halve_cpu_weight(self, halved: bool) -> None:
@@ -72,16 +72,16 @@ class Cgroup(ABC):
 
     @abstractmethod
     def give_memory_back(self) -> str:
-        """Has the kernel take back what can be had again from files; returns the name of the file that asks for it."""
+        """Has the kernel reclaim what can be read again from files; returns the name of the file used for that."""
 
     @property
     @abstractmethod
     def can_freeze(self) -> bool:
-        """Whether `freeze` is there."""
+        """Whether `freeze` is supported."""
 
     @abstractmethod
     def freeze(self) -> bool:
-        """Lets no process run any more, not those either that come later.
+        """Stops every process of the cgroup, and those that join it later.
 
         Returns:
             False while some of them have not stopped yet: to be called again.
@@ -89,7 +89,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def thaw(self) -> None:
-        """Lets all processes go on."""
+        """Lets all processes run again."""
 
     def add(self, pid: int) -> None:
         """Moves a process into the cgroup; what it starts later is started there."""
@@ -97,11 +97,11 @@ class Cgroup(ABC):
             write_file(os.path.join(folder, "cgroup.procs"), str(pid))
 
     def open_cgroup_fds(self) -> list[int]:
-        """Opens, for each folder, the file that a process writes "0" to in order to move itself in.
+        """Opens, for each folder, the file to which a process writes "0" to move itself into the cgroup.
 
-        The kernel checks the rights of the opener, so a process without any can be handed the
-        descriptors. In version 1 a single thread that moves itself spares the lock that every other move
-        takes, and with it a wait of about 10 ms.
+        The kernel checks the rights of the opener, so a process without rights can be handed the descriptors. In
+        version 1 a single thread that moves itself avoids the lock that every other move takes, and with it a wait of
+        about 10 ms.
         """
         cgroup_fds: list[int] = []
         try:
@@ -124,7 +124,7 @@ class Cgroup(ABC):
         kill_members(self.folders[0])
 
     def kill_frozen(self) -> None:
-        """Kills what is frozen, if it is: each process has its signal before any of them can run."""
+        """Kills a frozen cgroup: each process has its signal before any of them can run again."""
         if self.is_frozen:
             self.kill()
             self.thaw()
@@ -155,7 +155,7 @@ class Cgroup(ABC):
             os.close(self._fds.popitem()[1])
 
     def _read(self, path: str, flags: int = os.O_RDONLY) -> bytes:
-        """Reads a small file from its start; opened once."""
+        """Reads a small file from its start; the file is opened once and stays open."""
         return os.pread(self._fd(path, flags), 4096, 0)
 
     def _fd(self, path: str, flags: int) -> int:
@@ -194,7 +194,7 @@ class CgroupDriver(ABC):
 
     @property
     def freezer_parent(self) -> str | None:
-        """Where cgroups lie that must be thawed before they die, or None where none must."""
+        """The folder of cgroups that must be thawed before their processes can die, or None where none must."""
         return None
 
     @abstractmethod
@@ -212,7 +212,7 @@ class CgroupDriver(ABC):
     @property
     @abstractmethod
     def _io_parent(self) -> str:
-        """The folder in which groups with bounds of reads lie."""
+        """The folder that holds the groups with bounds on reads."""
 
     @abstractmethod
     def _limit(self, cgroup: Cgroup, processes: int, cpu_cores: float) -> None:
@@ -223,7 +223,7 @@ class CgroupDriver(ABC):
         """Bounds what the group in `folder` reads from a disk."""
 
     def bound_disks(self, disks: Iterable[str], name: str) -> None:
-        """Has every cgroup that is made from now on bound its reads of those disks for which the kernel can do that.
+        """Bounds the reads of every cgroup created from now on, for those disks that the kernel can bound.
 
         Args:
             disks: By their numbers.
@@ -251,7 +251,7 @@ class CgroupDriver(ABC):
         self.disks = tuple(bounded)
 
     def create(self, name: str, *, memory_bytes: int, processes: int, cpu_cores: float) -> Cgroup:
-        """Makes a cgroup with its limits, or nothing.
+        """Makes a cgroup with its limits; removes it again if a limit cannot be set.
 
         Args:
             name: One path component, as `cgroup_name` makes it.
@@ -278,10 +278,10 @@ class CgroupDriver(ABC):
 
 
 def kill_members(folder: str) -> None:
-    """Kills every process in the cgroup at `folder`; nothing is done if it is gone.
+    """Kills every process in the cgroup at `folder`; does nothing if it is gone.
 
-    Linux 5.14 does it at once, in version 2. Elsewhere forks are forbidden first, then the members are
-    killed one by one, which ends because nobody can be added.
+    Linux 5.14 kills them all at once, in version 2. Elsewhere forks are forbidden first, then the members are killed
+    one by one; this terminates because no process can be added.
     """
     try:
         if os.path.exists(f"{folder}/cgroup.kill"):
@@ -302,7 +302,7 @@ def kill_members(folder: str) -> None:
 
 
 def _kill_member(folder: str, pid: int) -> None:
-    """Kills through a pidfd taken before a look at the members: a number may be another's by now."""
+    """Kills through a pidfd opened before the membership check, since the kernel may have reused the pid."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
 """Control groups of version 1: every controller has a hierarchy of its own, so a cgroup is several folders.
 
-Runs in the host process, outside every jail. There is no kill in this version: forks are forbidden
-first, then the members are killed one by one, which ends because nobody can be added.
+Runs in the host process, outside every jail. This version has no kill: forks are forbidden first, then the members are
+killed one by one, which terminates because no process can be added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fumehood_jail.cgroup_base import (
     write_file,
 )
 
-# Of the memory limit; what a socket may not buffer its sender waits for.
+# Share of the memory limit that socket buffers may take; beyond it the sender blocks.
 _SHARE_OF_SOCKETS = 8
 _DEFAULT_CPU_SHARES = 1024
 
@@ -49,13 +49,13 @@ class CgroupV1(Cgroup):
             write_file(plain, str(memory_bytes))
             return
 
-        # The sum may never be below the part.
+        # The limit of memory and swap may never be below the limit of memory.
         raised = memory_bytes > int(read_file(with_swap))
         for path in (with_swap, plain) if raised else (plain, with_swap):
             write_file(path, str(memory_bytes))
 
     def _set_socket_bytes(self, socket_bytes: int) -> None:
-        """Bounds the buffers of sockets, which this version counts apart, and only once they have a limit."""
+        """Bounds socket buffers, which this version accounts separately and only once they have a limit."""
         path = self._path("memory", "memory.kmem.tcp.limit_in_bytes")
         if os.path.exists(path):
             write_file(path, str(socket_bytes))
@@ -94,7 +94,7 @@ class CgroupV1(Cgroup):
         return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
 
     def give_memory_back(self) -> str:
-        """Has the kernel take back what it can; what lives in the cgroup keeps what it needs."""
+        """Has the kernel reclaim what it can; processes of the cgroup keep the memory they need."""
         write_file(self._path("memory", "memory.force_empty"), "0")
         return "memory.force_empty"
 
@@ -104,15 +104,15 @@ class CgroupV1(Cgroup):
         return "freezer" in self._folders
 
     def freeze(self) -> bool:
-        """Lets no process run any more; false while some of them have not stopped yet."""
+        """Stops all processes; returns False while some of them have not stopped yet."""
         self.is_frozen = True
         state = self._path("freezer", "freezer.state")
-        # A process that could not be stopped at the first attempt is stopped by another.
+        # Writing again makes the kernel try again to stop a process that could not be stopped the first time.
         write_file(state, "FROZEN")
         return read_file(state).strip() == b"FROZEN"
 
     def thaw(self) -> None:
-        """Lets all processes go on."""
+        """Lets all processes run again."""
         write_file(self._path("freezer", "freezer.state"), "THAWED")
         self.is_frozen = False
 
@@ -127,10 +127,10 @@ class CgroupDriverV1(CgroupDriver):
     version = 1
 
     def __init__(self, parents: dict[str, str]) -> None:
-        # What version 2 calls io.
+        # Version 2 calls this controller io.
         super().__init__(frozenset("io" if name == "blkio" else name for name in parents))
         self._parents = parents
-        # Groups that are not made here, as many as there were at the start.
+        # The number of groups outside this hierarchy at the start.
         self._others = self._groups_elsewhere()
 
     @property
@@ -159,11 +159,11 @@ class CgroupDriverV1(CgroupDriver):
         return read_field(read_file(f"{self._parents['memory']}/{name}/memory.stat"), b"cache")
 
     def kept_groups(self) -> int:
-        """Returns how many more groups the kernel has than are seen here, less those that it had at the start."""
+        """Returns how many groups the kernel has beyond those visible here, less the number at the start."""
         return self._groups_elsewhere() - self._others
 
     def _groups_elsewhere(self) -> int:
-        # A folder has a link for each folder in it, and two of its own.
+        # A folder has one link for each subfolder, and two of its own.
         seen = os.stat(self._parents["memory"]).st_nlink - 2
         return _groups_of_memory() - seen
 
@@ -185,7 +185,7 @@ class CgroupDriverV1(CgroupDriver):
 
 
 def _groups_of_memory() -> int:
-    """How many groups the kernel has in the hierarchy of memory, removed ones that it keeps included."""
+    """Returns how many groups the memory hierarchy has, including removed ones that the kernel keeps."""
     with open("/proc/cgroups", "rb") as file:
         for line in file:
             fields = line.split()

@@ -1,7 +1,7 @@
 """Control groups of version 2: one folder of the unified hierarchy.
 
-Runs in the host process, outside every jail. The parent folder must hand its controllers down already:
-enabling them would mean moving processes that are not ours.
+Runs in the host process, outside every jail. The parent folder must delegate its controllers already: enabling them
+would mean moving processes that are not ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fumehood_jail.cgroup_base import (
 
 _RECLAIM_BYTES = 64 << 20
 _MOST_RECLAIMS = 256
-# What the kernel begins with.
+# The kernel's default.
 _DEFAULT_CPU_WEIGHT = 100
 
 
@@ -90,13 +90,13 @@ class CgroupV2(Cgroup):
         return read_field(self._read(f"{self._folder}/memory.events"), b"oom_kill")
 
     def give_memory_back(self) -> str:
-        """Has the kernel take back what it can, a piece at a time (Linux 5.19)."""
+        """Has the kernel reclaim what it can, in steps of 64 MiB (Linux 5.19)."""
         for _ in range(_MOST_RECLAIMS):
             before = self.memory_bytes()
             try:
                 write_file(f"{self._folder}/memory.reclaim", str(_RECLAIM_BYTES))
             except OSError as error:
-                # Not as much as was asked for: there is no more.
+                # EAGAIN: less was reclaimed than requested, so there is no more.
                 if error.errno != errno.EAGAIN:
                     raise
 
@@ -111,7 +111,7 @@ class CgroupV2(Cgroup):
         return True
 
     def freeze(self) -> bool:
-        """Lets no process run any more; false while some of them have not stopped yet."""
+        """Stops all processes; returns False while some of them have not stopped yet."""
         if not self.is_frozen:
             self.is_frozen = True
             write_file(f"{self._folder}/cgroup.freeze", "1")
@@ -119,12 +119,12 @@ class CgroupV2(Cgroup):
         return read_field(self._read(f"{self._folder}/cgroup.events"), b"frozen") == 1
 
     def thaw(self) -> None:
-        """Lets all processes go on."""
+        """Lets all processes run again."""
         write_file(f"{self._folder}/cgroup.freeze", "0")
         self.is_frozen = False
 
     def _peak_flags(self, path: str) -> int:
-        """Tells how memory.peak can be opened: a kernel that can reset it makes it writable."""
+        """Returns the flags to open memory.peak with: it is writable on kernels that can reset it."""
         if self._peak_open_flags is None:
             resettable = os.path.exists(path) and os.stat(path).st_mode & 0o200
             self._peak_open_flags = os.O_RDWR if resettable else os.O_RDONLY
@@ -133,7 +133,7 @@ class CgroupV2(Cgroup):
 
 
 class CgroupDriverV2(CgroupDriver):
-    """Makes cgroups of version 2 in a folder that hands its controllers down."""
+    """Makes cgroups of version 2 in a folder that delegates its controllers."""
 
     __slots__ = ("_parent",)
     version = 2

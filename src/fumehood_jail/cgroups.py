@@ -1,12 +1,10 @@
-"""Control groups: finds where sandboxes can have theirs, and clears away those of hosts that have died.
+"""Control groups: finds where sandboxes can have theirs, and removes those of hosts that have died.
 
-Runs in the host process, outside every jail. A sandbox gets one cgroup, a child of the host process's
-own place or of the nearest one above it, so that limits which the system has put on the host go on
-counting. Nothing that was there before is moved or reconfigured. Both versions have the same verbs
-(`cgroup_base`).
+Runs in the host process, outside every jail. A sandbox gets one cgroup, a child of the host process's own cgroup or of
+the nearest ancestor, so that limits which the system has put on the host still apply. Existing groups are neither moved
+nor reconfigured. Both versions have the same interface (`cgroup_base`).
 
-An out-of-memory kill ends one process and not the sandbox, in both versions: a context may die and be
-replaced.
+An out-of-memory kill ends one process and not the sandbox, in both versions: a context may die and be replaced.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer", "io")
 _WANTED_V1 = ("memory", "pids", "cpu", "cpuacct", "freezer", "blkio")
 _SWEEP_SECONDS = 5.0
 _SWEEP_PAUSE_SECONDS = 0.005
-# What names a process for good, by its number.
+# By pid: PID namespace, pid and start time, which together identify a process for good.
 _own_marks: dict[int, str] = {}
 
 
@@ -53,7 +51,7 @@ class _Mount:
         self.controllers = controllers
 
     def folder_of(self, path: str) -> str:
-        """Returns the folder of the cgroup called `path`, or of the mount if that is not shown."""
+        """Returns the folder of the cgroup called `path`, or that of the mount if the cgroup is not visible in it."""
         relative = os.path.relpath(path, self.root)
         inside = not relative.startswith("..") and "/.." not in path
         return os.path.normpath(os.path.join(self.folder, relative)) if inside else self.folder
@@ -113,9 +111,9 @@ def cgroup_name(prefix: str, label: str) -> str:
 
 
 def cgroup_family(prefix: str) -> str:
-    """Returns what the names of all cgroups of this process begin with."""
+    """Returns the prefix that the names of all cgroups of this process share."""
     pid = os.getpid()
-    # A fork has another number.
+    # A forked process has another pid, and so another entry.
     if pid not in _own_marks:
         _own_marks[pid] = f"{_pid_namespace()}-{pid}-{_start_time(pid)}"
 
@@ -130,9 +128,8 @@ def owner_is_alive(pid: int, start_time: int) -> bool:
 def sweep(driver: CgroupDriver, prefix: str) -> tuple[list[str], list[str]]:
     """Kills and removes the cgroups that dead host processes have left behind.
 
-    They are looked for where `driver` makes its own and in the folders beside that, where hosts of other
-    sessions had theirs. Those of another PID namespace are left alone: nobody here can tell whether
-    their owner lives.
+    Searches where `driver` makes its own and in the sibling folders, where hosts of other sessions had theirs. Groups
+    of another PID namespace are left alone: from here it cannot be determined whether their owner lives.
 
     Returns:
         The names that were removed, and those whose processes have not ended within five seconds.
@@ -185,12 +182,12 @@ def _orphan_names(parent: str, prefix: str) -> list[str]:
 def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
-    except OSError:  # a sibling may have gone, or be closed to us
+    except OSError:  # a sibling may have been removed, or may be unreadable
         return []
 
 
 def _clear_away(folders: list[str]) -> bool:
-    """Kills what is in the folders of one cgroup and removes them; false while something is still ending."""
+    """Kills what is in the folders of one cgroup and removes them; returns False while a process is still ending."""
     for folder in folders:
         kill_members(folder)
 
@@ -310,11 +307,10 @@ def _words(path: str) -> set[str]:
 
 
 def _start_time(pid: int) -> int | None:
-    """Returns when a process started, which with its number names it for good, or None if there is none."""
+    """Returns the start time of a process, which with its pid identifies it for good; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in parentheses may hold anything: count from the last one. A zombie does not
-            # count.
+            # The name in parentheses may hold anything: split behind the last one. A zombie does not count as alive.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -1,9 +1,9 @@
-"""Counts: kernel objects that are counted for a user of the host, and so are common to all sandboxes.
+"""Counts: bounds on kernel objects that are accounted per user of the host, and so shared by all sandboxes.
 
 Runs in the clone that becomes the jail init and in the clone that becomes a sandbox's init, while they hold every
-capability of their namespace. Whoever makes a user namespace pays for what is used inside it: without bounds of
-their own, a sandbox could use up the inotify instances of the user who runs the host process (`/proc/sys/user` in
-namespaces(7)). It must never raise what the host allows: the kernel takes the lowest bound on the way up.
+capability of their namespace. What is used inside a user namespace is charged to the user that created it: without
+bounds of its own, a sandbox could use up the inotify instances of the user that runs the host process (`/proc/sys/user`
+in namespaces(7)). It must never raise what the host allows: the kernel applies the lowest bound on the way up.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 
 _FOLDER = "/proc/sys/user"
-# No namespace beneath a sandbox's own: a third wall behind seccomp and the missing capability.
+# No user namespace below a sandbox's own: a third barrier behind seccomp and the missing capability.
 _OF_A_SANDBOX = {"max_user_namespaces": 0, "max_inotify_instances": 16, "max_inotify_watches": 16_384}
-# What all sandboxes of a template may use together is half of what the host allows its user.
+# All sandboxes of a template together may use half of what the host allows its user.
 _SHARED = {
     "max_inotify_instances": "/proc/sys/fs/inotify/max_user_instances",
     "max_inotify_watches": "/proc/sys/fs/inotify/max_user_watches",
@@ -21,10 +21,10 @@ _SHARED = {
 
 
 def leave_half_to_the_host() -> None:
-    """Bounds what all sandboxes of a template use together, so that the host's user can go on working.
+    """Bounds what all sandboxes of a template use together, so that the host's user keeps the other half.
 
-    Before: CAP_SYS_RESOURCE over the base namespace, with /proc mounted. After: the bounds hold for every
-    namespace below.
+    Before: CAP_SYS_RESOURCE over the base namespace, with /proc mounted. After: the bounds hold for every namespace
+    below.
     """
     for name, source in _SHARED.items():
         allowed = _read(source)
@@ -33,7 +33,7 @@ def leave_half_to_the_host() -> None:
 
 
 def bound_a_sandbox() -> None:
-    """Bounds what one sandbox uses, so that the others get theirs; forbids it namespaces of its own.
+    """Bounds what one sandbox uses, and forbids it user namespaces of its own.
 
     Before: CAP_SYS_RESOURCE over the sandbox's namespace, with /proc mounted.
     """
@@ -42,7 +42,7 @@ def bound_a_sandbox() -> None:
 
 
 def allow_another() -> None:
-    """Lets one more sandbox be made within the one whose user namespace this process has entered, and use its share.
+    """Raises the bounds of the user namespace that this process has entered by the share of one more sandbox.
 
     Before: CAP_SYS_RESOURCE over that namespace. What is used in a namespace counts in all above it.
     """
@@ -54,7 +54,7 @@ def allow_another() -> None:
 
 def _read(path: str) -> int | None:
     try:
-        # As bytes: the root of the jail is in place, and no codec can be imported any more.
+        # Read as bytes: the root of the jail is in place, so no codec can be imported any more.
         with open(path, "rb") as file:
             return int(file.read())
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _write(name: str, most: int) -> None:
     try:
         fd = os.open(f"{_FOLDER}/{name}", os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        # A kernel that does not count it has nothing to run out of.
+        # This kernel does not count these objects.
         return
 
     try:

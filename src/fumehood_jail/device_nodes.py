@@ -1,7 +1,7 @@
-"""Device nodes for one sandbox: a filesystem with nodes that nobody else has, mounted nowhere yet.
+"""Device nodes for one sandbox: a detached filesystem with nodes that no other sandbox shares.
 
-Runs in the host process, and only as root: no filesystem that a user namespace has mounted can hold a device. Nodes of
-its own keep the locks and watches of a sandbox on `/dev/null` and its like from the host and from other sandboxes.
+Runs in the host process, and only as root: a filesystem mounted in a user namespace cannot hold device nodes. Separate
+nodes keep a sandbox's locks and watches on `/dev/null` and the like from the host and from other sandboxes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import stat
 
 from fumehood_jail import syscalls
 
-# By name, the major and minor number that the kernel gives these devices (Documentation/admin-guide/devices.txt).
+# Major and minor number of each device (Documentation/admin-guide/devices.txt).
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 LINKS = {
     "fd": "/proc/self/fd",
@@ -28,8 +28,8 @@ def make() -> int | None:
     """Makes a filesystem with the nodes, links and mount points of a sandbox's `/dev`.
 
     Returns:
-        A descriptor of the mount, the caller's to close, which takes the mount with it unless somebody has moved it to
-        a place. None where this process may not make device nodes, or not mount.
+        A descriptor of the mount, owned by the caller; closing it destroys the mount unless it has been attached. None
+        where this process may not make device nodes or mount.
     """
     if os.geteuid() != 0:
         return None
@@ -38,7 +38,7 @@ def make() -> int | None:
     try:
         mount = syscalls.mount_nowhere("tmpfs")
         _fill(mount)
-        # Nobody reads from the mount of a node that does not open here.
+        # Check that the nodes can be opened from this mount at all.
         os.close(os.open("null", os.O_RDONLY | os.O_CLOEXEC, dir_fd=mount))
     except OSError:
         if mount >= 0:
@@ -52,7 +52,7 @@ def make() -> int | None:
 def _fill(mount: int) -> None:
     for name, (major, minor) in NODES.items():
         os.mknod(name, stat.S_IFCHR | _ANYBODY, os.makedev(major, minor), dir_fd=mount)
-        # The mask of this process has been taken off.
+        # The process's umask has cleared bits of the mode.
         os.chmod(name, _ANYBODY, dir_fd=mount)
 
     for name, target in LINKS.items():

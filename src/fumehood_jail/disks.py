@@ -1,7 +1,7 @@
-"""Disks: finds those below the system's files, whose reads control groups are to bound.
+"""Disks: finds the disks below the system's files, whose reads control groups are to bound.
 
-Runs in the host process, outside every jail. A sandbox reads the host's read-only files, and what is not in memory
-comes from a disk that the whole machine shares. The kernel bounds reads for each whole disk, by its numbers.
+Runs in the host process, outside every jail. Sandboxes read the host's read-only files; reads that miss the page cache
+go to a disk that the whole machine shares. The kernel bounds reads per whole disk, by its device number.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import sys
 
-# Below them lies all that sandboxes see of the host: the system, and the interpreters and packages of templates.
+# All that sandboxes see of the host lies in these: the system, and the interpreters and packages of templates.
 _FOLDERS = ("/usr", sys.prefix, sys.base_prefix)
 _MOUNTS = "/proc/self/mountinfo"
-# More take a while for each sandbox that is made.
+# Each disk adds to the time that creating a sandbox takes.
 _MOST = 4
 
 
 def below_the_system(sys_folder: str = "/sys") -> tuple[str, ...]:
-    """Returns the disks ("8:0") below the system's files; all of the machine where a file system does not tell its own.
+    """Returns the disks ("8:0") below the system's files; all disks where a file system does not name its own.
 
     Args:
         sys_folder: Where sysfs is mounted.
@@ -42,7 +42,7 @@ def _device_of(folder: str) -> int:
 
 
 def _whole_disk(device: str, sys_folder: str) -> str | None:
-    """The disk that a device is, or is a part of; None if it is no block device."""
+    """Returns the whole disk of a device or partition; None if it is no block device."""
     folder = os.path.realpath(f"{sys_folder}/dev/block/{device}")
     if not os.path.isdir(folder):
         return None
@@ -54,7 +54,7 @@ def _whole_disk(device: str, sys_folder: str) -> str | None:
 
 
 def _by_source(device: int) -> list[str]:
-    """The disk that a file system without numbers of its own is mounted from, as btrfs is."""
+    """Returns the disk that a file system without a device number of its own (btrfs) is mounted from."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -75,7 +75,7 @@ def _by_source(device: int) -> list[str]:
 
 
 def _all_disks(sys_folder: str) -> list[str]:
-    """Every disk that is a device, and no layer over others."""
+    """Returns every disk backed by a device, without layers such as device mapper."""
     numbers = (
         _number(f"{sys_folder}/block/{name}/dev")
         for name in _names(f"{sys_folder}/block")

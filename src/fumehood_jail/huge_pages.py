@@ -1,4 +1,4 @@
-"""Huge pages: a zygote's memory in a few large pages, so that its forks are quick.
+"""Huge pages: collapses a zygote's memory into huge pages, so that its forks are fast.
 
 Runs in a zygote, once, when everything is imported and before anything is forked from it.
 """
@@ -26,7 +26,7 @@ def collapse() -> int:
 
 
 def _is_own_memory(fields: list[str]) -> bool:
-    """Whether it is heap or anonymous, and may be written to."""
+    """Whether a mapping is writable and is heap or anonymous memory."""
     return fields[1].startswith("rw-p") and (len(fields) <= 5 or fields[5] == "[heap]")
 
 
@@ -39,7 +39,7 @@ def _collapse(bounds: str) -> int:
         try:
             syscalls.madvise(address, _HUGE_PAGE_BYTES, syscalls.MADV_COLLAPSE)
         except OSError:
-            continue  # the kernel has none left, or none at all
+            continue  # the kernel has no free huge page, or does not support them
 
         collapsed += 1
 

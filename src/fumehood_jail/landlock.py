@@ -1,8 +1,8 @@
-"""Landlock: a second opinion on the file system, from another part of the kernel than mounts and permissions.
+"""Landlock: a second access control on the file system, independent of mounts and permissions.
 
-Runs in the init of a sandbox and in each context, after the mounts are finished: a process under Landlock can
-mount nothing any more. What is not listed cannot be opened at all, even if a mount was forgotten. It never
-covers what is already open.
+Runs in the init of a sandbox and in each context, after the mounts are finished: a process under Landlock can mount
+nothing any more. Paths that are not listed cannot be opened, even if a mount was forgotten. It never covers files that
+are already open.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LATER_RIGHTS = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
 _SCOPES_SINCE = 6
 _NEWEST_KNOWN_ABI = 7
 
-# What makes sense for something that is not a folder; the kernel refuses more.
+# The rights that apply to something other than a directory; the kernel refuses others there.
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ_ONLY = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICE = _READ_FILE | _WRITE_FILE | _READ_DIR | _TRUNCATE | _IOCTL_DEV
@@ -52,15 +52,15 @@ def restrict(
 ) -> int:
     """Restricts this process and its children to what lies beneath the listed paths.
 
-    Before: no_new_privs is set, all mounts are made, this is the only thread. After: everything else on
-    the file system is out of reach; with `scoped`, abstract sockets and signals reach only processes
-    under the same restriction (version 6). TCP is left to the network namespace.
+    Before: no_new_privs is set, all mounts are made, this is the only thread. After: everything else on the file system
+    is out of reach; with `scoped`, abstract sockets and signals reach only processes under the same restriction
+    (version 6). TCP is left to the network namespace.
 
     Args:
         read_only: May be read and executed.
         read_write: May be changed too, except for making device nodes.
-        scoped: Whether the process may signal nobody but itself and what it starts.
         devices: May be opened for reading and writing and take device ioctls; nothing may be made there.
+        scoped: Whether the process may signal only itself and processes that it starts.
 
     Returns:
         The version enforced; 0 where the kernel has no Landlock and nothing was restricted.

@@ -1,8 +1,8 @@
-"""The fence: Landlock as the first wall, for files, TCP, signals and abstract sockets, where there are no namespaces.
+"""The fence: Landlock as the first barrier, for files, TCP, signals and abstract sockets, without namespaces.
 
-Runs in the zygote before its interpreter starts, and in each process that it becomes: domains are nested, and each
-only takes away. Unlike `landlock`, which stands behind mounts, it must never be weaker than asked for: a kernel that
-cannot fence signals is refused.
+Runs in the zygote before its interpreter starts, and in each process forked from it: domains are nested, and each only
+removes rights. Unlike `landlock`, which is the second barrier behind mounts, it must never be weaker than asked for: a
+kernel that cannot scope signals is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 from fumehood_jail import landlock, syscalls
 from fumehood_jail.errors import JailError
 
-# The first version that fences signals: without it guest code could end every process of the host's user.
+# The first version that scopes signals: without it guest code could kill every process of the host's user.
 NEEDED_ABI = 6
 _STEP = "landlock"
 
@@ -34,14 +34,14 @@ _ALL_SCOPES = 0b11
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _CHANGE = _ALL_FILES & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)
 _DEVICE = _READ_FILE | _WRITE_FILE | _READ_DIR | _IOCTL_DEV
-# What makes sense for something that is not a folder; the kernel refuses more.
+# The rights that apply to something other than a directory; the kernel refuses others there.
 _OF_ONE_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 _HINT = "Linux 6.12 and later have it; boot with 'landlock' in the kernel's lsm= list"
 
 
 def why_impossible() -> str | None:
-    """Tells why this kernel cannot be fenced with, None when it looks as if it could."""
+    """Returns why this kernel cannot enforce the fence, or None if its Landlock version suffices."""
     abi = landlock.available_abi()
 
     if abi == 0:
@@ -51,10 +51,10 @@ def why_impossible() -> str | None:
 
 
 def fence(*, readable: list[str], writable: list[str], devices: list[str]) -> None:
-    """Keeps this process, and whatever it starts, within the listed paths, and from everybody's signals but its own.
+    """Restricts this process and its children to the listed paths, and their signals to processes behind the fence.
 
     Before: no_new_privs is set, this is the only thread. After: nothing else can be opened; no TCP; signals and
-    abstract sockets reach only what is behind this fence too. What does not exist is left out.
+    abstract sockets reach only processes in the same Landlock domain or below. Paths that do not exist are skipped.
 
     Args:
         readable: May be read and executed.
@@ -62,7 +62,7 @@ def fence(*, readable: list[str], writable: list[str], devices: list[str]) -> No
         devices: May be opened for reading and writing.
 
     Raises:
-        JailError: The kernel cannot do all of it.
+        JailError: The kernel cannot enforce all of it.
     """
     why = why_impossible()
 
@@ -81,7 +81,7 @@ def fence(*, readable: list[str], writable: list[str], devices: list[str]) -> No
 
 
 def fence_signals() -> None:
-    """Keeps this process, and whatever it starts, from signalling what is already behind this fence."""
+    """Stops this process and its children from signalling processes outside this new Landlock domain."""
     ruleset = syscalls.landlock_create_ruleset(struct.pack("=QQQ", 0, 0, _ALL_SCOPES))
     try:
         syscalls.landlock_restrict_self(ruleset)
@@ -93,7 +93,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError, NotADirectoryError):
-        return  # what cannot be reached need not be allowed
+        return  # a path that cannot be opened needs no rule
 
     try:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):

@@ -1,9 +1,9 @@
-"""The launch where there are no namespaces: the visible, ordered lists of steps for zygote, sandbox and guest code.
+"""The launch without namespaces: the visible, ordered lists of steps for zygote, sandbox and guest code.
 
-A reviewer reads here what `landlock-only` is made of. `enter_zygote` runs in the launcher's child and ends in an exec
+A reviewer reads here what `landlock-only` consists of. `enter_zygote` runs in the launcher's child and ends in an exec
 of the template's interpreter, which is fenced from its first instruction. `enter_sandbox` runs in the process that
-becomes a sandbox's reaper, `enter_init` in its init, `enter_guest` in each process before it becomes guest code.
-Each step is named; a step that fails ends the launch with a `JailError` and nothing runs half-fenced.
+becomes a sandbox's reaper, `enter_init` in its init, `enter_guest` in each process before it becomes guest code. Each
+step is named; a step that fails ends the launch with a `JailError` and no process runs partly restricted.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional
 from fumehood_jail import caps, landlock_fence, rlimits, seccomp, syscalls
 from fumehood_jail.errors import JailError
 
-# Where the zygote finds its socket to the host.
+# The descriptor of the zygote's socket to the host.
 ZYGOTE_FD = 3
 _ABOVE_PROMISED = 16
-# How many files init may have open beyond those of its guests.
+# Number of files that init may have open beyond those of its guests.
 _OPEN_FILES_OF_INIT = 1024
 
-# Devices that say nothing of the host and change nothing there.
+# Devices that reveal nothing of the host and change nothing there.
 _DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
-# For init alone, which opens terminals for commands: there are those of the host's user as well.
+# For init alone, which opens terminals for commands: the terminals of the host's user are in the same place.
 _TERMINALS = ["/dev/ptmx", "/dev/pts"]
 _OWN_TERMINAL = ["/dev/tty"]
 
-# What programs ask of the machine. Other processes are not among it, except for init, which counts its own.
+# Files that programs read about the machine. Other processes are not among them, except for init, which counts its own.
 _FACTS = [
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -49,7 +49,7 @@ _PROCESSES = ["/proc"]
 
 
 def enter_zygote(plan: Dict[str, Any]) -> NoReturn:
-    """Turns a fork of the launcher into the zygote: no rights, fenced, then the template's interpreter.
+    """Turns a fork of the launcher into the zygote: drops rights, fences, executes the template's interpreter.
 
     Before: a child of the launcher with the rights of the host's user. After: does not return; the interpreter has no
     capability, can gain none, reads the system and its template, writes beneath one folder, reaches no network, and
@@ -77,10 +77,10 @@ def enter_zygote(plan: Dict[str, Any]) -> NoReturn:
 
 
 def enter_sandbox(options: Dict[str, Any], cgroup_fds: List[int]) -> None:
-    """Fences a fork of the zygote into one sandbox, and tries whether the fence holds.
+    """Fences a fork of the zygote into one sandbox, and verifies that the fence holds.
 
-    Before: the only thread; the folder of the sandbox exists. After: whatever this process starts can write in that
-    folder alone, and every process of the sandbox can be ended by one call that reaches nobody else.
+    Before: the only thread; the folder of the sandbox exists. After: every process started from here can write in that
+    folder alone, and all processes of the sandbox can be killed by one call that reaches no other process.
     """
     _step("adopt whoever loses its parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
     _step("enter the control groups", _enter_cgroups, cgroup_fds)
@@ -96,7 +96,7 @@ def enter_sandbox(options: Dict[str, Any], cgroup_fds: List[int]) -> None:
 
 
 def enter_init(options: Dict[str, Any]) -> None:
-    """Makes a fork of the reaper the init of its sandbox: it may signal everybody in it but the reaper."""
+    """Makes a fork of the reaper the init of its sandbox: it may signal every process in it but the reaper."""
     _step("die with the reaper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("adopt whoever loses its parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
     _step("spare the reaper", landlock_fence.fence_signals)
@@ -107,15 +107,15 @@ def enter_init(options: Dict[str, Any]) -> None:
 def enter_guest(options: Dict[str, Any], program: bytes, processes: int) -> None:
     """Takes from a fork of init everything that guest code must not have.
 
-    After: it can look at itself in /proc and at no other process, signals nobody but what it starts itself, and makes
-    none of the calls that neither Landlock nor the kernel's own checks fence.
+    After: it can read its own entries in /proc and those of no other process, signals only processes that it starts,
+    and can make none of the calls that neither Landlock nor the kernel's own checks restrict.
 
     Args:
         options: What is different from sandbox to sandbox.
         program: The system call filter of guest code.
         processes: How many processes and threads the user may have, those of the host counted as well.
     """
-    # Whoever may be read may be weighed; another guest is kept away by Landlock.
+    # Init may only measure the memory of a process that it may read; Landlock keeps other guests out.
     _step("let init see how much memory this is", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 1)
     _step("set resource limits", rlimits.apply, {"nofile": options["rlimits"]["nofile"], "nproc": processes})
     _step(
@@ -130,9 +130,9 @@ def enter_guest(options: Dict[str, Any], program: bytes, processes: int) -> None
 
 
 def _become(uid: Optional[int], gid: Optional[int]) -> None:
-    """As root, a user that is none of the host's; else the caller, which has no capability to lose."""
+    """Takes the guests' user if this is root; otherwise clears the caller's capabilities and keeps its id."""
     if uid is not None and gid is not None:
-        # Refused by none but those who hold what it needs: the bounding set is emptied while that is held.
+        # The bounding set can only be emptied while CAP_SETPCAP is held.
         caps.seal()
         os.setgroups([])
         os.setresgid(gid, gid, gid)
@@ -154,7 +154,7 @@ def _enter_cgroups(cgroup_fds: List[int]) -> None:
 
 
 def _try_the_fence(outsider: int, closed_folder: str) -> None:
-    """The last look before anything of the guest exists: what the kernel does, not what we believe to have done."""
+    """Checks, before any guest code exists, that the kernel refuses what the fence should prevent."""
     for what, trial in (
         ("a signal to a process outside", lambda: os.kill(outsider, 0)),
         ("a look into the folder of all sandboxes", lambda: os.listdir(closed_folder)),
@@ -177,7 +177,7 @@ def _is_refused(trial: Callable[[], object]) -> bool:
 
 
 def _keep_only(zygote_fd: int) -> None:
-    """Leaves the interpreter with 0, 1, 2 and its socket as 3."""
+    """Leaves the interpreter with descriptors 0, 1, 2 and its socket as 3."""
     spare = fcntl.fcntl(zygote_fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_PROMISED)
     os.dup2(spare, ZYGOTE_FD)
     syscalls.close_range(ZYGOTE_FD + 1, 0xFFFFFFFF, syscalls.CLOSE_RANGE_CLOEXEC)

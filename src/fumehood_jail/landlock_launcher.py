@@ -1,9 +1,9 @@
-"""The launcher where there are no namespaces: starts the zygote, and ends with it or with the host.
+"""The launcher without namespaces: starts the zygote, and ends with it or with the host.
 
 Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor, with the rights
-of the host's user. It adopts every process that loses its parent: a sandbox whose reaper was killed from outside loses
-its processes to it, and it ends them. At its end it removes the folder of the sandboxes. It never reads what comes from
-a template or a guest.
+of the host's user. It adopts every process that loses its parent: processes of a sandbox whose reaper was killed from
+outside are reparented to it, and it kills them. At its end it removes the folder of the sandboxes. It never reads data
+from a template or a guest.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fumehood_jail.errors import JailError
 EXIT_HOST_GONE = 3
 EXIT_LAUNCH_FAILED = 4
 _LOOK_MS = 500
-# How soon it looks again for those whom the ones just ended have made meanwhile.
+# The next poll after adopted processes were killed, which may have forked meanwhile.
 _NEXT_LOOK_MS = 1
-# How long reapers may take to end their sandboxes before they are ended themselves.
+# How long reapers may take to end their sandboxes before they are killed themselves.
 _REAPERS_SECONDS = 3.0
 _PAUSE_SECONDS = 0.005
 
 
 def main(plan_fd: int) -> NoReturn:
-    """Carries out the plan found on `plan_fd`; ends when nothing is left of what it has started."""
+    """Carries out the plan found on `plan_fd`; exits when no process that it started is left."""
     with open(plan_fd, "rb") as file:
         plan = json.load(file)
 
@@ -69,7 +69,7 @@ def _report(report_fd: int, error: JailError) -> None:
 
 
 def _watch(zygote: int, host: int) -> int:
-    """Waits for the end of the zygote or of the host; meanwhile ends whoever is adopted, because its reaper is dead."""
+    """Waits for the end of the zygote or of the host; meanwhile kills adopted processes, whose reaper is dead."""
     zygote_pidfd = os.pidfd_open(zygote)
     poller = select.poll()
     poller.register(zygote_pidfd, select.POLLIN)
@@ -99,7 +99,7 @@ def _watch(zygote: int, host: int) -> int:
 
 
 def _end_everybody() -> None:
-    """Reapers end their sandboxes when the host or the zygote has gone; what is left after a while is ended here."""
+    """Waits for the reapers to end their sandboxes, and kills what is left after a time-out."""
     deadline = time.monotonic() + _REAPERS_SECONDS
     reapers: Set[int] = set(_children())
 
@@ -121,7 +121,7 @@ def _end_everybody() -> None:
 
 
 def _children() -> List[int]:
-    """What this process has to wait for: the kernel's own list where it keeps one, else a look at all processes."""
+    """Returns the children of this process: the kernel's own list where it keeps one, else by a scan of /proc."""
     own = os.getpid()
     try:
         with open(f"/proc/self/task/{own}/children", encoding="ascii") as file:
@@ -146,10 +146,10 @@ def _kill(pid: int) -> None:
 
 
 def _kill_group(pid: int) -> None:
-    """Kills the group of somebody adopted, dead or not: one that forks and ends all the time is found nowhere else.
+    """Kills the process group of an adopted process, dead or alive: this also catches one that keeps forking.
 
-    A group is within a session, and each session of a sandbox has begun there: nobody else is in it. Only a reaper
-    that was not even begun is still in ours.
+    A group is within a session, and each session of a sandbox began there, so the group holds no other process. Only a
+    reaper that had not begun yet is still in our own group.
     """
     try:
         group = os.getpgid(pid)
@@ -168,7 +168,7 @@ def _reap(pid: int) -> None:
 
 
 def _remove(folder: str) -> None:
-    """By programs that know folders of any depth; nobody is left who could exchange one for a link meanwhile."""
+    """Removes a folder tree with programs that handle any depth; no guest process is left that could plant a link."""
     for argv in (["chmod", "-R", "u+rwx", folder], ["rm", "-rf", folder]):
         subprocess.run(
             argv,
@@ -181,7 +181,7 @@ def _remove(folder: str) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Closes what the zygote now holds: while the launcher had its socket open too, nobody would see it end."""
+    """Closes the zygote's descriptors: its end is visible only once no other process has its socket open."""
     if kept > 3:
         syscalls.close_range(3, kept - 1)
 

@@ -1,10 +1,10 @@
 """The launch: the visible, ordered list of steps that makes a base jail, and the one that makes a sandbox.
 
-A reviewer reads the security of the product here. `enter_base_jail` runs in the launcher's clone and ends in an
-exec of the template's interpreter, which is restricted from its first instruction. `set_up_sandbox` runs in
-the clone that becomes a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in
-both, before user code runs there. Each step is named; a step that fails ends the launch with a `JailError`
-and nothing runs half-jailed.
+A reviewer reads the security of the product here. `enter_base_jail` runs in the launcher's clone and ends in an exec of
+the template's interpreter, which is restricted from its first instruction. `set_up_sandbox` runs in the clone that
+becomes a sandbox's init, `enter_sandbox` in each fork that becomes a context, and `confine` in both, before user code
+runs there. Each step is named; a step that fails ends the launch with a `JailError` and no process runs partly
+restricted.
 """
 
 from __future__ import annotations
@@ -17,50 +17,49 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional
 from fumehood_jail import caps, counts, landlock, mounts, network, own_root, rlimits, seccomp, syscalls, users
 from fumehood_jail.errors import JailError
 
-# Inside a sandbox everybody is this user.
+# The user id of every process inside a sandbox.
 GUEST_UID = 1000
-# What contexts have in reserve, where there are enough ids: its holder owns the namespaces of forked sandboxes.
+# Contexts keep this as their saved user id, where there are enough ids; it owns the namespaces of forked sandboxes.
 FORK_OWNER_UID = 2000
-# Inside the base jail jail init and zygote are root of its user namespace, and nobody on the host.
+# Jail init and zygote are root of the base jail's user namespace, and an unprivileged user on the host.
 BASE_UID = 0
 HOSTNAME = "fumehood"
-# How many files init may have open for snapshots.
+# Number of files that init may have open for snapshots.
 SNAPSHOT_FILES = 8192
-# Where jail init and zygote find their sockets to the host.
+# The descriptors of the sockets from jail init and zygote to the host.
 JAIL_INIT_FD = 3
 ZYGOTE_FD = 4
 _ABOVE_PROMISED = 16
 _ABOVE_WRITABLE = sorted({os.path.dirname(place) for place in mounts.WRITABLE})
 
-# What jail init and zygote must still be able to do: write the id maps of sandboxes (which may
-# map their own id 0: that takes CAP_SETFCAP since Linux 5.12), and end them, and fork into their namespaces
-# (CAP_SYS_ADMIN, and CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter
-# refuses ptrace itself). Dropped from the bounding set as well, so that the exec as root of the namespace
-# does not bring the others back.
+# Capabilities that jail init and zygote need: to write the id maps of sandboxes (which may map their own id 0: that
+# takes CAP_SETFCAP since Linux 5.12), to kill them, and to fork into their namespaces (CAP_SYS_ADMIN, and
+# CAP_SYS_PTRACE because their inits cannot be traced; man 2 setns. The system call filter refuses ptrace itself). All
+# others are dropped from the bounding set as well, so that the exec as root of the namespace does not bring them back.
 _BASE_CAPABILITIES = frozenset(
     {"CAP_SETUID", "CAP_SETGID", "CAP_SETFCAP", "CAP_KILL", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}
 )
 
 
-# All but that of pids, in which one is started, and that of cgroups, which each process makes anew. The user namespace
-# must come along: the others belong to it.
+# Every namespace but that of pids, in which the process is started, and that of cgroups, which each process makes anew.
+# The user namespace is included because it owns the others.
 _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWCGROUP)
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     """Turns a fresh clone of the launcher into the jail init: own root, own names, then the template's interpreter.
 
-    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter
-    has six capabilities within its own user namespace, a system call filter, and the certainty of dying with
-    the launcher. Every descriptor but 0, 1, 2 and the two sockets is closed by the exec.
+    Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has six
+    capabilities within its own user namespace and a system call filter, and dies with the launcher. Every descriptor
+    but 0, 1, 2 and the two sockets is closed by the exec.
     """
     _step("give up supplementary groups", users.drop_supplementary_groups)
     _step("build the root", mounts.build_root, plan["root"])
     _step("seal the root", mounts.seal_root)
     _step("leave the host its share of what the kernel counts", counts.leave_half_to_the_host)
     _step("name the machine", syscalls.sethostname, HOSTNAME)
-    # 1 and not 0: only 1 keeps cores from the program that a core_pattern may name (fs/coredump.c). No guest
-    # can change it.
+    # 1 and not 0: only 1 keeps core dumps from the program that a core_pattern may name (fs/coredump.c). No guest can
+    # change it.
     _step("forbid core dumps", rlimits.apply, {"core": 1})
     _step("close what is not ours", _keep_only, plan["jail_init_fd"], plan["zygote_fd"])
     _step("die with the launcher", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -72,14 +71,14 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
 
 
 def set_up_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> None:
-    """Gives a sandbox what all its processes share: name, writable filesystems, /proc, loopback.
+    """Sets up what all processes of a sandbox share: host name, writable filesystems, /proc, loopback.
 
-    Before: the first process of new namespaces, its id maps written, in its control groups; no guest code
-    exists. After: this process is the guest's user, and still has every capability within the sandbox.
+    Before: the first process of new namespaces, its id maps written, in its control groups; no guest code exists.
+    After: this process is the guest's user, and still has every capability within the sandbox.
 
     Args:
         options: What is different from sandbox to sandbox.
-        devices: A mount of device nodes of its own, where there is one.
+        devices: A mount with device nodes for this sandbox alone, if there is one.
     """
     _step("become the guest user", _become_guest)
     _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
@@ -109,29 +108,28 @@ def confine(
     load_filter: Callable[[bytes], None] = seccomp.load,
     before_landlock: Optional[Callable[[], None]] = None,
 ) -> int:
-    """Takes from a process of a set up sandbox everything that guest code must not have.
+    """Takes from a process of a sandbox that is set up everything that guest code must not have.
 
-    Init and each context do this for themselves; whatever they start is started confined. After: an ordinary
-    user without capabilities, behind Landlock and the system call filter, that cannot be traced or dumped.
+    Init and each context call this for themselves; what they start inherits it. After: an ordinary user without
+    capabilities, restricted by Landlock and the system call filter, that cannot be traced or dumped.
 
-    Where init watches the memory, contexts may be traced as far as credentials go, because only then does the
-    kernel tell how much they hold. The filter refuses tracing, and Landlock keeps every process of the
-    sandbox out of the memory of a context but those that the context has started itself; where there is no
-    Landlock contexts stay untraceable.
+    Where init watches the memory, contexts are left dumpable, because only then does the kernel report how much memory
+    they hold. The filter still refuses tracing, and Landlock lets only processes that a context has started reach its
+    memory; where there is no Landlock contexts stay untraceable.
 
     Args:
         options: What is different from sandbox to sandbox.
         program: The system call filter.
-        is_context: Whether user code will run here, which may then signal nobody but what it starts itself.
+        is_context: Whether user code will run here, which may then signal only processes that it starts itself.
         load_filter: Loads the filter.
-        before_landlock: Starts the one thread of init that stands outside of Landlock, and of nothing else.
+        before_landlock: Starts the one thread of init that is restricted by everything but Landlock.
 
     Returns:
         The Landlock ABI that is enforced, 0 when the kernel has none.
     """
     saved = FORK_OWNER_UID if is_context and options["has_migrators"] else GUEST_UID
     _step("become the guest user", _become_guest, saved)
-    # A change of user sets this anew, as fs.suid_dumpable says: while capabilities are left it must be off.
+    # A change of user resets this to fs.suid_dumpable: while capabilities are left it must be off.
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("set resource limits", rlimits.apply, _limits(options["rlimits"], is_context))
     _step("drop every capability", caps.drop_all)
@@ -151,12 +149,11 @@ def confine(
 
 
 def enter_sandbox(init_pidfd: int, gate: int, cgroup_fds: List[int]) -> None:
-    """Moves a fork of the zygote into the namespaces and control groups of a sandbox, where guest code may already run.
+    """Moves a fork of the zygote into the namespaces and control groups of a sandbox where guest code may already run.
 
-    Before: born in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: they
-    are marked to be closed by the caller before user code runs. After: every capability within the sandbox
-    and none outside; still not the guest's user, and not traceable: the kernel keeps guests away from a
-    process of another user that has more capabilities than they.
+    Before: started in the sandbox's PID namespace, with descriptors of the host that no guest may ever see: the caller
+    closes them before user code runs. After: every capability within the sandbox and none outside; not yet the guest's
+    user, and not traceable: the kernel refuses guests access to a process of another user with more capabilities.
     """
     _step("forbid tracing", syscalls.prctl, syscalls.PR_SET_DUMPABLE, 0)
     _step("enter the sandbox's namespaces", syscalls.setns, init_pidfd, _ENTERED_NAMESPACES)
@@ -166,14 +163,14 @@ def enter_sandbox(init_pidfd: int, gate: int, cgroup_fds: List[int]) -> None:
     if not os.read(gate, 1):
         raise JailError("wait for the sandbox", 0, "its init ended before it was set up")
 
-    # Meanwhile init may have exchanged the root: entering the same namespace once more leads to the one that is there.
+    # Init may have replaced the root meanwhile: entering the same namespace again leads to the current root.
     _step("enter the sandbox's root", syscalls.setns, mount_namespace, syscalls.CLONE_NEWNS)
     os.close(mount_namespace)
     os.chdir("/")
 
 
 def become_owner_of_fork(has_migrators: bool) -> None:
-    """Takes the user that is to own a new sandbox's namespaces, in the namespace of the one that it is forked from.
+    """Takes the user id that is to own a fork's namespaces, inside the namespace of the sandbox that is forked.
 
     Guest code of that sandbox sees this process, and can neither trace it nor, where sandboxes have ids of their own,
     signal it.
@@ -185,7 +182,7 @@ def become_owner_of_fork(has_migrators: bool) -> None:
 
 
 def enter_control_groups(cgroup_fds: List[int]) -> None:
-    """Moves this process into its sandbox's control groups, and makes them the root of all that it can see.
+    """Moves this process into its sandbox's control groups, and makes them the root of its cgroup namespace.
 
     Args:
         cgroup_fds: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
@@ -198,12 +195,12 @@ def _enter_cgroups(cgroup_fds: List[int]) -> None:
         os.write(fd, b"0")
         os.close(fd)
 
-    # Anew, so that what the guest sees as the root of all cgroups is its own one.
+    # A new namespace, so that the guest sees its own cgroup as the root.
     syscalls.unshare(syscalls.CLONE_NEWCGROUP)
 
 
 def _limits(table: Dict[str, int], is_context: bool) -> Dict[str, int]:
-    """Init may have more files open than others: it keeps those of snapshots. What it starts gets what others have."""
+    """Returns the limits of this process: init may have more files open, for snapshots; guests get the plain limits."""
     return table if is_context else {**table, "nofile": table["nofile"] + SNAPSHOT_FILES}
 
 
@@ -214,12 +211,12 @@ def _become_guest(saved: int = GUEST_UID) -> None:
 
 
 def _enforce_landlock(is_context: bool) -> int:
-    """Beneath the mounts a second wall: reading anywhere, writing only where writing is meant.
+    """Restricts file access by Landlock: reading anywhere, writing only in the writable places.
 
-    A rule belongs to a directory and not to its path. Those of the root are the same in a sandbox and in its forks
-    (`own_root`), so that a process that moves to a forked sandbox may write to what is mounted there: the kernel asks
-    about the directories above a mount, but not about the one that it covers. /tmp lies in the root itself, and has a
-    rule of its own; `mounts` says what forks have instead.
+    A rule belongs to a directory and not to its path. The directories of the root are the same in a sandbox and in its
+    forks (`own_root`), so that a process that migrates to a forked sandbox may write to what is mounted there: the
+    kernel checks the directories above a mount, but not the one that the mount covers. /tmp lies in the root itself,
+    and has a rule of its own; `mounts` describes what forks have instead.
     """
     roots = ["/", mounts.FORK_ROOT] if os.path.isdir(mounts.FORK_ROOT) else ["/"]
     return landlock.restrict(
@@ -231,7 +228,7 @@ def _enforce_landlock(is_context: bool) -> int:
 
 
 def _keep_only(jail_init_fd: int, zygote_fd: int) -> None:
-    """Leaves the interpreter with 0, 1, 2 and the two sockets as 3 and 4; the report pipe closes by the exec itself."""
+    """Leaves the interpreter with 0, 1, 2 and the two sockets as 3 and 4; the exec closes the report pipe."""
     spare = fcntl.fcntl(zygote_fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_PROMISED)
     os.dup2(jail_init_fd, JAIL_INIT_FD)
     os.dup2(spare, ZYGOTE_FD)

@@ -1,9 +1,9 @@
-"""The launcher: clones the jail init into its base jail, and sees to it that the jail init dies with the host.
+"""The launcher: clones the jail init into its base jail, and makes the jail init die with the host.
 
-Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is
-the only process that acts with the host user's rights: it writes the id maps, then waits. It never reads
-anything that comes from the template or the guest. If the host dies, however it dies, the launcher kills the
-jail init, and with it (PID 1 of its namespace) every sandbox, paused ones too.
+Runs as a process of its own (`python -I -S`), started by the host with one JSON plan on a descriptor. It is the only
+process that acts with the host user's rights: it writes the id maps, then waits. It never reads data from the template
+or the guest. When the host ends for any reason, the launcher kills the jail init, and with it (PID 1 of its namespace)
+every sandbox, paused ones too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(plan_fd: int) -> NoReturn:
     with open(plan_fd, "rb") as file:
         plan = json.load(file)
 
-    # Out of the way of the descriptor numbers that the jail init is promised.
+    # Out of the range of descriptor numbers that are promised to the jail init.
     report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 16)
     os.close(int(plan["report_fd"]))
     plan["report_fd"] = report_fd
@@ -50,7 +50,7 @@ def main(plan_fd: int) -> NoReturn:
 def _clone_jail_init(plan: Dict[str, Any]) -> int:
     ids = users.IdPlan.from_dict(plan["ids"])
     if os.geteuid() == 0:
-        # Refused in a namespace that was made with setgroups denied, as by `unshare -r`.
+        # The kernel refuses this in a namespace that was made with setgroups denied, as by `unshare -r`.
         users.drop_supplementary_groups()
 
     gate = namespaces.Gate()
@@ -112,7 +112,7 @@ def _watch(pid: int, host_pidfd: int, freezer: Optional[Dict[str, str]]) -> NoRe
 
 
 def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
-    """Waits for the jail init, which ends after all others in its namespace; what is frozen is thawed to die."""
+    """Waits for the jail init, the last to end in its namespace; thaws frozen processes so that they die."""
     if freezer is None:
         os.waitpid(pid, 0)
         return
@@ -123,7 +123,7 @@ def _wait_for_all(pid: int, freezer: Optional[Dict[str, str]]) -> None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Closes what the jail init now holds: the end of its socket shows only when no other process has it open."""
+    """Closes the jail init's descriptors: its end is visible only once no other process has its socket open."""
     first = 0
 
     for fd in sorted(kept):

@@ -1,9 +1,9 @@
 """Mounts: the root that a jail sees, made of read-only binds, written files and sized memory filesystems.
 
-`build_root` runs once per template, in the clone that becomes the jail init; `mount_sandbox` runs once per
-sandbox, in the clone that becomes its init. Both run with full capabilities inside a user namespace of their
-own and before any guest code exists. Every source is resolved before the old root is detached, and afterwards
-nothing of the host remains reachable but what the plan names.
+`build_root` runs once per template, in the clone that becomes the jail init; `mount_sandbox` runs once per sandbox, in
+the clone that becomes its init. Both run with full capabilities inside a user namespace of their own and before any
+guest code exists. Every source is opened before the old root is detached; afterwards only what the plan names remains
+reachable of the host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Dict, List
 from fumehood_jail import device_nodes, own_root, syscalls
 from fumehood_jail.errors import JailError
 
-# Where the new root is put together before it replaces the old one. Any directory of the host does; /tmp is
+# Where the new root is assembled before it replaces the old one. Any directory of the host works; /tmp exists
 # everywhere.
 _STAGING = "/tmp"  # noqa: S108 - a mount point in a private mount namespace, nothing is written to the host's /tmp
 _OLD_ROOT = "/.old"
@@ -24,15 +24,14 @@ _ROOT_OPTIONS = "mode=0755,size=64m,nr_inodes=16384"
 
 DEVICES = tuple(device_nodes.NODES)
 
-# Files of /proc that tell about the whole machine, or act on it. Docker's list, plus what security reviews
-# add.
+# Files of /proc that describe the whole machine, or act on it: Docker's list, plus additions of security reviews.
 MASKED_PROC_FILES = (
     "kallsyms", "kcore", "keys", "key-users", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
     "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline", "buddyinfo", "cgroups",
     "diskstats", "partitions", "schedstat", "softirqs", "swaps", "sys/kernel/random/boot_id",
 )  # fmt: skip
-# What programs read of /proc/vmstat (psutil asks for the swapping), for a machine that does nothing.
+# The fields that programs read of /proc/vmstat (psutil reads the swapping), with the values of an idle machine.
 _QUIET_VMSTAT = "/opt/fumehood/vmstat"
 _QUIET_VMSTAT_LINES = "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n"
 MASKED_PROC_DIRECTORIES = (
@@ -49,28 +48,28 @@ MASKED_PROC_DIRECTORIES = (
     "sysvipc",
 )
 
-# The directories of the one writable filesystem, by where they appear. One superblock, so that `disk_bytes`
+# The directories of the one writable filesystem, by where they appear. They share one superblock, so that `disk_bytes`
 # and `inodes` bound all of them together. The last one appears as /tmp too.
 WRITABLE = {"/home/user": 0o700, "/mnt/data": 0o755, "/dev/shm": 0o1777, "/var/tmp": 0o1777}  # noqa: S108
 _SCRATCH = "/var/tmp"  # noqa: S108
 SHORT_SCRATCH = "/tmp"  # noqa: S108
-# The root of forked sandboxes, seen from the others: the same folders, but /tmp is a link to /var/tmp. A process that
-# moves to a fork has Landlock rules that belong to directories; of what is mounted there, only the directories above
-# are the same as where it came from, and above /tmp is the root, to which nobody may write.
+# The root of forked sandboxes, as the others see it: the same folders, but /tmp is a link to /var/tmp. The Landlock
+# rules of a process that migrates to a fork belong to directories; of the fork's mounts, only the directories above
+# them are the same as in its source. The one above /tmp is the root, which must not be writable.
 FORK_ROOT = "/.fork"
 
 
 def build_root(plan: Dict[str, Any]) -> None:
     """Replaces the root of this mount namespace by the one that `plan` describes.
 
-    Before: a fresh mount namespace whose owning user namespace is ours; our user on the host is still the one
-    who started us, so that private folders on the way to a bind source can be crossed. After: `/` is a memory
+    Before: a fresh mount namespace whose owning user namespace is ours; this process still has the user id of the
+    caller on the host, so that it can search private folders on the way to a bind source. After: `/` is a memory
     filesystem (still writable: `seal_root` ends that) and the old root is gone.
 
     Args:
         plan: `binds` (a list of source, target), `files` (path to text), `copies` (a list of source, target),
             `links` (path to target), `directories` (paths), `hide` (directories of a bind to be shown empty),
-            `uid` (who owns the new root).
+            `uid` (the owner of the new root).
     """
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     sources = _open_sources([source for source, _ in plan["binds"]])
@@ -82,8 +81,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     syscalls.mount("tmpfs", _STAGING, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
     os.chdir(_STAGING)
     os.mkdir(_OLD_ROOT[1:])
-    # A procfs of the new PID namespace, unmasked: each sandbox may mount its own only while such a one is
-    # visible.
+    # An unmasked procfs of the new PID namespace: each sandbox may mount its own only while such a one is visible.
     os.mkdir("proc")
     _mount_proc(_STAGING + "/proc")
     syscalls.pivot_root(".", _OLD_ROOT[1:])
@@ -109,8 +107,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     syscalls.umount2(_OLD_ROOT, syscalls.MNT_DETACH)
     os.rmdir(_OLD_ROOT)
     _make_fork_root()
-    # Scratch space for what the template's packages write while they are imported; each sandbox covers it
-    # with its own.
+    # Scratch space for files that the template's packages write at import; each sandbox mounts its own over it.
     syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
     syscalls.mount(_SCRATCH, SHORT_SCRATCH, None, syscalls.MS_BIND)
     own_root.prepare(dict.fromkeys([target for _, target in plan["binds"]] + plan["hide"]))
@@ -136,10 +133,10 @@ def _make_fork_root() -> None:
 
 
 def enter_fork_root() -> None:
-    """Makes a sandbox one of those whose first context may come from another: their root is another one.
+    """Pivots into `/.fork`, the root of forked sandboxes, in which Landlock rules of a migrated process still match.
 
-    Before: as of `mount_sandbox`, which follows; the mounts are those that `leave_sandbox` has left. Where the sandbox
-    that it is forked from is a fork, they have this root already.
+    Before: as of `mount_sandbox`, which follows; the mounts are those that `leave_sandbox` has left. Does nothing where
+    the parent is itself a fork and so has this root already.
     """
     if not os.path.isdir(FORK_ROOT):
         return
@@ -151,17 +148,17 @@ def enter_fork_root() -> None:
             syscalls.mount(f"/{name}", f"{FORK_ROOT}/{name}", None, syscalls.MS_BIND | syscalls.MS_REC)
 
     os.chdir(FORK_ROOT)
-    # The old root comes to lie on the new one, and is taken away from there (man 2 pivot_root, `pivot_root(".", ".")`).
+    # The old root is now mounted on top of the new one, and is unmounted (man 2 pivot_root, `pivot_root(".", ".")`).
     _at_step("enter the root of forks", syscalls.pivot_root, ".", ".")
     syscalls.umount2(".", syscalls.MNT_DETACH)
     os.chdir("/")
 
 
 def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
-    """Gives a sandbox its own writable directories, its own /proc, masked, and its own terminals.
+    """Mounts a sandbox's own writable directories, its own masked /proc, and its own terminals.
 
-    Before: a clone of the jail init in namespaces of its own, with every capability in them. After: the only
-    writable places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
+    Before: a clone of the jail init in namespaces of its own, with every capability in them. After: the only writable
+    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
     """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     options = f"mode=0755,size={disk_bytes},nr_inodes={inodes},uid={uid},gid={uid}"
@@ -185,13 +182,13 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
         "/dev/pts",
         "devpts",
         syscalls.MS_NOSUID | syscalls.MS_NOEXEC,
-        # Terminals are counted for the whole machine; without a bound here a sandbox could take all of them.
+        # The kernel counts terminals for the whole machine; without a bound here a sandbox could take all of them.
         "newinstance,ptmxmode=0666,mode=0620,max=64",
     )
 
 
 def leave_sandbox(mount_namespace: int) -> None:
-    """Makes this process see the root of a sandbox without what `mount_sandbox` has mounted in it.
+    """Enters a copy of a sandbox's mount namespace and unmounts what `mount_sandbox` has mounted in it.
 
     Before: every capability over the sandbox's namespaces.
     """
@@ -204,13 +201,12 @@ def leave_sandbox(mount_namespace: int) -> None:
 
 
 def shown(path: str) -> str:
-    """Returns the name by which people know what lies in a writable place."""
+    """Returns the path under which users know a file of a writable place: `/tmp` for `/var/tmp`."""
     return SHORT_SCRATCH + path[len(_SCRATCH) :] if path.startswith(f"{_SCRATCH}/") else path
 
 
 def _mask_proc() -> None:
-    # What remains of /proc/sys is read-only for every guest anyway; the bind makes it so for any later
-    # mistake too.
+    # /proc/sys is already read-only for every guest; the bind guards against later mistakes.
     syscalls.mount("/proc/sys", "/proc/sys", None, syscalls.MS_BIND)
     syscalls.mount_setattr("/proc/sys", syscalls.MOUNT_ATTR_RDONLY, 0, False)
 
@@ -223,7 +219,7 @@ def _mask_proc() -> None:
     syscalls.mount(_QUIET_VMSTAT, "/proc/vmstat", None, syscalls.MS_BIND)
 
 
-# Which of the masked names this kernel has. The jail init asks once; its clones inherit the answer.
+# The masked names that this kernel has: the jail init looks once; its clones inherit the lists.
 _MASKABLE_FILES: List[str] = []
 _MASKABLE_DIRECTORIES: List[str] = []
 
@@ -235,7 +231,7 @@ def _find_maskable() -> List[str]:
 
 
 def look_around() -> None:
-    """Finds, once and in the jail init, which names of /proc can be masked and what can have an overlay."""
+    """Finds, once and in the jail init, which names of /proc can be masked and which places can have an overlay."""
     _find_maskable()
     own_root.find([f"/dev/{name}" for name in DEVICES])
 
@@ -259,13 +255,13 @@ def _mount_proc(target: str) -> None:
 
 
 def _become(uid: int) -> None:
-    """Takes on the root of the new user namespace; before this we are still the host's user on every file check."""
+    """Becomes root of the new user namespace; until here, file checks still see the host's user."""
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def _open_sources(paths: List[str]) -> List[int]:
-    """Opens bind sources in this mount namespace, while we may still cross the folders that lead to them."""
+    """Opens bind sources in this mount namespace, while this process may still search the folders that lead to them."""
     fds = []
 
     for path in paths:
@@ -317,7 +313,7 @@ def _make_devices(fds: List[int]) -> None:
         target = f"/dev/{name}"
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
         syscalls.mount(f"{_OLD_ROOT}/proc/self/fd/{fd}", target, None, syscalls.MS_BIND)
-        # It stays a device that can be written to; its times, which are the host's, cannot be changed.
+        # The device stays writable; its timestamps, which are the host's, cannot be changed.
         syscalls.mount_setattr(target, syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID, 0, False)
         os.close(fd)
 

@@ -1,8 +1,8 @@
 """Namespaces: which ones a jail gets, and the gate between a parent and its cloned child.
 
-Runs in the launcher (for the base jail) and in the jail init (for each sandbox), on both sides of one raw clone.
-The child may do nothing until its parent has written its id maps: the gate is the pipe that says so. Must
-never be called in a process that has more than one thread: a raw clone copies only the calling one.
+Runs in the launcher (for the base jail) and in the jail init (for each sandbox), on both sides of one raw clone. The
+child must do nothing until its parent has written its id maps: the gate is the pipe that signals this. Must never be
+called in a process that has more than one thread: a raw clone copies only the calling one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Sequence
 
 from fumehood_jail import counts, syscalls
 
-# Everything that can be separated by one clone (man 7 namespaces). The time namespace is left out: monotonic
-# clocks are compared between host and guest to order their output.
+# Every namespace that one clone can separate (man 7 namespaces). The time namespace is left out: monotonic clocks are
+# compared between host and guest to order their output.
 ALL_NAMESPACES = {
     "user": syscalls.CLONE_NEWUSER,
     "pid": syscalls.CLONE_NEWPID,
@@ -39,7 +39,7 @@ JAIL_FLAGS = clone_flags()
 
 
 def own_numbers() -> dict[str, int]:
-    """Returns by which numbers the kernel tells the namespaces of this process apart; those it does not know miss."""
+    """Returns the inode numbers of this process's namespaces by kind; kinds that the kernel lacks are left out."""
     found = {}
 
     for name in ALL_NAMESPACES:
@@ -69,12 +69,12 @@ class Gate:
         self.close()
 
     def close(self) -> None:
-        """Closes both ends; a child that still waits is turned away."""
+        """Closes both ends; the `wait` of a child then raises."""
         os.close(self._read_fd)
         os.close(self._write_fd)
 
     def wait(self) -> None:
-        """Blocks the child until the parent opens; raises `EOFError` if the parent gave up."""
+        """Blocks the child until the parent opens; raises `EOFError` if the parent closed the gate or died."""
         os.close(self._write_fd)
         passed = os.read(self._read_fd, 1)
         os.close(self._read_fd)
@@ -86,14 +86,14 @@ class Gate:
 def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, int, int]] = ()) -> None:
     """Maps one user and one group id into the user namespace of a freshly cloned child.
 
-    Before: the caller is the parent, with CAP_SETUID and CAP_SETGID in its own user namespace unless
-    `outside` is its own id and nothing is spare. After: without capabilities the child can be nobody else, and it can
-    never change its supplementary groups.
+    Before: the caller is the parent, with CAP_SETUID and CAP_SETGID in its own user namespace unless `outside` is its
+    own id and nothing is spare. After: without capabilities the child cannot change its ids, and it can never change
+    its supplementary groups.
 
     Args:
         pid: The child, as /proc knows it.
-        inside: The id that it has.
-        outside: Which that is in the caller's namespace.
+        inside: Its id inside the namespace.
+        outside: The same id in the caller's namespace.
         spare: Ids for sandboxes that are forked from it: first inside, first outside, how many.
     """
     lines = ((inside, outside, 1), *spare)
@@ -108,14 +108,14 @@ def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, in
 
 
 def enter_ancestors(users: Sequence[int], pids: int) -> None:
-    """Enters the user namespace of a sandbox by way of those that it was forked from; makes room for another in each.
+    """Enters the user namespace of a sandbox through those of its ancestors; raises the bounds of each by one sandbox.
 
-    Before: CAP_SYS_ADMIN over the oldest. After: every capability in the youngest, and the next
-    child is started in its PID namespace.
+    Before: CAP_SYS_ADMIN over the oldest. After: every capability in the youngest, and the next child is started in its
+    PID namespace.
 
     Args:
-        users: Their user namespaces, the oldest first. By a pidfd, only the first could be entered: whoever has left
-            the base jail may not trace the others.
+        users: Their user namespaces, the oldest first. A pidfd would open only the first: a process that has left the
+            base jail may not trace the others.
         pids: The PID namespace of the youngest.
     """
     for fd in users:
@@ -126,7 +126,7 @@ def enter_ancestors(users: Sequence[int], pids: int) -> None:
 
 
 def number_outside(pid: int) -> int:
-    """Returns the PID that /proc has for a child, which started in another PID namespace than that of /proc."""
+    """Returns the pid that /proc shows for a child started in another PID namespace than that of /proc."""
     pidfd = os.pidfd_open(pid)
     try:
         with open(f"/proc/self/fdinfo/{pidfd}", "rb") as file:

@@ -1,7 +1,7 @@
-"""Network: a namespace of its own in which only the loopback device is up, and its sockets take little.
+"""Network: a namespace in which only the loopback device is up, with small bounds on its sockets.
 
-Runs in the init of a sandbox, in its fresh network namespace, before capabilities are dropped. It must
-never add a route or another device: what leaves the sandbox leaves through the egress proxy's socket.
+Runs in the init of a sandbox, in its fresh network namespace, before capabilities are dropped. It must never add a
+route or another device: traffic leaves the sandbox only through the egress proxy's socket.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ _IFF_UP = 1
 _IFREQ = struct.Struct("=16sH22x")
 
 _SYSCTLS = "/proc/sys/net"
-# What the kernel holds for a connection is charged to the control group of whoever accepts it; until then to none. So
-# few may wait to be accepted, and each of them holds little: a receive buffer begins with 32 KiB, and grows as it is
-# read.
+# The kernel charges a connection's memory to the control group of the process that accepts it, and until then to none.
+# So the backlog is short and each entry small: a receive buffer begins with 32 KiB, and grows as it is read.
 MOST_WAITING = 128
 FIRST_BUFFER_BYTES = 32_768
 _BOUNDS = {
     "core/somaxconn": str(MOST_WAITING),
-    # What a socket has for its options, which no control group is charged for either.
+    # Memory for socket options, which is charged to no control group either.
     "core/optmem_max": "8192",
     "ipv4/tcp_max_syn_backlog": str(MOST_WAITING),
     "ipv4/tcp_max_tw_buckets": "1024",

@@ -1,8 +1,8 @@
-"""Notify: the listener of a system call filter, by which one process answers for calls of others.
+"""Notify: the listener of a system call filter, through which one process answers calls of others.
 
 Runs in the host process, with listeners that contexts have handed over before user code ran in them. A call that the
-filter reports waits until it is answered here. Only its registers are known; what a pointer leads to
-may change at any time and is never looked at.
+filter reports blocks until it is answered here. Only its registers are used; memory behind a pointer may change at any
+time and is never read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LINK = "anon_inode:seccomp notify"
 
 
 class NotifiedCall(NamedTuple):
-    """A call that waits for its answer.
+    """A reported call that waits for its answer.
 
-    `pid` is the number that the caller has in this process's namespace; the calling process waits, but may be killed
-    and its number given to another at any time.
+    `pid` is the number of the calling process in this process's namespace; that process is blocked, but may be killed
+    and its number reused at any time.
     """
 
     id: int
@@ -40,18 +40,18 @@ class NotifiedCall(NamedTuple):
 
 
 def is_listener(fd: int) -> bool:
-    """Whether a descriptor that somebody has sent is one, and nothing that would block or mislead."""
+    """Whether a received descriptor is a seccomp listener, and nothing that would block or mislead."""
     return os.readlink(f"/proc/self/fd/{fd}") == _LINK
 
 
 def wait(fd: int) -> None:
-    """Returns when a call waits to be taken, or when nobody is left who could make one."""
+    """Returns when a call is pending, or when no process is left under the filter."""
     _poll(fd, None)
 
 
 def receive(fd: int) -> NotifiedCall | None:
-    """Takes the next call, without waiting; None when there is none, or its caller was interrupted or has ended."""
-    # The kernel waits whatever O_NONBLOCK says, and before Linux 6.11 for ever where nobody is left who could call.
+    """Takes the next call without waiting; None if there is none, or its caller was interrupted or has ended."""
+    # The ioctl blocks despite O_NONBLOCK, and before Linux 6.11 forever where no process is left under the filter.
     if not _poll(fd, 0) & select.POLLIN:
         return None
 
@@ -74,20 +74,20 @@ def is_unused(fd: int) -> bool:
 
 
 def refuse(fd: int, call: NotifiedCall) -> None:
-    """Answers that it is not permitted."""
+    """Answers a call with EPERM."""
     _answer(fd, _ANSWER.pack(call.id, 0, -errno.EPERM, 0))
 
 
 def permit(fd: int, call: NotifiedCall) -> None:
-    """Lets the kernel carry it out as if there were no filter; its arguments in registers are those that were told."""
+    """Lets the kernel carry out the call; its register arguments are those that were reported."""
     _answer(fd, _ANSWER.pack(call.id, 0, 0, _CONTINUE))
 
 
 def give(fd: int, call: NotifiedCall, gift: int) -> int:
-    """Gives a descriptor to the process that waits, closed by an exec; returns its number there (Linux 5.9).
+    """Installs a descriptor in the waiting process, close-on-exec; returns its number there (Linux 5.9).
 
     Raises:
-        OSError: It has no room, waits no more, or has ended.
+        OSError: The process has no free descriptor, no longer waits, or has ended.
     """
     number: int = fcntl.ioctl(fd, _ADD_FD, bytearray(_GIFT.pack(call.id, 0, gift, 0, os.O_CLOEXEC)))
     return number
@@ -103,6 +103,6 @@ def _answer(fd: int, answer: bytes) -> None:
     try:
         fcntl.ioctl(fd, _SEND, bytearray(answer))
     except OSError as error:
-        # The process that made the call has been interrupted, or has ended.
+        # The calling process was interrupted, or has ended.
         if error.errno != errno.ENOENT:
             raise

@@ -1,4 +1,4 @@
-"""A trial of what forking a live sandbox takes: holding a process in a call that its filter reports.
+"""A trial of what forking a live sandbox needs: holding a process in a call that its filter reports.
 
 Runs in the process of the probe, with a child in a user namespace of its own, like the processes that the host holds.
 """
@@ -17,13 +17,13 @@ _ASKED_FOR = "setns"
 
 
 def hold_a_child(program: bytes) -> None:
-    """Has a child fork that did not ask for it.
+    """Makes a child process fork by tracing it, as a fork of a live sandbox does.
 
     Args:
         program: A filter that was compiled with `is_notifying`.
 
     Raises:
-        OSError: What the kernel refused.
+        OSError: The kernel refused a step.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = syscalls.clone(syscalls.CLONE_NEWUSER)
@@ -47,7 +47,7 @@ def hold_a_child(program: bytes) -> None:
 
 
 def _wait(sock: socket.socket, program: bytes) -> None:
-    """In the child: waits in a call until it is ended."""
+    """Runs in the child: blocks in a reported call until it is killed."""
     try:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         socket.send_fds(sock, [b"0"], [seccomp.load_notifying(program)])
@@ -72,7 +72,7 @@ def _take_listener(sock: socket.socket) -> int:
 
 
 def _hold(pid: int, listener: int) -> None:
-    # Its call has come here, so that it waits there.
+    # The call has been reported, so the child is blocked in it.
     notify.wait(listener)
     notify.receive(listener)
     held = HeldProcess(pid)
@@ -92,4 +92,4 @@ def _see_it_end(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
     except (ProcessLookupError, ChildProcessError):
-        return  # who held it has seen that already
+        return  # the tracer has already reaped it

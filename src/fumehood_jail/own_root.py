@@ -1,16 +1,14 @@
 """The root of one sandbox: the files of its template, seen through inodes that belong to this sandbox alone.
 
-File locks, leases and watches (inotify, dnotify) belong to an inode, and not to the mount through which it is reached.
-If all sandboxes saw the host's inodes, then two of them could exchange data by locks, each could see what the others
-and the host open, and each could hold a lock that a program of the host waits for. So each sandbox gets overlay
-filesystems of its own over what its template shows: the inodes are new, and the pages of the files stay shared.
+File locks, leases and watches (inotify, dnotify) belong to an inode, not to the mount through which it is reached. If
+all sandboxes saw the host's inodes, two of them could exchange data through locks, each could observe which files the
+others and the host open, and each could hold a lock that a program of the host waits for. So each sandbox gets overlay
+filesystems over what its template shows: the inodes are new, and the pages of the files stay shared.
 
 `prepare` runs in the clone that becomes the jail init, when the template's root is complete. `find` runs in the jail
 init. `enter` runs in each sandbox's init, before guest code exists. `go_to_parent` runs in the process that makes the
-init of a fork, which gets the inodes of the sandbox that it is forked from: Landlock's rules belong to inodes as
-well.
-
-Device nodes come from the host process, where that is root (`device_nodes`). Otherwise they are those of the host.
+init of a fork, which gets the inodes of its parent: Landlock's rules belong to inodes as well. Device nodes come from
+the host process if that is root (`device_nodes`); otherwise they are those of the host.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Dict, Iterable, List, Optional
 
 from fumehood_jail import syscalls
 
-# On the scratch filesystem of the base jail, of which a sandbox sees nothing.
+# On the scratch filesystem of the base jail, which sandboxes do not see.
 _FOLDER = "/var/tmp/.layers"  # noqa: S108
 _EMPTY = "/var/tmp/.empty"  # noqa: S108
 _STAGE = "/var/tmp/.root"  # noqa: S108
@@ -32,17 +30,18 @@ _PROC = "/proc"
 _DEV = "/dev"
 _READ_ONLY_DEVICES = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 
-# What the jail init has found, and its clones inherit: where each layer is shown; what can only be bound, and why.
+# Found by the jail init, inherited by its clones: the layer of each overlaid place, and the places that can only be
+# bound, with the errno.
 _OVERLAID: Dict[str, str] = {}
 _BOUND: Dict[str, int] = {}
 _DEVICES: List[str] = []
 
 
 def prepare(places: Iterable[str]) -> None:
-    """Keeps a view of the root and of each place without what is mounted in them: only such can be a layer.
+    """Binds the root and each place without the mounts beneath them: only such a view can be an overlay's layer.
 
-    Before: the root is complete, and nothing in it may be unmounted by a sandbox (the kernel refuses a layer that
-    would show what a mount hides from it).
+    Before: the root is complete, and nothing in it may be unmounted by a sandbox (the kernel refuses a layer that would
+    show what a mount hides from it).
 
     Args:
         places: The directories on which parts of the host are mounted.
@@ -56,13 +55,13 @@ def prepare(places: Iterable[str]) -> None:
         try:
             syscalls.mount(place, layer, None, syscalls.MS_BIND)
         except OSError:
-            # Mounts of the host lie in it, which must go on to hide what is beneath them: `find` binds it whole.
+            # The place contains mounts of the host, which must keep hiding what is beneath them: `find` binds it whole.
             os.rmdir(layer)
             os.symlink(place, layer)
 
 
 def find(devices: Iterable[str]) -> None:
-    """Tries once, in the jail init, of which places this kernel makes an overlay; the others are bound as they are.
+    """Tries once, in the jail init, which places this kernel can overlay; the others are bound as they are.
 
     Args:
         devices: The device nodes of the template's root.
@@ -70,7 +69,7 @@ def find(devices: Iterable[str]) -> None:
     _DEVICES.extend(devices)
     places = {_place_of(name): f"{_FOLDER}/{name}" for name in os.listdir(_FOLDER)}
 
-    # A place may lie in another one, which comes first.
+    # An outer place comes before one that lies in it.
     for place in sorted(places, key=lambda path: (path.count("/"), path)):
         failure = errno.EBUSY if os.path.islink(places[place]) else _try_overlay(places[place])
 
@@ -81,7 +80,7 @@ def find(devices: Iterable[str]) -> None:
 
 
 def shared_places() -> str:
-    """Names the places whose inodes are those of the host, each with the reason; empty where there are none."""
+    """Returns the places that share the host's inodes, each with the reason; empty if there are none."""
     bound = {**dict.fromkeys(_OVERLAID, _BOUND[_ROOT]), **_BOUND} if _ROOT in _BOUND else _BOUND
     return ", ".join(f"{place}: {errno.errorcode.get(number, number)}" for place, number in bound.items())
 
@@ -90,10 +89,10 @@ def enter(devices: Optional[int]) -> None:
     """Replaces the root of this mount namespace by one with inodes of its own.
 
     Before: a clone of the jail init in namespaces of its own, with every capability in them. After: `/` is as it was,
-    but for the scratch space of the base jail, and nobody else reaches its inodes.
+    but for the scratch space of the base jail, and no other sandbox reaches its inodes.
 
     Args:
-        devices: What `device_nodes.make` has made for this sandbox, if anything.
+        devices: The mount that `device_nodes.make` has made for this sandbox, or None.
     """
     if _ROOT not in _OVERLAID:
         return
@@ -106,25 +105,25 @@ def enter(devices: Optional[int]) -> None:
         else:
             syscalls.mount(place, _STAGE + place, None, syscalls.MS_BIND | syscalls.MS_REC)
 
-    # An unmasked /proc must be in sight for the sandbox to be allowed its own, which will cover it.
+    # The kernel allows a sandbox its own /proc only while an unmasked one is visible; the new one will cover it.
     for path in (_PROC, *(_DEVICES if devices is None else ())):
         syscalls.mount(path, _STAGE + path, None, syscalls.MS_BIND)
 
     if devices is not None:
         syscalls.move_mount(devices, _STAGE + _DEV)
-        # They stay devices that can be written to.
+        # The devices stay writable.
         syscalls.mount_setattr(_STAGE + _DEV, _READ_ONLY_DEVICES, 0, False)
 
     os.chdir(_STAGE)
-    # It covers the old root, which shows nothing else. To unmount that one would wait for a grace period of the kernel,
-    # some milliseconds on a busy machine.
+    # The new root covers the old one. Unmounting the old one would wait for an RCU grace period, some milliseconds on a
+    # busy machine.
     syscalls.mount(".", "/", None, syscalls.MS_MOVE)
     os.chroot(".")
     os.chdir("/")
 
 
 def go_to_parent(mount_namespace: int) -> None:
-    """Enters a copy of a sandbox's mount namespace, in which this process may unmount what that sandbox has mounted.
+    """Enters a private copy of a sandbox's mount namespace, in which this process may unmount that sandbox's mounts.
 
     Before: every capability over the sandbox's namespaces.
     """
@@ -133,12 +132,12 @@ def go_to_parent(mount_namespace: int) -> None:
 
 
 def _overlay(layer: str, target: str) -> None:
-    # Two layers at least, where nothing is to be written.
+    # A read-only overlay needs at least two layers.
     syscalls.mount("overlay", target, "overlay", _READ_ONLY, f"lowerdir={_escaped(layer)}:{_EMPTY}")
 
 
 def _try_overlay(layer: str) -> int:
-    """Mounts it in a mount namespace that ends at once; returns the errno of what failed, or 0."""
+    """Mounts an overlay in a short-lived mount namespace; returns the errno of a failure, or 0."""
     pid = os.fork()
 
     if pid == 0:
@@ -166,5 +165,5 @@ def _place_of(name: str) -> str:
 
 
 def _escaped(path: str) -> str:
-    """Returns a path as the options of a mount have it, where commas and colons part one from the next."""
+    """Escapes a path for mount options, in which commas and colons are separators."""
     return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")

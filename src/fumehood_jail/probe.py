@@ -1,8 +1,8 @@
 """The probe: which layers of isolation this system really gives, found by trying each of them.
 
-`probe` runs in the host process and starts a process of its own for the trials, since a raw clone wants
-to be the only thread; nothing of the caller is changed. A layer is there only if a child has just used
-it: no version number and no configuration file counts as proof.
+`probe` runs in the host process and starts a process of its own for the trials, since a raw clone needs a single-
+threaded process; nothing of the caller is changed. A layer counts as there only if a child has just used it: no version
+number and no configuration file is proof.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Layer:
 
 
 class _RefusalError(Exception):
-    """A trial failed: in which step, and with which errno."""
+    """A trial failed: carries the step and the errno."""
 
     def __init__(self, step: str, number: int, detail: str) -> None:
         super().__init__(step, number, detail)
@@ -162,7 +162,7 @@ def _namespaces(plan: users.IdPlan, facts: Facts) -> list[Layer]:
     for kind, flag in namespaces.ALL_NAMESPACES.items():
         action = network.loopback_up if kind == "net" else _nothing
         name = f"{kind} namespace"
-        # All others are made in a user namespace: without one, what a trial answers says nothing of them.
+        # All others are made in a user namespace: without one, their trials would only repeat this failure.
         if layers and layers[0].state == "missing":
             layers.append(_follows(name, "required"))
             continue
@@ -243,7 +243,7 @@ def _explain(refusal: _RefusalError, what: str, facts: Facts) -> tuple[str, str]
 
 
 def _ids(plan: users.IdPlan) -> Layer:
-    """Judges the plan that the trials have used."""
+    """Rates the plan that the trials have used."""
     if plan.kind == "single":
         way_out = "Give the container 65536 user ids (docker: userns-remap; podman: --uidmap)."
         if os.geteuid() != 0:
@@ -399,7 +399,7 @@ def _as_root(gate: namespaces.Gate, action: Callable[[], None]) -> None:
 
 
 def _report(write_fd: int, action: Callable[[], None]) -> NoReturn:
-    """Ends a child with a report of how `action` went."""
+    """Runs `action` in a child, writes a report of its outcome and exits."""
     answer: dict[str, Any] = {}
     try:
         action()

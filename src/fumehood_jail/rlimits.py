@@ -39,7 +39,7 @@ def apply(table: dict[str, int]) -> dict[str, int]:
         table: Values by name (`{"core": 0, "nofile": 1024}`), in the units of setrlimit(2).
 
     Returns:
-        What is in force now, which is lower than asked where the inherited hard limit was lower.
+        The limits now in force, which are lower than asked where the inherited hard limit was lower.
     """
     return {name: _apply_one(name, value) for name, value in table.items()}
 

@@ -1,11 +1,11 @@
 """Seccomp: compiles a policy into a BPF filter, and loads one.
 
-The host compiles (`compile_policy` needs Python 3.11 for TOML); the zygote and the init of a sandbox
-only `load` the bytes that they were sent. The policy itself is data, in `policies/`: this module gives
-it a meaning and must never add an exception of its own.
+The host compiles (`compile_policy` needs Python 3.11 for TOML); the zygote and the init of a sandbox only `load` the
+bytes that they receive. The policy itself is data, in `policies/`: this module interprets it and must never add an
+exception of its own.
 
-The invariant to keep in mind: a filter is default-deny. A number that the policy does not name gets its
-`unknown` answer, another architecture's entry is fatal, and x32 numbers are simply unknown.
+The invariant to keep in mind: a filter is default-deny. A number that the policy does not name gets its `unknown`
+answer, another architecture's entry is fatal, and x32 numbers are simply unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import struct
 from fumehood_jail import call_numbers, syscalls
 from fumehood_jail.errors import JailError
 
-# A policy is what the TOML file says; its shape is checked where it is used.
+# A policy is the parsed TOML file; its shape is checked where it is used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -53,10 +53,10 @@ _DATA_ARGS = 16
 
 
 def load(program: bytes) -> None:
-    """Loads a compiled filter into this process, for good.
+    """Loads a compiled filter into this process, irrevocably.
 
-    Before: no_new_privs is set, and whatever the filter refuses has been done. After: every thread and
-    every later child is filtered.
+    Before: no_new_privs is set, and all calls that the filter refuses have been made. After: every thread and every
+    later child is filtered.
     """
     _load(program, syscalls.SECCOMP_FILTER_FLAG_TSYNC)
 
@@ -64,11 +64,11 @@ def load(program: bytes) -> None:
 def load_notifying(program: bytes) -> int:
     """Loads a filter that was compiled with `is_notifying`, and returns the descriptor of its listener.
 
-    Before: as of `load`, and this is the only thread. Whoever holds the listener answers for the calls of
-    `[tell]`; when nobody does they answer ENOSYS.
+    Before: as of `load`, and this is the only thread. The process that holds the listener answers the calls of
+    `[tell]`; once no process holds it they return ENOSYS.
 
     Raises:
-        OSError: EBUSY, because somebody listens to a filter that this process was started with: nothing was loaded.
+        OSError: EBUSY, because a filter that this process inherited has a listener already: nothing was loaded.
     """
     return _load(program, syscalls.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 
@@ -102,7 +102,7 @@ def compile_policy(
         An array of struct sock_filter, ready for `load`.
 
     Raises:
-        ValueError: The policy names something unknown or says two things about one call.
+        ValueError: The policy names something unknown, or gives two answers for one call.
     """
     if isinstance(policy, str):
         policy = read_policy(policy)
@@ -134,8 +134,7 @@ def read_policy(path: str) -> Policy:
     """Reads a policy file together with the one that it extends.
 
     Returns:
-        The policy without `extends`: what the file says about a call has replaced what the extended one
-        said.
+        The policy without `extends`: an entry for a call in the file replaces the one in the extended policy.
     """
     import tomllib  # Python 3.11: the host has it, a template's older Python does not and never compiles
 
@@ -151,7 +150,7 @@ def read_policy(path: str) -> Policy:
 
 
 def notified_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) -> dict[int, str]:
-    """Names the calls for which a listener answers, by their numbers."""
+    """Returns the calls that a listener answers, by their numbers."""
     if isinstance(policy, str):
         policy = read_policy(policy)
 
@@ -161,14 +160,14 @@ def notified_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) ->
 
 
 def policy_digest(program: bytes) -> str:
-    """Names a compiled filter: the SHA-256 of its bytes, in hex."""
+    """Returns the SHA-256 of a compiled filter in hex, which identifies it."""
     import hashlib  # only reports need it; it would cost the guest's start a millisecond
 
     return hashlib.sha256(program).hexdigest()
 
 
 def named_calls(policy: Policy) -> dict[str, str]:
-    """Tells what a policy says about each call that it names.
+    """Returns what a policy answers for each call that it names.
 
     Returns:
         By the name of the call: `"allow"`, `"check"`, or the name of the errno that it answers.
@@ -219,7 +218,7 @@ def _extend(base: Policy, policy: Policy) -> Policy:
 
 
 def _notified_calls(policy: Policy) -> list[str]:
-    """The calls of `[tell]`, all of which are refused with EPERM where nobody listens."""
+    """Returns the calls of `[tell]`; each must also be refused with EPERM, for processes without a listener."""
     told: list[str] = policy.get("tell", {}).get("calls", [])
     said = named_calls(policy)
     for call in told:
@@ -249,7 +248,7 @@ def _syscall_numbers(machine: str) -> dict[str, int]:
 
 
 def _answers(policy: Policy, tell: Code) -> dict[str, Code]:
-    """Compiles what is said about each call into the code that runs when the number has matched."""
+    """Compiles the answer for each call into the code that runs when the number has matched."""
     answers: dict[str, Code] = {}
     for call, verdict in named_calls(policy).items():
         if verdict == "allow":
@@ -264,7 +263,7 @@ def _answers(policy: Policy, tell: Code) -> dict[str, Code]:
 
 
 def _refusal(errno_name: str) -> Code:
-    """Compiles an answer that is given in place of the call: an errno, or `SUCCESS`, which is the errno 0."""
+    """Compiles an answer given in place of the call: an errno, or `SUCCESS`, which is the errno 0."""
     number = 0 if errno_name == "SUCCESS" else getattr(errno, errno_name, None)
     if not isinstance(number, int):
         raise ValueError(f"the policy answers {errno_name!r}, which is no errno")

@@ -1,12 +1,12 @@
 """Raw Linux system calls for x86-64 and arm64; the only file of the project that imports `ctypes`.
 
-Used in the launcher, the jail init, the zygote and the init of a sandbox, in the host process (the probe, and the
-entering of forks), and by the attacker's program. Every function returns a value or raises `OSError` with the errno
-and the name of the call; none of them decides anything. Argument types are prepared once, at import, so that a call
-costs about a microsecond.
+Used in the launcher, the jail init, the zygote and the init of a sandbox, in the host process (by the probe and by
+forks of live sandboxes), and by the attacker's program. Every function returns a value or raises `OSError` with the
+errno and the name of the call; none of them decides anything. Argument types are prepared once, at import, so that a
+call costs about a microsecond.
 
-The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may
-only be called while the calling thread is the only one that matters to the child.
+The invariant to keep in mind: `clone` duplicates the interpreter without releasing the GIL, so it may only be called
+while the calling thread is the only one that matters to the child.
 """
 
 from __future__ import annotations
@@ -190,16 +190,16 @@ def _text(value: str | None) -> bytes | None:
 
 
 def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
-    """Forks this process, into new namespaces if told so, with one raw system call.
+    """Forks this process with one raw system call, optionally into new namespaces.
 
-    Before: the caller is the only thread whose locks the child needs. After: as after `os.fork`, the
-    at-fork hooks of Python have run on both sides. What the fork of glibc does for its thread record
-    (the cached thread id, the robust list) is done here too.
+    Before: the caller is the only thread whose locks the child needs. After: as after `os.fork`, the at-fork hooks of
+    Python have run on both sides. The bookkeeping of glibc's fork for its thread record (the cached thread id, the
+    robust list) is done here too.
 
     Args:
         flags: Any of the `CLONE_NEW*` constants.
-        exit_signal: What the parent is sent at the child's end. One with another than SIGCHLD is seen by no wait that
-            does not ask for such (man 2 wait, "__WALL").
+        exit_signal: The signal that the parent receives when the child ends. A child with another one than SIGCHLD is
+            reported only to waits that ask for such children (man 2 wait, "__WALL").
 
     Returns:
         0 in the child, the pid of the child in the parent.
@@ -213,7 +213,7 @@ def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
     if tid_address:
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
 
-    # The last two arguments change places between the machines (CONFIG_CLONE_BACKWARDS).
+    # The order of the last two arguments differs between the machines (CONFIG_CLONE_BACKWARDS).
     tls, child_tid = (0, tid_address) if call_numbers.MACHINE == "aarch64" else (tid_address, 0)
     _before_fork()
     pid: int = _syscall_with_gil(_NR["clone"], flags, 0, 0, tls, child_tid, 0)
@@ -221,13 +221,13 @@ def clone(flags: int, exit_signal: int = SIGCHLD) -> int:
 
 
 def be_forked() -> int:
-    """Waits in a call that only another process answers, by having this one fork. All else is as of `clone`.
+    """Blocks in a call in which a tracer makes this process fork; otherwise behaves as `clone`.
 
     Returns:
         0 in the child, in the parent the pid of the child, as this process sees it.
 
     Raises:
-        OSError: Nobody has this process fork.
+        OSError: No tracer has made this process fork.
     """
     tid_address = _tid_address()
     robust = _robust_list()
@@ -255,11 +255,10 @@ def _go_on_from_fork(pid: int, robust: tuple[int, int], call: str) -> int:
 
 
 def _tid_address() -> int:
-    """Finds where libc caches the thread id of this thread, or 0 where it does not.
+    """Returns the address where libc caches the thread id of this thread, or 0 where it does not.
 
-    The kernel knows the address from set_tid_address(2) and tells it where it is built with
-    CONFIG_CHECKPOINT_RESTORE. glibc keeps the id there; musl keeps a lock, which the comparison tells
-    apart.
+    The kernel knows the address from set_tid_address(2), and reports it if it is built with CONFIG_CHECKPOINT_RESTORE.
+    glibc keeps the id there; musl keeps a lock, which the comparison distinguishes.
     """
     buffer = ctypes.create_string_buffer(8)
     try:
@@ -276,7 +275,7 @@ def _tid_address() -> int:
 
 
 def _robust_list() -> tuple[int, int]:
-    """Returns head and length of this thread's robust futex list: the kernel does not copy it to a child."""
+    """Returns head and length of this thread's robust futex list, which the kernel does not copy to a child."""
     head = ctypes.create_string_buffer(8)
     length = ctypes.create_string_buffer(8)
     try:
@@ -293,7 +292,7 @@ def unshare(flags: int) -> None:
 
 
 def setns(fd: int, flags: int = 0) -> None:
-    """Enters the namespace of `fd`, or those of a pidfd that `flags` names."""
+    """Enters the namespace of `fd`, or those namespaces of a pidfd that `flags` selects."""
     _call("setns", fd, flags)
 
 
@@ -307,7 +306,7 @@ def prctl(option: int, a: int | bytes = 0, b: int = 0, c: int = 0, d: int = 0) -
     """Sets or reads an attribute of the process or thread with one of the `PR_*` constants.
 
     Returns:
-        What the kernel returned: the value asked for, or 0.
+        The kernel's answer: the requested value, or 0.
     """
     return _call("prctl", option, a, b, c, d)
 
@@ -350,7 +349,7 @@ def mount_setattr(path: str, attr_set: int, attr_clr: int = 0, recursive: bool =
 
 
 def mount_nowhere(fstype: str) -> int:
-    """Makes a filesystem and a mount of it that lies in no place; returns a descriptor of its root (Linux 5.2)."""
+    """Makes a filesystem and a detached mount of it; returns a descriptor of its root (Linux 5.2)."""
     context = _call("fsopen", _text(fstype), _CLOSE_ON_EXEC)
     try:
         _call("fsconfig", context, _FSCONFIG_CMD_CREATE)
@@ -360,14 +359,15 @@ def mount_nowhere(fstype: str) -> int:
 
 
 def move_mount(fd: int, target: str) -> None:
-    """Moves the mount that a descriptor leads to, such as one that lies in no place, to `target` (Linux 5.2)."""
+    """Attaches the mount that a descriptor refers to, such as a detached one, at `target` (Linux 5.2)."""
     _call("move_mount", fd, b"", _AT_FDCWD, _text(target), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def seccomp_set_filter(program: bytes, flags: int = SECCOMP_FILTER_FLAG_TSYNC) -> int:
-    """Loads a BPF program, an array of struct sock_filter, as a seccomp filter, with TSYNC that of every thread.
+    """Loads a BPF program, an array of struct sock_filter, as a seccomp filter; with TSYNC for every thread.
 
-    Before: no_new_privs is set. After: the filter stays for good. Returns the listener if `flags` asks for one.
+    Before: no_new_privs is set. After: the filter stays until the process ends. Returns the listener if `flags` asks
+    for one.
     """
     address = ctypes.c_uint64.from_buffer(ctypes.c_char_p(program)).value
     header = struct.pack("=HxxxxxxQ", len(program) // 8, address)
@@ -404,21 +404,21 @@ def landlock_restrict_self(ruleset_fd: int) -> None:
 
 
 def madvise(address: int, length: int, advice: int) -> None:
-    """Tells the kernel what is meant with a range of this process's memory."""
+    """Advises the kernel about the use of a range of this process's memory."""
     if _madvise(address, length, advice) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"madvise: {os.strerror(number)}")
 
 
 def map_over(address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> None:
-    """Puts a mapping, with `mmap.PROT_*` and `mmap.MAP_*`, in the place of whatever lies at a page's address now."""
+    """Maps a file or memory at a page's address, with `mmap.PROT_*` and `mmap.MAP_*`, over any existing mapping."""
     if _mmap(address, length, protection, flags | _MAP_FIXED, fd, offset) == _MMAP_FAILED:
         number = ctypes.get_errno()
         raise OSError(number, f"mmap: {os.strerror(number)}")
 
 
 def read_memory(address: int, length: int) -> bytes:
-    """Returns what lies at an address of this process, which must be mapped and readable."""
+    """Returns the bytes at an address of this process, which must be mapped and readable."""
     return ctypes.string_at(address, length)
 
 
@@ -428,12 +428,12 @@ def write_memory(address: int, content: bytes) -> None:
 
 
 def ptrace(request: int, pid: int, data: int = 0, address: int = 0) -> None:
-    """Traces another process, as the request says (man 2 ptrace)."""
+    """Makes a ptrace request (man 2 ptrace) for another process."""
     _call("ptrace", request, pid, address, data)
 
 
 def ptrace_event_message(pid: int) -> int:
-    """Returns what the kernel says of the event at which a traced process has stopped, such as the pid of a child."""
+    """Returns the message of the event at which a traced process has stopped, such as the pid of a child."""
     buffer = ctypes.create_string_buffer(8)
     _call("ptrace", _PTRACE_GETEVENTMSG, pid, 0, buffer)
     (found,) = struct.unpack("=Q", buffer.raw)
@@ -445,8 +445,8 @@ def ptrace_registers(pid: int, content: bytes, writes: bool = False) -> bytes:
 
     Args:
         pid: Its number.
-        content: What to write; else so many bytes are read.
-        writes: Which of the two.
+        content: The registers to write; for a read, a buffer of the size to read.
+        writes: Whether to write.
     """
     buffer = ctypes.create_string_buffer(content, len(content))
     vector = struct.pack("=QQ", ctypes.addressof(buffer), len(content))
@@ -455,7 +455,7 @@ def ptrace_registers(pid: int, content: bytes, writes: bool = False) -> bytes:
 
 
 def ptrace_signal_mask(pid: int, mask: int | None = None) -> int:
-    """Reads which signals a traced process that has stopped has blocked, or says which, as bits."""
+    """Returns the signal mask of a stopped traced process as bits, after setting it if `mask` is given."""
     buffer = ctypes.create_string_buffer(struct.pack("=Q", mask or 0), 8)
     _call("ptrace", _PTRACE_GETSIGMASK if mask is None else _PTRACE_SETSIGMASK, pid, len(buffer), buffer)
     (found,) = struct.unpack("=Q", buffer.raw)
@@ -507,10 +507,10 @@ _RTLD_DI_LINKMAP = 2
 
 
 def name_libraries_by_real_path() -> None:
-    """Gives each loaded library its real path as its name, where the dynamic linker has found it by another.
+    """Renames each loaded library to its real path, where the dynamic linker loaded it by another path.
 
-    A process that looks for a loaded library by its real path then finds it by name also where the file has another
-    inode than when it was loaded. Without `dlinfo` nothing is changed.
+    A later load of the library by its real path then matches by name, even if the file has another inode than when it
+    was loaded. Without `dlinfo` nothing is changed.
     """
     program = ctypes.CDLL(None)
     dlinfo, strdup = getattr(program, "dlinfo", None), program.strdup
@@ -530,14 +530,14 @@ def name_libraries_by_real_path() -> None:
         real = os.path.realpath(name) if b"/" in name else name
 
         if real != name:
-            # What was there stays: the linker may refer to it.
+            # The old string is not freed: the linker may refer to it.
             entry.l_name = strdup(real)
 
         library = entry.l_next
 
 
 def flush_c_stdio() -> None:
-    """Writes out what C code has buffered in its stdio streams."""
+    """Flushes the stdio streams of C code."""
     if _fflush(None) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"fflush: {os.strerror(number)}")

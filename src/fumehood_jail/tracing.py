@@ -1,10 +1,11 @@
 """Tracing: one process makes another carry out system calls, and lets it do nothing else in between.
 
-Runs in the host process, in one thread from the first call to the last: the kernel knows a tracer by its thread. The
-process that is held belongs to user code and is hostile. It is run for one instruction at a time, the one with which
-it came into the kernel, and each time with freshly written registers: what shares its memory may have put another
-instruction there, but never a second one. Where the kernel tells, it is ended if that one made no call. Where it does
-not (arm64), the caller has to check by the result that it carried out what was asked for.
+Runs in the host process, in one thread from the first call to the last: the kernel ties a tracer to its thread. The
+process that is held belongs to user code and is hostile. It runs one instruction at a time, the one with which it
+entered the kernel, and each time with freshly written registers: a process that shares its memory may have replaced
+that instruction, but can never have a second one run. Where the kernel reports it, the process is killed if that
+instruction made no call. Where it does not (arm64), the caller must check by the result that the requested call was
+carried out.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ _PTRACE_EVENT_VFORK = 2
 _PTRACE_EVENT_STOP = 128
 # include/uapi/linux/wait.h
 _WALL = 0x40000000
-# Signals wait while it is held: all but that by which it is seen to stop.
+# All signals are blocked while it is held, except the one by which it stops for its tracer.
 _ALL_BUT_TRAPS = (1 << 64) - 1 & ~(1 << signal.SIGTRAP - 1)
-# So often one that somebody sends may come in between all the same.
+# The number of other stops to tolerate: signals may arrive in between all the same.
 _MAX_STOPS = 64
-# include/linux/errno.h: a call that was interrupted will be made again.
+# include/linux/errno.h: results of an interrupted call that the kernel will restart.
 _RESTARTS = (-512, -513, -514, -516)
 _MAX_ERRNO = 4095
 _WORD = 1 << 64
 _WORD_BYTES = 8
-# Less than what the kernel itself stops it for.
+# Below the stop codes that the kernel itself produces.
 _MAX_SIGNAL = (1 << 8) - 1
 _INTERRUPTED = signal.SIGTRAP | _PTRACE_EVENT_STOP << 8
-# Those whom it makes are held from their start, and it stops for that.
+# Its children are traced from their start, and it stops when it makes one.
 _OPTIONS = _PTRACE_O_EXITKILL | _PTRACE_O_TRACEFORK | _PTRACE_O_TRACEVFORK
 _FORK_STOPS = tuple(signal.SIGTRAP | event << 8 for event in (_PTRACE_EVENT_FORK, _PTRACE_EVENT_VFORK))
-# What lies right below the stack is its function's own (System V ABI: the red zone).
+# The area right below the stack pointer belongs to the running function (System V ABI: the red zone).
 _BELOW_STACK_BYTES = 1024
 _STACK_ALIGNMENT = 16
 
@@ -62,27 +63,27 @@ class _X86:
     layout = struct.Struct("=27Q")
     arguments = (14, 13, 12, 7, 9, 8)
     number = result = 10
-    # By which call it came into the kernel, to be made again if need be; by none: -1, which no call can leave there.
+    # The call by which it entered the kernel, used for restarts; -1 for none, which no call can leave there.
     restarts = 15
     pointer = 16
     stack = 19
     instruction_bytes = 2
-    # Whether a process that was interrupted in a call stands behind the instruction that made it.
+    # Whether a process interrupted in a call has its instruction pointer behind the call instruction.
     stands_behind = True
 
     @staticmethod
     def is_in(values: tuple[int, ...], number: int) -> bool:
-        """Whether a process has been interrupted in this call."""
+        """Whether a process was interrupted in this call."""
         return values[_X86.restarts] == number and _signed(values[_X86.result]) in _RESTARTS
 
     @staticmethod
     def has_made(values: tuple[int, ...], number: int) -> bool:
-        """Whether a process that has stopped behind its instruction has made this call by it."""
+        """Whether a process that has stopped behind its instruction made this call by it."""
         return values[_X86.restarts] == number
 
 
 class _Arm64:
-    """The same of struct user_pt_regs (arch/arm64/include/uapi/asm/ptrace.h)."""
+    """Where struct user_pt_regs has the same (arch/arm64/include/uapi/asm/ptrace.h)."""
 
     layout = struct.Struct("=34Q")
     arguments = (0, 1, 2, 3, 4, 5)
@@ -96,12 +97,12 @@ class _Arm64:
 
     @staticmethod
     def is_in(values: tuple[int, ...], number: int) -> bool:
-        """Whether a process has been interrupted in this call; that it will be made again is not told."""
+        """Whether a process was interrupted in this call; whether the kernel will restart it is not visible here."""
         return values[_Arm64.number] == number
 
     @staticmethod
     def has_made(values: tuple[int, ...], number: int) -> bool:
-        """Nobody tells: any other instruction could have left them so."""
+        """Returns True: the registers do not show whether another instruction left them so."""
         return True
 
 
@@ -109,9 +110,9 @@ _REGISTERS = _Arm64 if call_numbers.MACHINE == "aarch64" else _X86
 
 
 class HeldProcess:
-    """A process that waits in a system call, and carries out others in its place.
+    """A traced process that is blocked in a system call, and is made to carry out others in its place.
 
-    Whoever holds it finds it where it is to wait, and lets it go or ends it. All that it does raises
+    The holder checks that it is blocked where expected, and in the end releases or kills it. Every method raises
     `ProcessLookupError` when the process has ended.
 
     Args:
@@ -131,23 +132,25 @@ class HeldProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its pid."""
         return self._pid
 
     def is_stopped_in(self, name: str) -> bool:
-        """Interrupts the call in which it waits: from now on it makes those that it is told to.
+        """Interrupts the call in which it is blocked; from now on it makes only the calls requested here.
 
         Args:
-            name: The call's.
+            name: The call's name.
 
         Returns:
-            Whether it is in there; else, say in what a signal has it do, or stopped by one, it is left as it was.
+            Whether it is in that call. If not, for example inside a signal handler or stopped by a signal, it is
+            detached unchanged.
         """
         syscalls.ptrace(_PTRACE_INTERRUPT, self._pid)
         stopped_by = self._wait()
         self._before = self._read()
 
-        # What somebody has stopped stays so until they let it go on, and afterwards they may not reach it any more.
+        # A process stopped by a signal stays stopped until it receives SIGCONT, which its sender could no longer
+        # deliver after a migration.
         if stopped_by != _INTERRUPTED or not _REGISTERS.is_in(self._before, call_numbers.HERE[name]):
             given_on = 0 if stopped_by > _MAX_SIGNAL or stopped_by == signal.SIGTRAP else stopped_by
             syscalls.ptrace(_PTRACE_DETACH, self._pid, given_on)
@@ -160,29 +163,29 @@ class HeldProcess:
         return True
 
     def call(self, name: str, arguments: tuple[int, ...]) -> int:
-        """Has it make a system call.
+        """Makes it carry out a system call.
 
         Args:
-            name: Its name.
+            name: The call's name.
             arguments: All six, as they lie in registers.
 
         Returns:
-            What the kernel returned.
+            The kernel's result.
 
         Raises:
-            OSError: With the errno of the kernel, or EINTR when signals kept coming in between.
-            ProcessLookupError: It was something else that it carried out, as far as can be told, and it has ended.
+            OSError: With the errno of the kernel, or EINTR when signals kept interrupting it.
+            ProcessLookupError: It executed something else, as far as can be detected, and was killed.
         """
         return self._make(name, arguments)[0]
 
     def fork(self, flags: int) -> HeldProcess:
-        """Has it make another process; `forked` is to be called before anything else is asked of it.
+        """Makes it fork; `forked` must be called before any other request.
 
         Args:
-            flags: Those of clone(2), and SIGCHLD. With CLONE_VFORK this one goes on when the other one has ended.
+            flags: Those of clone(2), and SIGCHLD. With CLONE_VFORK this process continues when the child has ended.
 
         Returns:
-            The other one, which is held where this one is.
+            The child, which is held at the same place.
 
         Raises:
             OSError: As of `call`.
@@ -196,7 +199,7 @@ class HeldProcess:
         return child
 
     def forked(self) -> int:
-        """Lets it come to the end of the call of `fork`; returns the number of its child, as it sees it."""
+        """Lets it complete the call of `fork`; returns the pid of the child as it sees it."""
         self._step()
         values = self._read()
 
@@ -207,14 +210,14 @@ class HeldProcess:
         return _signed(values[_REGISTERS.result])
 
     def leave(self) -> None:
-        """Makes it end itself: what may hold it may not always end it."""
+        """Makes it call exit_group: its tracer may not always be allowed to kill it."""
         with suppress(ProcessLookupError):
             self.call("exit_group", (0,) * 6)
-            # It was something else that it carried out; and somebody may wait for its end.
+            # It executed something else; and its end may be waited for.
             self.end()
 
     def lay(self, content: bytes) -> int:
-        """Writes below its stack, where a function that it has called would do so; returns where."""
+        """Writes below its stack pointer, beyond the red zone; returns the address."""
         start = (self._before[_REGISTERS.stack] - _BELOW_STACK_BYTES - len(content)) & ~(_STACK_ALIGNMENT - 1)
 
         for offset in range(0, len(content), _WORD_BYTES):
@@ -224,7 +227,7 @@ class HeldProcess:
         return start
 
     def let_go(self, result: int) -> None:
-        """Lets it run on, with this as the result of the call in which it waited."""
+        """Releases it, with `result` as the result of the call in which it was blocked."""
         values = list(self._before)
         values[_REGISTERS.result] = result % _WORD
         values[_REGISTERS.pointer] = self._entry + _REGISTERS.instruction_bytes
@@ -233,19 +236,19 @@ class HeldProcess:
         syscalls.ptrace(_PTRACE_DETACH, self._pid)
 
     def end(self) -> None:
-        """Ends it, and takes note of that: before, nobody else would hear of its end."""
+        """Kills and reaps it: until then its end is reported to no other process."""
         try:
             while not self._has_ended:
-                # Until this process has taken note of its end nobody else has its number.
+                # Until this process has reaped it, its pid cannot be reused.
                 os.kill(self._pid, signal.SIGKILL)
                 self._wait()
         except ProcessLookupError:
             return
 
     def _make(self, name: str, arguments: tuple[int, ...]) -> tuple[int, HeldProcess | None]:
-        """Has it make a call; returns what the kernel returned, or whom it made, while it is still in the call."""
+        """Makes it carry out a call; returns the kernel's result, or the child it made while still in the call."""
         for _ in range(_MAX_STOPS):
-            # Each time: an instruction that repeats itself has changed them, and stands where it stood.
+            # Written each time: a self-repeating instruction has changed the registers and not advanced.
             number = call_numbers.HERE[name]
             self._write(number, arguments)
             stopped_by = self._step()
@@ -270,14 +273,14 @@ class HeldProcess:
         return self._wait()
 
     def _forked(self) -> HeldProcess:
-        """Takes hold of the process it has just made, stopped by the kernel before its first instruction."""
+        """Takes hold of the child that it has just made, stopped by the kernel before its first instruction."""
         child = copy.copy(self)
         child._pid = syscalls.ptrace_event_message(self._pid)
         child._wait()
         return child
 
     def _result(self, stopped_by: int, number: int) -> int | None:
-        """What its call returned; None as long as it has not been made to its end."""
+        """Returns the result of its call; None as long as the call is not complete."""
         values = self._read()
         signed = _signed(values[_REGISTERS.result])
         pointer = values[_REGISTERS.pointer]
@@ -313,7 +316,7 @@ class HeldProcess:
         return _REGISTERS.layout.unpack(syscalls.ptrace_registers(self._pid, bytes(_REGISTERS.layout.size)))
 
     def _wait(self) -> int:
-        """Waits until it stops; returns by what: a signal, or more than that where the kernel stops it of itself."""
+        """Waits until it stops; returns the signal, or a larger code where the kernel itself stopped it."""
         try:
             _, status = os.waitpid(self._pid, _WALL)
         except ChildProcessError:

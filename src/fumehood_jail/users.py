@@ -1,10 +1,9 @@
 """User ids: which ids of this system the base jail and its sandboxes get, and how they are mapped.
 
-`plan_ids` runs in the host process, `write_maps` in the launcher, which still has the host user's rights.
-There are three kinds of plan. `range`: root takes a block of ids that belong to nobody, reserved with a
-lock file. `subuid`: an ordinary user takes a block of the ids listed in /etc/subuid, through the setuid
-programs newuidmap and newgidmap. `single`: everything runs under the caller's own id. Root of the host
-is never mapped while there is another id to take.
+`plan_ids` runs in the host process, `write_maps` in the launcher, which still has the host user's rights. There are
+three kinds of plan. `range`: root takes a block of unassigned ids, reserved with a lock file. `subuid`: an ordinary
+user takes a block of the ids listed in /etc/subuid, through the setuid programs newuidmap and newgidmap. `single`:
+everything runs under the caller's own id. Root of the host is never mapped while there is another id to take.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
     MapLine = tuple[int, int, int]
 
-# First id, end and block size of the ids that root may take. The first range lies behind those that
-# systemd gives away (https://systemd.io/UIDS-GIDS); the second serves containers that map 65536 ids
-# only, and ends before the ids of systemd-homed.
+# First id, end and block size of the ids that root may take. The first range lies behind those that systemd assigns
+# (https://systemd.io/UIDS-GIDS); the second serves containers that map 65536 ids only, and ends before the ids of
+# systemd-homed.
 _RANGES = ((0x70000000, 0x80000000, 65536), (32768, 60000, 1024))
 _SUBUID_BLOCK = 4096
 _LOCK_FOLDER = "/run/fumehood/uids"
-# Looked up here and not in PATH: they are run with the rights of their file's owner.
+# Searched here and not in PATH: they run with the rights of their file's owner.
 _PROGRAM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/run/wrappers/bin")
 _CAP_SETGID = 6
 _CAP_SETUID = 7
@@ -45,7 +44,7 @@ class IdPlan:
         gid_map: The same for groups.
         first_id: The first id inside the base namespace that a sandbox may be mapped to.
         count: How many such ids there are; 1 means that all sandboxes share one.
-        notes: What a report should say about this choice.
+        notes: Remarks about this choice for a report.
         lock_fd: The descriptor that keeps the block reserved while it is open; None when there is no block.
     """
 
@@ -74,14 +73,14 @@ class IdPlan:
         return {name: getattr(self, name) for name in self.__slots__ if name != "lock_fd"}
 
     def release(self) -> None:
-        """Gives the block of ids back; releasing twice is no error. Before: no process has one of them."""
+        """Releases the block of ids; releasing twice is no error. Before: no process uses one of them."""
         if self.lock_fd is not None:
             os.close(self.lock_fd)
             self.lock_fd = None
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> IdPlan:
-        """Makes the plan that `to_dict` described, in a process that does not hold the lock."""
+        """Makes the plan from the values of `to_dict`, in a process that does not hold the lock."""
         maps = {name: [tuple(line) for line in fields[name]] for name in ("uid_map", "gid_map")}
         return cls(**{**fields, **maps})
 
@@ -214,7 +213,7 @@ def _plan_subuid(notes: list[str]) -> IdPlan | None:
     first, lock_fd = _reserve(_user_lock_folder(), list(pairs))
     (uid_first, uid_count), (gid_first, gid_count) = pairs[first]
     count = min(uid_count, gid_count)
-    # The namespace's root stays the caller, who can read the template's files; only sandboxes get other
+    # Root of the namespace stays mapped to the caller, which can read the template's files; only sandboxes get other
     # ids.
     return IdPlan(
         "subuid",
@@ -279,7 +278,7 @@ def _plan_single(notes: list[str]) -> IdPlan:
 
 
 def _reserve(folder: str, blocks: list[int]) -> tuple[int, int]:
-    """Locks one free block, at random: containers that share ids but not this folder then rarely meet.
+    """Locks one free block, at random: containers that share ids but not this folder then rarely collide.
 
     Returns:
         The block, and the descriptor whose open file holds the lock.
