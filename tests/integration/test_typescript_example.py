@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MODULES = ROOT / "tests" / "node" / "node_modules"
+MODULES = ROOT / "tests" / "npm_programs" / "node_modules"
 NEEDED = ("openai", "typescript", "@types/node")
 SECONDS = 100
 FIRST = "import pandas as pd\nrows = pd.read_csv('/mnt/data/penguins.csv')\nrows.columns_"
@@ -85,7 +85,7 @@ def model() -> Iterator[Model]:
 def program(tmp_path: Path) -> Path:
     """The example, compiled; its modules are those of the tests, and the tree stays as it is."""
     if shutil.which("node") is None or not all((MODULES / name).is_dir() for name in NEEDED):
-        pytest.skip("needs node and the packages of tests/node: `make test` installs them")
+        pytest.skip("needs node and the packages of tests/npm_programs: `make test` installs them")
 
     folder = tmp_path / "example"
     shutil.copytree(

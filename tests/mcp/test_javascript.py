@@ -15,7 +15,7 @@ import pytest
 from .conftest import at
 
 SCENE = Path(__file__).parent / "scene.mjs"
-MODULES = Path(__file__).parents[1] / "node" / "node_modules"
+MODULES = Path(__file__).parents[1] / "npm_programs" / "node_modules"
 SECONDS = 60
 # The package that most hosts still bring, and the one that speaks 2026-07-28.
 GENERATIONS = {"1": "sdk", "2": "client"}
@@ -27,7 +27,7 @@ def test_a_host_in_javascript(generation: str, transport: str, server: Any, tmp_
     node = shutil.which("node")
 
     if node is None or not (MODULES / "@modelcontextprotocol" / GENERATIONS[generation]).is_dir():
-        pytest.skip("needs node and the packages of tests/node: `make test` installs them")
+        pytest.skip("needs node and the packages of tests/npm_programs: `make test` installs them")
 
     # Modules are looked for beside the program, and the tree of the tests stays as it is.
     shutil.copy(SCENE, tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCENE = Path(__file__).parent / "scene.mjs"
-MODULES = Path(__file__).parents[2] / "node" / "node_modules"
+MODULES = Path(__file__).parents[2] / "npm_programs" / "node_modules"
 SECONDS = 100
 
 
@@ -21,7 +21,7 @@ def told(addresses, tmp_path_factory) -> dict[str, object]:
     node = shutil.which("node")
 
     if node is None or not (MODULES / "@e2b" / "code-interpreter").is_dir():
-        pytest.skip("needs node and the packages of tests/node: `make test` installs them")
+        pytest.skip("needs node and the packages of tests/npm_programs: `make test` installs them")
 
     # Modules are looked for beside the program, and the tree of the tests stays as it is.
     folder = tmp_path_factory.mktemp("node")

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import requests
 
-ALONE = Path(__file__).parents[2] / "alone" / "packages"
+PACKAGES = Path(__file__).parents[2] / "external_clients" / "packages"
 SECONDS = 60
 
 
 def load(name: str, path: Path) -> ModuleType:
     """Import one package of the folder under its name, whatever else that folder has."""
     if not path.is_file():
-        pytest.skip(f"needs {name} in tests/alone: `make test` installs it")
+        pytest.skip(f"needs {name} in tests/external_clients: `make test` installs it")
 
     places = [str(path.parent)] if path.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=places)
@@ -35,15 +35,15 @@ def load(name: str, path: Path) -> ModuleType:
 def verl() -> ModuleType:
     """verl's module of rewards by SandboxFusion."""
     return load(
-        "verl_sandbox_fusion", ALONE / "verl" / "utils" / "reward_score" / "sandbox_fusion" / "__init__.py"
+        "verl_sandbox_fusion", PACKAGES / "verl" / "utils" / "reward_score" / "sandbox_fusion" / "__init__.py"
     )
 
 
 @pytest.fixture(scope="session")
 def sdk() -> ModuleType:
     """ByteDance's SDK."""
-    load("tenacity", ALONE / "tenacity" / "__init__.py")
-    return load("sandbox_fusion", ALONE / "sandbox_fusion" / "__init__.py")
+    load("tenacity", PACKAGES / "tenacity" / "__init__.py")
+    return load("sandbox_fusion", PACKAGES / "sandbox_fusion" / "__init__.py")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-MODULES = Path(__file__).parents[2] / "node" / "node_modules"
+MODULES = Path(__file__).parents[2] / "npm_programs" / "node_modules"
 SCENE = Path(__file__).parent / "lab_scene.cjs"
 
 
@@ -17,7 +17,7 @@ def test_a_session_of_jupyterlab(server):
     node = shutil.which("node")
 
     if node is None or not (MODULES / "@jupyterlab" / "services").exists():
-        pytest.skip("needs node and the modules of tests/node: make test installs both")
+        pytest.skip("needs node and the modules of tests/npm_programs: make test installs both")
 
     done = subprocess.run(
         [node, str(SCENE), str(MODULES), server.url, server.token],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCENE = Path(__file__).parent / "scene.mjs"
-MODULES = Path(__file__).parents[2] / "alone" / "node_modules"
+MODULES = Path(__file__).parents[2] / "external_clients" / "node_modules"
 SECONDS = 100
 
 
@@ -21,7 +21,7 @@ def told(server) -> dict[str, object]:
     node = shutil.which("node")
 
     if node is None or not (MODULES / "@librechat" / "agents" / "dist").is_dir():
-        pytest.skip("needs node and the packages of tests/alone: `make test` installs them")
+        pytest.skip("needs node and the packages of tests/external_clients: `make test` installs them")
 
     done = subprocess.run(
         [node, str(SCENE)],

@@ -13,7 +13,7 @@ import requests
 
 from fumehood.dialects.replit.client import build_code_exec, code_exec, strip_fence
 
-ALONE = Path(__file__).parents[2] / "alone" / "packages"
+PACKAGES = Path(__file__).parents[2] / "external_clients" / "packages"
 # The client under test, in a process of its own: its openai is of another age than that of the other tests.
 PROGRAM = """
 import json, sys
@@ -42,12 +42,12 @@ def url(server) -> str:
 
 def test_the_unmodified_client(server, url):
     """Everything that the package offers."""
-    if not (ALONE / "replit_code_exec").is_dir():
-        pytest.skip("needs replit-code-exec in tests/alone: `make test` installs it")
+    if not (PACKAGES / "replit_code_exec").is_dir():
+        pytest.skip("needs replit-code-exec in tests/external_clients: `make test` installs it")
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, url, server.token],
-        env={"PYTHONPATH": str(ALONE)},
+        env={"PYTHONPATH": str(PACKAGES)},
         capture_output=True,
         text=True,
         timeout=100,

@@ -26,7 +26,7 @@ from fumehood.llm import (
 )
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "tests" / "alone" / "model"
+MODEL = ROOT / "tests" / "small_model" / "model"
 
 
 @pytest.fixture(scope="module")
