@@ -1,4 +1,5 @@
-"""How isolation is made: `base` is the port of a runtime, each folder fills it in one way.
+"""Runtimes: `base` is the port of a runtime, each folder implements it with one means of isolation.
 
-Runs in the host process, on the engine's loop. Runtimes are the only part of the host that knows `fumehood_jail`.
+Runs in the host process, on the engine's loop. Runtimes are the only part of the host that knows `fumehood_jail`; they
+must never interpret what guest code sends, which is the engine's task.
 """

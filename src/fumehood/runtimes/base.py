@@ -1,9 +1,8 @@
-"""The port between the supervisor and the ways to make a sandbox.
+"""The port between the engine and the runtimes.
 
-A runtime turns a template into a `Spawner`; a spawner makes guests. What a guest says is none of a runtime's
-business: it hands over the socket, and says truthfully which layers it applied.
-
-Which level of isolation a set of layers amounts to.
+A runtime turns a template into a `Spawner`; a spawner makes guests. A runtime does not interpret what a guest sends: it
+hands over the socket, and reports truthfully which layers it applied. `isolation_of` computes the isolation level from
+a set of layers.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class ContextLaunch:
     """What a runtime needs to start a context.
 
     Attributes:
-        fds: The guest's ends of its channel, its standard output and its standard error; they stay the caller's.
+        fds: The guest's ends of its channel, its standard output and its standard error; the caller closes them.
         info: Its name, language and directory.
-        envs: Its environment.
+        envs: Its environment variables.
     """
 
     fds: tuple[int, int, int]
@@ -48,16 +47,16 @@ class ContextLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a machine has, and what is left of it.
+    """The capacity of a machine, and what is left of it.
 
     Attributes:
-        memory_available_bytes: Memory that can be had without pushing anything out.
+        memory_available_bytes: Memory that is free, or can be freed without evicting anything in use.
         memory_total_bytes: All memory.
         cpu_cores: Processors.
         load: Tasks that ran or waited to run, on average over the last minute.
         runnable: Tasks that run or wait to run now.
-        cpu_pressure: Percentage of the last ten seconds in which a task waited for a processor; None where
-            nobody counts.
+        cpu_pressure: Percentage of the last ten seconds in which a task waited for a processor; None where the kernel
+            does not count it.
     """
 
     memory_available_bytes: int
@@ -72,41 +71,42 @@ class GuestContext(ABC):
     """One context process, as its runtime sees it.
 
     Attributes:
-        exited: Its end: the exit code, minus the number of the signal that ended it, or None when nobody can tell.
+        exited: Its end: the exit code, minus the number of the signal that ended it, or None when it is unknown.
     """
 
     exited: asyncio.Future[int | None]
 
     @property
     def origin(self) -> GuestContext:
-        """The context that the runtime itself has started, of which this is a fork; one that is none: itself."""
+        """The context started by the runtime itself that this one is a fork of; the context itself if it is no fork."""
         return self
 
     async def settled(self) -> None:
-        """Waits until whoever has brought it to its sandbox has ended.
+        """Waits until the process that brought the context into its sandbox has ended.
 
         Raises:
-            ForkError: They would not end.
+            ForkError: That process did not end in time.
         """
         return
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends the process, but nothing that it has started; killing twice is no error."""
+        """Ends the process, but not the processes that it has started; killing twice is no error."""
 
 
 class Guest(ABC):
-    """One made sandbox, as its runtime sees it.
+    """One sandbox, as its runtime sees it.
 
     Attributes:
-        first_context: The context that it was started with, which may still be getting ready.
+        first_context: The context that it was started with, which may not be ready yet.
         socket: The host's end of the socket to the sandbox's init; non-blocking.
         isolation: The layers that were really applied.
-        ended: Done when nothing of the sandbox lives any more.
-        policy_digest: Names the system call filter that it runs under: its SHA-256; empty where there is none of ours.
-        on_refused: Set it to hear of each refused system call that no program needs: called with its name, and the
-            number inside of the process. Where the kernel tells nobody, it is never called.
-        on_excess: Set it to end the sandbox when the kernel holds too much for it that no control group is charged for.
+        ended: Done when no process of the sandbox is left.
+        policy_digest: The SHA-256 of the system call filter that it runs under; empty if it is not one of ours.
+        on_refused: Called for each refused system call that programs do not normally make, with its name and the
+            number of the process inside the sandbox. Never called where the kernel has no listener.
+        on_excess: Called to end the sandbox when the kernel holds too much memory for it that no control group is
+            charged for.
     """
 
     first_context: GuestContext
@@ -119,44 +119,44 @@ class Guest(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends every process of the sandbox, at once and without asking it; killing twice is no error."""
+        """Ends every process of the sandbox at once, without its cooperation; killing twice is no error."""
 
     @property
     @abstractmethod
     def can_freeze(self) -> bool:
-        """Whether the host can freeze it; where it cannot, init stops what runs beside it."""
+        """Whether the host can freeze it; otherwise init stops the other processes by signals."""
 
     @abstractmethod
     def freeze(self) -> bool:
-        """Lets no process of the sandbox run any more; false while some have not stopped: to be called again."""
+        """Stops all processes of the sandbox; returns False while some have not stopped: call it again."""
 
     @abstractmethod
     def thaw(self) -> None:
-        """Lets all processes go on; one that runs is left alone."""
+        """Lets all processes run again; no effect on a running sandbox."""
 
     def give_memory_back(self) -> str:
-        """Has the kernel take back what it can of the memory of what stands still; it may take long.
+        """Has the kernel reclaim what it can of a frozen sandbox's memory; it may take long.
 
         Returns:
-            By what means.
+            The kernel interface that was used.
 
         Raises:
-            OSError: It cannot be asked.
+            OSError: The kernel offers none, or refused.
         """
         raise OSError(errno.ENOTSUP, "it has no control group of its own that could be asked")
 
     @abstractmethod
     def start_context(self, launching: ContextLaunch) -> GuestContext:
-        """Starts another context; that it is ready, it says itself on its channel."""
+        """Starts another context; the context reports on its own channel when it is ready."""
 
     def abandon(self) -> None:
-        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        """Ends a guest that will not be used, and closes its socket."""
         self.kill()
         self.socket.close()
 
     @property
     def generation(self) -> int:
-        """How many forks lie between this guest and one that is none."""
+        """The number of forks between this guest and an ancestor that is no fork."""
         return 0
 
     @property
@@ -165,7 +165,7 @@ class Guest(ABC):
         return False
 
     async def fork(self, sandbox_id: str, limits: Limits) -> Guest:
-        """Makes another guest beneath this one, ready to be spoken to, empty, without a context.
+        """Makes another guest in namespaces nested in this one, ready for requests, empty, without a context.
 
         Raises:
             ForkError: It cannot be made; nothing of it remains.
@@ -179,33 +179,33 @@ class Guest(ABC):
         send: Callable[[int], None],
         fds: tuple[int, int, int],
     ) -> GuestContext:
-        """Lets a process forked from a checkpoint of this guest become the first context of one forked from it.
+        """Migrates a process forked from a checkpoint of this guest into a fork of it, as its first context.
 
         Args:
-            making: The other one, which may still be in the making: `fork` of this guest.
-            origin: Of the context that the checkpoint was made of.
-            send: Hands a socket to the checkpoint, which forks the process that speaks over it.
+            making: The fork, which may still be in the making: `fork` of this guest.
+            origin: The context that the checkpoint was made of.
+            send: Hands a socket to the checkpoint, which forks the process that uses it.
             fds: The guest's ends of its channel, its standard output and its standard error.
 
         Raises:
-            ForkError: It did not come, or there is nowhere to go.
+            ForkError: The process did not report in, or there is no fork to enter.
         """
         raise ForkError(step="move a process into the fork", reason="this runtime has no forks")
 
     async def end_foreign_processes(self) -> None:  # noqa: B027 - most have none
-        """Ends those of its processes that its init may not signal, because they have entered a fork and stayed."""
+        """Kills those of its processes that its init may not signal, because they entered a fork and did not exit."""
 
     def retire(self) -> None:
-        """Nothing lives in it but its init: it counts as ended, and really ends when it carries no forks any more."""
+        """Marks a guest as ended of which only the init is left; the init is killed once no forks of it are left."""
         raise NotImplementedError
 
     def check_network(self, network: Network) -> None:
         """Raises IsolationUnavailableError when this guest cannot be given such a network."""
-        return  # most can be given any
+        return  # most runtimes support any network
 
     def check_checkpoints(self) -> None:
-        """Raises CheckpointUnavailableError when none can be made in this guest, nor what is made of one."""
-        return  # most can be kept
+        """Raises CheckpointUnavailableError when this guest supports no checkpoints, nor what is built on them."""
+        return  # most runtimes support checkpoints
 
     def check_forks(self) -> None:
         """Raises ForkUnavailableError when this guest cannot be forked."""
@@ -217,11 +217,11 @@ class Guest(ABC):
 
     @abstractmethod
     def allow_uploaded(self, byte_count: int) -> None:
-        """Adds what the host itself has written into the guest's memory-backed files to what its memory may hold."""
+        """Raises the memory limit by the bytes that the host has written into the guest's memory-backed files."""
 
     @abstractmethod
     def cpu_time(self) -> CpuTime | None:
-        """CPU time that the kernel counted for the whole sandbox; None where nobody counts from outside."""
+        """CPU time that the kernel counted for the whole sandbox; None where it is not counted from outside."""
 
     @abstractmethod
     def used_cpu_seconds(self) -> float | None:
@@ -233,11 +233,11 @@ class Guest(ABC):
 
     @abstractmethod
     def memory_bytes(self) -> int | None:
-        """Memory in use now, None where nobody counts from outside."""
+        """Memory in use now; None where it is not counted from outside."""
 
     @abstractmethod
     def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
-        """Most memory in use since the last restart of the count, None where nobody counts from outside."""
+        """Peak memory since the last restart of the count; None where it is not counted from outside."""
 
     @abstractmethod
     def oom_kills(self) -> int:
@@ -248,7 +248,7 @@ class Spawner(ABC):
     """Makes guests from one template.
 
     Attributes:
-        guest_envs: Environment that everything in a sandbox starts with.
+        guest_envs: Environment variables of every process in a sandbox.
         fixed_limits: Names of the limits that are fixed when a guest is made; `Guest.apply` changes the others.
         ended: Done when no guest can be made any more.
         left_out: The modules of the template's preload list that are not preloaded.
@@ -261,12 +261,12 @@ class Spawner(ABC):
 
     @abstractmethod
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> Guest:
-        """Makes one guest, ready to be spoken to, whose first context is getting ready.
+        """Makes one guest, ready for requests, whose first context is starting.
 
         Args:
             sandbox_id: Its name.
             limits: What it may use.
-            first: Makes what the first context is started with; called once the guest is on its way.
+            first: Returns the launch data of the first context; called once the guest is on its way.
 
         Raises:
             SandboxStartError: A step failed; nothing of the guest remains.
@@ -274,9 +274,9 @@ class Spawner(ABC):
 
     @abstractmethod
     def end_with_guests(self) -> None:
-        """Makes no more guests: the template's processes end with the last one, at once if none lives.
+        """Stops making guests: the template's processes end with the last guest, at once if none lives.
 
-        A fork is one of them. The last one counts as ended only when the processes have ended too.
+        A fork counts as a guest. The last guest counts as ended only when the template's processes have ended too.
         """
 
     @abstractmethod
@@ -285,21 +285,21 @@ class Spawner(ABC):
 
 
 class Runtime(ABC):
-    """A way to make sandboxes.
+    """One way to make sandboxes.
 
     Attributes:
-        level: The level of isolation that it makes where nothing is missing; what a guest has reached, the guest says.
+        level: The isolation level that it reaches when no layer is missing; each guest reports what it really has.
     """
 
     level: IsolationLevel
 
     def is_possible(self) -> bool:
-        """Tells whether this machine looks as if it could; cheap, and no promise: `start` finds out."""
+        """Returns whether this machine seems to support it; cheap, and no guarantee: only `start` finds out."""
         return True
 
     @abstractmethod
     def room(self) -> Room:
-        """Tells what the machine has left; cheap enough to be asked ten times a second."""
+        """Returns the capacity that the machine has left; cheap enough to be called ten times a second."""
 
     @abstractmethod
     async def start(self, template: Template) -> Spawner:
@@ -311,7 +311,7 @@ class Runtime(ABC):
         """
 
 
-# From the strongest to the weakest. Landlock is a second wall where there are namespaces, and the first where not.
+# From the strongest to the weakest. Landlock is a second barrier where there are namespaces, and the first elsewhere.
 _STANDS_ON: dict[IsolationLevel, frozenset[str]] = {
     "namespaces": frozenset(
         (

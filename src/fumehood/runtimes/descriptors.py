@@ -1,9 +1,7 @@
 """Several descriptors at once: copied, or closed.
 
-A descriptor is a number that nobody else gives back: what fails in the middle must not leave those that it had
-before.
-
-Waiting until a descriptor can be read, on the running asyncio loop.
+A descriptor is a plain number that no garbage collector closes: a failure in the middle must not leak those already
+made. Also waits on the running asyncio loop until a descriptor is readable.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Iterable
 
 
 def copies(fds: Iterable[int]) -> tuple[int, ...]:
-    """Copies all of them, or none."""
+    """Duplicates all of them, or none."""
     made: list[int] = []
     try:
         for fd in fds:
@@ -33,7 +31,7 @@ def close_all(fds: Iterable[int]) -> None:
 
 
 async def until_readable(fd: int) -> None:
-    """Returns when `fd` can be read, or has ended."""
+    """Returns when `fd` is readable or at its end."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 

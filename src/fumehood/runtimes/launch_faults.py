@@ -1,7 +1,7 @@
-"""Which error a failed step of a launch becomes: this machine lacks a layer, or it has nothing left for now.
+"""Maps a failed step of a launch to an error: this machine lacks a layer, or is out of resources for now.
 
-The two must not be mistaken for each other: what a machine lacks it lacks tomorrow too, and whoever allows a weaker
-level gets that from then on; what it has run out of comes back.
+The two must not be confused: a missing layer is missing tomorrow too, and a caller that allows a weaker level gets that
+from then on; exhausted resources come back.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.text import errno_text
 from fumehood_jail.errors import JailError
 
-# ENOSPC is not one of them: where user namespaces are forbidden, the kernel has no space for one.
+# ENOSPC is not one of them: it is what the kernel returns where user namespaces are forbidden.
 _PASSING = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EINTR)
 
 
 def launch_fault(step: str, number: int, detail: str, hint: str) -> SandboxStartError:
-    """Returns the error for a step of the launch.
+    """Returns the error for a failed step of the launch.
 
     Args:
-        step: It.
-        number: What the kernel answered; 0 when no system call failed.
+        step: Its name.
+        number: The errno; 0 when no system call failed.
         detail: What was tried.
         hint: How to make it possible, where that is known.
     """
@@ -41,7 +41,7 @@ def launch_fault(step: str, number: int, detail: str, hint: str) -> SandboxStart
 
 
 def cgroup_fault(error: JailError) -> SandboxStartError:
-    """Returns the error for a control group that could not be made, where others could be."""
+    """Returns the error for a control group that could not be made although the driver works."""
     return SandboxStartError(
         step="make its control group", reason=str(error).partition("\n")[0], hint=error.hint
     )

@@ -1,7 +1,7 @@
 """How the processes of a template end: on request, or with the last guest that was made from them.
 
-Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A launcher ends only after
-all that it keeps, so its end means that nothing of the template is left.
+Runs in the host process, on the engine's loop; shared by the Linux runtimes. A launcher ends only after all the
+processes that it keeps, so its end means that no process of the template is left.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MAX_REPORT_BYTES = 1 << 16
 
 
 class Noting(Holder, Protocol):
-    """A guest that gives back what the host holds for it when it has ended."""
+    """A guest that releases what the host holds for it when it has ended."""
 
     def note_end(self) -> None:
-        """Nothing of it lives any more."""
+        """Called when its last process has ended."""
 
 
 _Guest = TypeVar("_Guest", bound=Noting)
@@ -38,13 +38,13 @@ class KeptSpawner(Spawner, Generic[_Guest]):
     """Makes guests by processes that a launcher keeps.
 
     Args:
-        launcher: It.
+        launcher: The launcher's process.
     """
 
     def __init__(self, launcher: subprocess.Popen[bytes]) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._launcher = launcher
-        # By numbers that mean nothing to anybody else: what the template's processes once read, their clones inherit.
+        # Keyed by numbers that carry no information: clones inherit whatever the template's processes have read.
         self._guests: dict[int, _Guest] = {}
         self._uncharged = Uncharged(self._guests)
         self._cleanup: asyncio.Task[None] | None = None
@@ -54,7 +54,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
     @property
     def importing(self) -> str:
-        """The module that the zygote has begun to import last."""
+        """The module whose import the zygote has begun last."""
         return self._preload.importing
 
     async def _until_ready(self) -> None:
@@ -62,13 +62,13 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
         Raises:
             UnfitModulesError: Modules cannot be preloaded; a start without them may succeed.
-            SandboxStartError: No sandbox can be made by the processes that were started.
+            SandboxStartError: The started processes cannot make sandboxes.
         """
         await self._ready
         self.left_out = self._preload.missing
 
     def _note_preloading(self, message: dict[str, Any]) -> None:
-        """Takes note of what the zygote says before it is ready, and when it is; later it says nothing of that."""
+        """Handles the zygote's messages before and when it is ready; ignores them afterwards."""
         if self._ready.done():
             return
 
@@ -86,7 +86,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
     @property
     @abstractmethod
     def _sockets(self) -> tuple[PacketSocket, ...]:
-        """Those to the template's processes, which leave when they are closed."""
+        """The sockets to the template's processes, which exit when these are closed."""
 
     def end_with_guests(self) -> None:
         self._ends_with_guests = True
@@ -96,7 +96,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
             self._cleanup = asyncio.get_running_loop().create_task(self.aclose())
 
     def _let_go(self, guest: _Guest) -> None:
-        """Takes note of the end of a guest that is on the list no more."""
+        """Handles the end of a guest that has been removed from the list."""
         if not self._ends_with_guests or self._guests or self._is_closed:
             guest.note_end()
             return
@@ -115,7 +115,7 @@ class KeptSpawner(Spawner, Generic[_Guest]):
         await until_ended(self._launcher)
 
     async def _wait_for_others(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Waits for what else is at work on the end."""
+        """Waits for the other tasks that take part in the shutdown."""
         others = {*tasks, *([self._cleanup] if self._cleanup else [])} - {asyncio.current_task()}
 
         if others:
@@ -133,9 +133,9 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
 
 async def read_report(fd: int) -> bytes:
-    """Reads what a launcher says of its launch: nothing when it has succeeded.
+    """Reads a launcher's report: empty if the launch succeeded.
 
-    Without a thread: a caller that gives up leaves no reader behind.
+    Uses no thread, so that a cancelled caller leaves no reader behind.
     """
     report = b""
 
@@ -152,7 +152,7 @@ async def read_report(fd: int) -> bytes:
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
-    """Waits until a child process has ended, without a thread: at the end of the interpreter none can be had."""
+    """Waits until a child process has ended, without a thread: none can be started at interpreter shutdown."""
     if process.poll() is not None:
         return
 
@@ -166,20 +166,20 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 
 
 async def until_ended(launcher: subprocess.Popen[bytes]) -> None:
-    """Waits until a launcher has ended that was left by whoever it serves."""
+    """Waits until a launcher has ended whose client has disconnected."""
     try:
         async with asyncio.timeout(_CLOSE_SECONDS):
             await wait_for_exit(launcher)
     except TimeoutError:
-        # Stopped, or hanging. It is ours to kill, and takes along what it keeps.
+        # It is stopped, or hangs. Killing it also kills the processes that it keeps.
         launcher.kill()
         await wait_for_exit(launcher)
 
 
 async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Does what must not be left half done, and gives up afterwards if whoever waits was told to, however often.
+    """Runs a coroutine to completion; a cancellation, however often repeated, is raised only afterwards.
 
-    An engine that is closed gives a start up more than once; some libraries do so at each turn of the loop.
+    Closing an engine cancels a start more than once; some libraries cancel at each turn of the loop.
     """
     task = asyncio.ensure_future(work)
     given_up: asyncio.CancelledError | None = None

@@ -1,9 +1,9 @@
 """Own interpreters: each guest of a template has a jail init and a zygote of its own.
 
-Runs in the host process, on the engine's loop, over any runtime. Guests of one zygote have its hash seed and its
-addresses; those of two have not. The price is the start of an interpreter for each guest, which nobody waits for as
-long as the pool has one. The first interpreter is started with the template, to find out whether that works at all, and
-belongs to the first guest. Whatever happens to one of them does not concern the others.
+Runs in the host process, on the engine's loop, over any runtime. Guests of one zygote share its hash seed and its
+addresses; guests of two do not. The price is the start of an interpreter for each guest, which is hidden while the pool
+has one ready. The first interpreter is started with the template, to find out whether it works at all, and belongs to
+the first guest. A failure of one of them must never affect the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP = "start an interpreter of its own"
 
 
 async def start_template(runtime: Runtime, template: Template) -> Spawner:
-    """Prepares a template as it wants to be: with one interpreter for all of its guests, or one for each.
+    """Starts a template's processes: one interpreter for all of its guests, or one for each, as the template says.
 
     Raises:
         IsolationUnavailableError: This machine lacks something; the error says what and how to get it.
@@ -49,7 +49,7 @@ class OwnInterpreters(Spawner):
         self._template = template
         self._unused: Spawner | None = started
         self._living: set[Spawner] = set()
-        # More at once would only take the processors from those that run.
+        # More starts at once would only take processors from running ones.
         self._places = asyncio.Semaphore(os.cpu_count() or 1)
         self._starting: set[asyncio.Task[Spawner]] = set()
         self._cleanups: set[asyncio.Task[None]] = set()
@@ -58,7 +58,7 @@ class OwnInterpreters(Spawner):
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> Guest:
         spawner, self._unused = self._unused, None
 
-        # It may have waited for long.
+        # It may have waited for long, and ended meanwhile.
         if spawner is None or spawner.ended.done():
             spawner = await self._start()
 
@@ -81,7 +81,7 @@ class OwnInterpreters(Spawner):
         self.end_with_guests()
 
         for task in self._starting:
-            # Once: it may be tidying up already, and would leave that half done.
+            # Only once: it may be cleaning up already, and a second cancellation would interrupt that.
             if not task.cancelling():
                 task.cancel()
 
@@ -95,14 +95,14 @@ class OwnInterpreters(Spawner):
         if self.ended.done():
             raise SandboxStartError(step=_STEP, reason="the template is not in use any more")
 
-        # A task, so that whoever closes us need not wait until everything is imported.
+        # A task, so that `aclose` need not wait until everything is imported.
         starting = asyncio.get_running_loop().create_task(self._begin())
         self._starting.add(starting)
         starting.add_done_callback(self._starting.discard)
         try:
             return await starting
         except asyncio.CancelledError:
-            # It may have come in the same moment.
+            # The start may have finished in the same moment.
             if starting.done() and not starting.cancelled() and starting.exception() is None:
                 starting.result().end_with_guests()
 
@@ -127,7 +127,7 @@ class OwnInterpreters(Spawner):
 
     def _let_go(self, spawner: Spawner) -> None:
         self._living.discard(spawner)
-        # Little is left to be given back, but nobody may go before that.
+        # Little is left to be released, but `aclose` must wait for it.
         cleanup = asyncio.get_running_loop().create_task(spawner.aclose())
         self._cleanups.add(cleanup)
         cleanup.add_done_callback(self._cleanups.discard)

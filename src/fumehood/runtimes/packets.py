@@ -1,7 +1,7 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
-What comes in is bounded and strictly read: the zygote runs packages that are not ours. What cannot be sent at once
-waits in order, with descriptors of its own.
+Messages are bounded and strictly parsed: the zygote runs packages that are not ours. What cannot be sent at once is
+queued in order, with duplicated descriptors.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from fumehood_wire.frames import ProtocolError, parse_json
 # struct ucred: the process, its user and its group.
 _CREDENTIALS = struct.Struct("3i")
 _MAX_PACKET_BYTES = 1 << 18
-# How many are received in one turn of the loop before others get theirs.
+# How many packets are received in one turn of the loop, for fairness.
 _MAX_TURN_PACKETS = 64
-# The other side has gone; the reader hears of it.
+# The peer has gone; the reader reports it.
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 
 class PacketSocket:
-    """One such socket.
+    """One packet socket.
 
     Args:
-        sock: Connected, of the kind that keeps packets whole; owned from now on.
-        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises ends the conversation:
-            the message was not what it should be.
-        on_end: Called once, when the other side has closed or has said something that makes no sense.
+        sock: Connected, of a kind that preserves message boundaries; owned from now on.
+        on_message: Called with each message. A KeyError, TypeError or ValueError that it raises marks the message as
+            invalid, and closes the socket.
+        on_end: Called once, when the peer has closed or has sent an invalid message.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PacketSocket:
         self._loop.add_reader(self._fd, self._receive)
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Sends a message; the descriptors remain the caller's. On a closed socket it is dropped.
+        """Sends a message; the caller keeps its descriptors. On a closed socket the message is dropped.
 
         Raises:
             OSError: It cannot be sent, now or later: nothing was.
@@ -79,7 +79,7 @@ class PacketSocket:
             close_all(self._unsent.popleft()[1])
 
     def _try(self, data: bytes, fds: Sequence[int]) -> bool:
-        """Sends now; false if the socket takes nothing now."""
+        """Sends now; returns False if the socket would block."""
         try:
             socket.send_fds(self._sock, [data], list(fds))
         except BlockingIOError:
@@ -91,7 +91,7 @@ class PacketSocket:
         return True
 
     def _try_late(self, data: bytes, fds: Sequence[int]) -> bool:
-        """As `_try`, when nobody is there any more who could be told: whoever waits for an answer gives up in time."""
+        """As `_try`, but drops a message that cannot be sent: its caller runs into a time-out."""
         try:
             return self._try(data, fds)
         except OSError:
@@ -128,7 +128,7 @@ class PacketSocket:
 
 
 async def receive_word(sock: socket.socket, max_bytes: int) -> tuple[bytes, int]:
-    """Waits for a few bytes on a stream; returns them, and the number of the process that sent them, or 0."""
+    """Waits for a few bytes on a stream; returns them and the sender's pid, or 0 if unknown."""
     await until_readable(sock.fileno())
     word, ancillary, _, _ = sock.recvmsg(max_bytes, socket.CMSG_SPACE(_CREDENTIALS.size))
 

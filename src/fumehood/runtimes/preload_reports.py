@@ -1,9 +1,8 @@
-"""What a zygote reports of its preload list, and a start without the modules that cannot be preloaded.
+"""A zygote's report on its preload list, and restarts without the modules that cannot be preloaded.
 
-Runs in the host process, on the engine's loop; what the runtimes of Linux have in common. A module whose import leaves
-a thread or fails is found by the zygote, which cannot undo the import: its processes are ended, and started again
-without the module. A runtime remembers what it has found for as long as it lives, so that only the first start of a
-template takes longer.
+Runs in the host process, on the engine's loop; shared by the Linux runtimes. The zygote detects a module whose import
+fails or leaves a thread, but cannot undo the import: its processes are ended, and started again without the module. A
+runtime remembers these modules for its lifetime, so that only the first start of a template takes longer.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from fumehood.values.template import DEFAULT_PRELOAD, Template
 _LOG = logging.getLogger("fumehood.templates")
 _MAX_REASON_CHARS = 300
 _CAUSES: Mapping[object, Cause] = {"threads": "threads", "error": "error"}
-# How Python names what a program has died of.
+# The last line of a Python traceback.
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)\b.*")
 
 _Started = TypeVar("_Started", bound=Spawner)
 
 
 class UnfitModulesError(Exception):
-    """Modules of the preload list cannot be preloaded: the processes that have tried are of no use.
+    """Modules of the preload list cannot be preloaded; the processes that tried must be replaced.
 
     Args:
         left_out: The modules.
@@ -42,14 +41,14 @@ class UnfitModulesError(Exception):
 
 
 class PreloadReport:
-    """What one zygote says while it imports.
+    """The reports of one zygote during its imports.
 
     Args:
-        names: The modules that it is told to import.
+        names: The modules on its preload list.
 
     Attributes:
         missing: Those that the template does not have; complete when the zygote is ready.
-        importing: The one that it has begun to import last.
+        importing: The one whose import it has begun last.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -58,18 +57,18 @@ class PreloadReport:
         self.importing = ""
 
     def note_importing(self, message: Mapping[str, Any]) -> None:
-        """Takes note of what the zygote is about to import.
+        """Records which module the zygote is about to import.
 
         Raises:
-            ValueError: It was told to import nothing of that name.
+            ValueError: The module is not on the preload list.
         """
         self.importing = self._known(message["module"])
 
     def fault(self, message: Mapping[str, Any]) -> Exception | None:
-        """Reads what the zygote says when it is ready; returns why no sandbox can be made by it, if so.
+        """Parses the zygote's ready message; returns an error if it cannot make sandboxes.
 
         Raises:
-            ValueError, KeyError, TypeError: The message is not what it should be.
+            ValueError, KeyError, TypeError: The message is malformed.
         """
         if not isinstance(message["unfit"], dict):
             raise TypeError("the unfit modules are no object")
@@ -106,14 +105,14 @@ class PreloadReport:
 
 
 class LeftOutModules:
-    """What one runtime knows of the modules that its templates cannot preload."""
+    """The modules that each template of one runtime cannot preload."""
 
     def __init__(self) -> None:
         self._known: dict[Template, tuple[LeftOut, ...]] = {}
         self._told: dict[Template, tuple[LeftOut, ...]] = {}
 
     async def start(self, template: Template, start: Callable[[Template], Awaitable[_Started]]) -> _Started:
-        """Starts a template's processes, without the modules that cannot be preloaded, and says in the log which.
+        """Starts a template's processes without the modules that cannot be preloaded, and logs which those are.
 
         Args:
             template: The template.
@@ -124,7 +123,7 @@ class LeftOutModules:
             try:
                 spawner = await start(replace(template, preload=without(template.preload, known)))
             except UnfitModulesError as error:
-                # Each turn leaves out at least one more.
+                # Each round leaves out at least one more module.
                 self._known[template] = (*known, *error.left_out)
                 continue
 
@@ -133,8 +132,8 @@ class LeftOutModules:
             return spawner
 
     def _tell(self, template: Template, left_out: tuple[LeftOut, ...]) -> None:
-        """Says it once for each template: with interpreters of their own, each sandbox is a start."""
-        # The default list names what most have and nobody must.
+        """Logs it once for each template: with own interpreters, each sandbox is a start."""
+        # Missing modules of the default list are normal.
         told = tuple(one for one in left_out if one.cause != "missing" or one.module not in DEFAULT_PRELOAD)
 
         if told == self._told.get(template, ()):
@@ -149,19 +148,19 @@ class LeftOutModules:
 def start_fault(
     template: Template, error: BaseException, importing: str, words: str, hint: str
 ) -> BaseException:
-    """Returns the error that a start of a template's processes ends with.
+    """Returns the error that a failed start of a template's processes ends with.
 
     Args:
         template: The template.
         error: What was raised.
         importing: The module that was being imported.
         words: What launcher, jail init and zygote have written to standard error.
-        hint: The way out where the error itself names none.
+        hint: The remedy, where the error itself names none.
     """
     if isinstance(error, asyncio.CancelledError | IsolationUnavailableError | UnfitModulesError):
         return error
 
-    # An error that knows the reason is not explained by what else was written: libraries write warnings.
+    # An error with a reason is not explained by other output: libraries write warnings.
     if isinstance(error, SandboxStartError) and not isinstance(error, ZygoteEndedError):
         return error
 
@@ -173,7 +172,7 @@ def start_fault(
         reason = str(error) or type(error).__name__
 
     at = f" while it imported {importing!r}" if importing else ""
-    # What has not ended has no last words, only warnings.
+    # After a time-out there is no final error in the output, only warnings.
     last = "" if isinstance(error, TimeoutError) else _last_words(words)
     return TemplateError(
         template=template.name,
@@ -183,13 +182,13 @@ def start_fault(
 
 
 class ZygoteEndedError(SandboxStartError):
-    """The zygote has ended before it was ready; what it wrote may tell why."""
+    """The zygote has ended before it was ready; its standard error may contain the reason."""
 
     def __init__(self) -> None:
         super().__init__(step="preload", reason="the zygote ended")
 
 
 def _last_words(words: str) -> str:
-    """Returns the line that tells most of a program's end: the exception that ended it, or the last one."""
+    """Returns the most telling line of a program's output: the last exception, else the last line."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else "")

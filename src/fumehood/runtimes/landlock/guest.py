@@ -1,7 +1,7 @@
-"""One sandbox without namespaces: what the host holds of it, which is two sockets, a leash and perhaps a cgroup.
+"""One sandbox without namespaces, as the host holds it: two sockets, a leash and perhaps a cgroup.
 
-The leash is a pipe: whatever becomes of this process, its end ends the sandbox, because the reaper at the other end
-waits for nothing else. What init says in its greeting is believed, because no guest code has run by then.
+The leash is a pipe: when this process ends for any reason, the sandbox ends, because the reaper at the other end waits
+for nothing else. Init's greeting is trusted, because no guest code has run by then.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_GREETING_BYTES = 1 << 16
 
 
 class LandlockContext(GuestContext):
-    """One context, as init reports of it."""
+    """One context, as init reports it."""
 
     def __init__(self, kill: Callable[[], None]) -> None:
         self.exited = asyncio.get_running_loop().create_future()
@@ -51,7 +51,7 @@ class LandlockContext(GuestContext):
             self._kill()
 
     def note_exit(self, status: int) -> None:
-        """Init has reaped it."""
+        """Called when init has reaped it."""
         if not self.exited.done():
             self.exited.set_result(status)
 
@@ -82,7 +82,7 @@ class LandlockGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
-        """Returns what the reaper is given: the ends of both sockets, the leash, and the control group descriptors."""
+        """Yields the reaper's descriptors: its ends of both sockets and the leash, and the control group's."""
         self._cgroup = cgroup
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
@@ -99,11 +99,11 @@ class LandlockGuest(CountedGuest):
                 os.close(fd)
 
     def network_view(self) -> str | None:
-        """None: it has no network namespace, and may have no sockets that listen."""
+        """None: it has no network namespace, and cannot have listening sockets."""
         return None
 
     async def greeted(self) -> None:
-        """Waits for init's greeting: the sandbox is fenced, and its folders are there."""
+        """Waits for init's greeting: the sandbox is restricted, and its folders exist."""
         decoder = Decoder()
         frames: list[Any] = []
 
@@ -158,7 +158,7 @@ class LandlockGuest(CountedGuest):
         return context
 
     def failed(self, step: str, reason: str) -> None:
-        """Takes note of why the zygote could not make this guest."""
+        """Records why the zygote could not make this guest."""
         self._failure = SandboxStartError(step=step, reason=reason)
 
     # -- life
@@ -169,26 +169,27 @@ class LandlockGuest(CountedGuest):
 
         leash, self._leash = self._leash, -1
         try:
-            # A fork of this process may hold the pipe as well: the word does not wait for its end.
+            # A fork of this process may hold the pipe as well, so closing it is not enough: a byte tells the reaper to
+            # end.
             os.write(leash, b"!")
         except BrokenPipeError:
-            pass  # the reaper has ended, and the launcher ends what it has left
+            pass  # the reaper has ended, and the launcher kills what it has left
         finally:
             os.close(leash)
 
     @property
     def can_freeze(self) -> bool:
-        """Never: the reaper would be frozen too; init stops what runs beside it."""
+        """Always False: the reaper would be frozen too; init stops the other processes by signals."""
         return False
 
     def freeze(self) -> bool:
         return True
 
     def thaw(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def abandon(self) -> None:
-        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        """Ends a guest that will not be used, and closes its socket."""
         self.kill()
 
         if self._is_open:
@@ -216,10 +217,10 @@ class LandlockGuest(CountedGuest):
             self._cgroup.set_memory_bytes(limits.memory_bytes)
 
     def allow_uploaded(self, byte_count: int) -> None:
-        """Nothing to do: files are on the host's disk, and no memory of the guest's."""
+        """Does nothing: files are on the host's disk, and not in the guest's memory."""
 
     def note_end(self) -> None:
-        """Nothing of the sandbox lives any more: gives back what the host held for it."""
+        """Releases what the host holds for the sandbox, after its last process has ended."""
         self.kill()
 
         if self._orders is not None:

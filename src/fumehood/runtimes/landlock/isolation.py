@@ -1,7 +1,7 @@
-"""Computes what stands between a guest and the host where there are no namespaces, and says what is missing.
+"""Computes the isolation of a guest without namespaces, and reports which layers are missing.
 
-A layer is `on` only when the greeting of that very sandbox, or the host's own cgroup, shows it; init has tried its
-fence before it greets, and does not greet when it does not hold.
+A layer is `on` only when the greeting of that very sandbox, or the host's own cgroup, shows it; init has verified its
+restrictions before it sends the greeting, and sends none when they do not hold.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The plan of a template where there are no namespaces: which files of the host its sandboxes may read.
+"""The plan of a template without namespaces: which files of the host its sandboxes may read.
 
-Nobody gets a root of its own there: guests see the paths of the host, and Landlock lets them open the system, the
-template and one private folder. What is listed here is all they can read; a home of a user, a workspace or a socket
-of the host must never be among it.
+Guests have no root of their own there: they see the paths of the host, and Landlock lets them open the system, the
+template and one private folder. They can read exactly what is listed here; the home of a user, a workspace or a socket
+of the host must never be on the list.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fumehood.templates.environment import Environment
 from fumehood.values.template import Template
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
-# Of /etc what programs ask for, and nothing that holds a secret anywhere.
+# The files of /etc that programs ask for; none of them holds a secret on any distribution.
 _ETC = (
     "bash.bashrc",
     "fonts",
@@ -43,7 +43,7 @@ _ETC = (
     "terminfo",
     "timezone",
 )
-# Of an installation of Python, which may lie in a folder with other things in it.
+# The parts of a Python installation, whose folder may contain other things.
 _OF_PYTHON = ("bin", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
 _TOO_MUCH = ("/", "/home", "/root", "/tmp", "/var", "/opt", "/srv", "/mnt", "/etc")  # noqa: S108
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -55,10 +55,10 @@ def template_python(template: Template) -> str:
 
 
 def readable_paths(template: Template, environment: Environment, code_folder: str) -> list[str]:
-    """Returns what guests of a template may read.
+    """Returns the paths that guests of a template may read.
 
     Raises:
-        TemplateError: Its interpreter lies where others keep their files.
+        TemplateError: Its interpreter lies in a folder that holds other files too.
     """
     prefixes = {os.path.dirname(os.path.dirname(template_python(template))), environment.base_prefix}
     paths = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), code_folder]
@@ -83,7 +83,7 @@ def readable_paths(template: Template, environment: Environment, code_folder: st
 
 
 def plain_environment(template: Template) -> dict[str, str]:
-    """Returns the variables that everything in a sandbox starts with; init puts the private folders into them."""
+    """Returns the variables that every process in a sandbox starts with; init adds the paths of the private folders."""
     programs = os.path.dirname(template_python(template))
     return {
         "HOME": "/home/user",
@@ -97,14 +97,14 @@ def plain_environment(template: Template) -> dict[str, str]:
         "PIP_USER": "1",
         "PIP_NO_CACHE_DIR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        # What is said for all users of the host cannot be read here.
+        # The system-wide configuration cannot be read here.
         "GIT_CONFIG_NOSYSTEM": "1",
         **template.envs,
     }
 
 
 def copy_guest_code(folder: str) -> None:
-    """Copies our own guest code: a copy cannot change under a running template, nor lead to what lies beside it."""
+    """Copies our guest code: a copy cannot change under a running template, nor expose the files beside it."""
     for name, path in guest_code():
         target = Path(folder, name)
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid everything else.
+"""The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid namespaces.
 
-It is weaker than namespaces in ways that the guide on isolation lists, so only callers that name its level get it.
-When the host runs as root, its guests run as a user of their own; when it runs as an ordinary user, under that user's
-id.
+It is weaker than namespaces in ways that the guide on isolation lists, so it must never be used unless a caller names
+its level. When the host runs as root, its guests run as a user of their own; when it runs as an ordinary user, under
+that user's id.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LandlockRuntime(Runtime):
         self._left_out = LeftOutModules()
 
     def is_possible(self) -> bool:
-        """Whether the kernel can fence files and signals."""
+        """Whether the kernel can restrict files and signals."""
         return why_impossible() is None
 
     def room(self) -> Room:
@@ -101,7 +101,7 @@ class LandlockRuntime(Runtime):
             try:
                 return self._place(template, folder, ids)
             finally:
-                # A thread goes on when nobody waits for it any more, and may have put more into what was removed.
+                # The thread goes on after a cancellation, and may have written into the folder after it was removed.
                 if given_up.is_set():
                     shutil.rmtree(folder, ignore_errors=True)
 
@@ -119,7 +119,7 @@ class LandlockRuntime(Runtime):
             raise
 
     def _place(self, template: Template, folder: str, ids: users.IdPlan | None) -> Place:
-        # Guests of another user must cross it; nobody but ours can list it.
+        # Guests of another user must be able to search it; only our user can list it.
         os.chmod(folder, 0o711)  # noqa: S103
         code, rooms = os.path.join(folder, "code"), os.path.join(folder, "rooms")
         os.mkdir(code, 0o755)
@@ -139,7 +139,8 @@ class LandlockRuntime(Runtime):
         )
 
     async def _started(self, template: Template, folder: str, place: Place) -> LandlockSpawner:
-        # Who owns files of the host may not touch what Landlock does not fence: their modes, times and attributes.
+        # A user that owns files of the host must not change what Landlock does not restrict: modes, times and
+        # attributes.
         guests, ours = (
             ("landlock_only", "landlock_init")
             if place.ids is None
@@ -159,7 +160,7 @@ class LandlockRuntime(Runtime):
             await launcher.launched()
             spawner = LandlockSpawner(zygote, launcher.process, place)
 
-            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
             async with asyncio.timeout(_READY_SECONDS):
                 await spawner.begin(self._program(guests), template.preload)
         except BaseException as error:
@@ -200,7 +201,7 @@ class LandlockRuntime(Runtime):
 async def _undo(
     launcher: subprocess.Popen[bytes], spawner: LandlockSpawner | None, zygote: socket.socket
 ) -> None:
-    """Takes a start back: a zygote that is left ends, and the launcher after it."""
+    """Undoes a start: ends the zygote, if there is one, and then the launcher."""
     if spawner is not None:
         await spawner.aclose()
         return
@@ -210,12 +211,12 @@ async def _undo(
 
 
 class _Launcher:
-    """A started launcher, as long as its launch is not reported."""
+    """A started launcher that has not reported its launch yet."""
 
     def __init__(
         self, template: Template, folder: str, place: Place, zygote_end: socket.socket, program: bytes
     ) -> None:
-        # What is passed on is closed here in any case, and the rest only if there will be no launcher.
+        # What is passed on is closed here in any case; the rest only if no launcher could be started.
         with ExitStack() as passed, ExitStack() as kept:
             passed.callback(zygote_end.close)
             self._report_fd, report_write = os.pipe()
@@ -292,16 +293,16 @@ class _Launcher:
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
     def close(self) -> None:
-        """Nobody will ask for its report or its last words any more."""
+        """Closes the report pipe and the file for standard error."""
         os.close(self._report_fd)
         os.close(self._stderr)
 
 
 def _own_ids() -> users.IdPlan | None:
-    """As root an id that belongs to nobody; an ordinary user has none to give.
+    """Returns an unassigned id if this process is root; None for an ordinary user, which has none to assign.
 
     Raises:
-        IsolationUnavailableError: Guests would be root: nothing but Landlock would keep them from the host's files.
+        IsolationUnavailableError: Guests would be root, and only Landlock would protect the host's files.
     """
     if os.geteuid() != 0:
         return None

@@ -1,6 +1,6 @@
-"""Makes guests of one template without namespaces, by asking its zygote.
+"""Makes guests of one template without namespaces, by requests to its zygote.
 
-The zygote forks a reaper for each sandbox; what it says is checked, because its packages are not ours.
+The zygote forks a reaper for each sandbox; its messages are checked, because its packages are not ours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fumehood_jail import cgroups, users
 from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
-# Beside what is the guest's: the reaper and init.
+# In addition to the guest's processes: the reaper and init.
 _OWN_PROCESSES = 2
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 
@@ -41,12 +41,12 @@ class Place:
     """Where the sandboxes of a template live on the host.
 
     Attributes:
-        rooms: The folder in which each has a private one.
-        readable: What they may read beside it.
-        files: What each gets a copy of.
+        rooms: The folder that holds the private folder of each sandbox.
+        readable: What they may read besides.
+        files: The folder that each gets a copy of.
         ids: The ids of their user; None: the user of the host process.
-        cgroup: Where cgroups are made, or None, and why.
-        envs: What everything in them starts with.
+        cgroup: Where cgroups are made, or None with the reason.
+        envs: Environment variables of every process in them.
     """
 
     rooms: str
@@ -73,7 +73,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         self._is_given_back = False
 
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
-        """Gives the zygote its orders, and waits until everything is imported."""
+        """Sends the zygote its configuration, and waits until everything is imported."""
         self._preload = PreloadReport(preload)
         self._zygote.send({"type": "configure", "seccomp": program.hex(), "preload": list(preload)})
         await self._until_ready()
@@ -85,7 +85,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
             raise SandboxStartError(step="ask the zygote", reason="the template's processes have ended")
 
         number = self.next_number()
-        # No sandbox can list the folder, so none finds that of another.
+        # Sandboxes cannot list the parent folder, so none can find the folder of another.
         folder = os.path.join(self._place.rooms, secrets.token_hex(16))
         guest = LandlockGuest(self, number, folder, limits)
         self._guests[number] = guest
@@ -115,7 +115,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
         return guest
 
     async def aclose(self) -> None:
-        """Ends the template's processes; the launcher ends when nothing of them is left."""
+        """Ends the template's processes; the launcher ends when none of them is left."""
         for guest in list(self._guests.values()):
             guest.kill()
 
@@ -131,10 +131,10 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
             if self._place.ids is not None:
                 self._place.ids.release()
 
-    # -- what guests ask
+    # -- requests of guests
 
     def next_number(self) -> int:
-        """Returns a number that means nothing to anybody else."""
+        """Returns a number that is unique and carries no information."""
         return next(self._numbers)
 
     def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
@@ -143,7 +143,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
             self._begin(remove_later(self._driver, cgroup))
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
-        """Computes the isolation of a guest from what it and the kernel say was applied."""
+        """Computes the isolation of a guest from its greeting and from the cgroup driver."""
         return describe_fence(
             greeting,
             has_own_user=self._place.ids is not None,
@@ -216,14 +216,14 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
             return
 
         try:
-            # The reaper has emptied it, but must not reach the folder that it lies in.
+            # The reaper has emptied the folder, but may not reach its parent.
             os.rmdir(guest.folder)
         except FileNotFoundError:
-            pass  # it never came to be
+            pass  # it was never made
         except OSError:
             self._begin(asyncio.to_thread(_remove_room, guest.folder))
 
-        # Its reaper has gone; nothing of it may keep the others waiting.
+        # Its reaper has ended; nothing of it may block the other guests.
         guest.kill()
         self._let_go(guest)
 
@@ -244,7 +244,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
 
 
 def _remove_room(folder: str) -> None:
-    """By a program that follows no link, whatever is exchanged meanwhile; what it cannot remove, the launcher does."""
+    """Removes a folder with a program that follows no links; the launcher removes what this cannot."""
     subprocess.run(
         ["rm", "-rf", folder],
         env={"PATH": "/usr/bin:/bin"},

@@ -1,7 +1,6 @@
-"""One sandbox of the Linux runtime: what the host holds of it, which is a socket, a pidfd and a cgroup.
+"""One sandbox of the Linux runtime, as the host holds it: a socket, a pidfd and a cgroup.
 
-What an init says in its greeting is believed, because no guest code has run by then; afterwards nothing here listens
-to it.
+Init's greeting is trusted, because no guest code has run by then; afterwards this module reads nothing from it.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ if TYPE_CHECKING:
     from fumehood.runtimes.namespaces.spawner import LinuxSpawner
 
 _LAST_WORDS_SECONDS = 1.0
-# What is beneath ends within milliseconds.
+# Nested processes end within milliseconds.
 _RELUCTANT_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
-# What an init sends as soon as it exists, and what opens the gate of its first context.
+# The byte that an init sends once it exists, and that opens the gate of its first context.
 _STARTED = b"!"
 _WITH_DEVICES = b"d"
 
 
 class LinuxContext(GuestContext):
-    """One context, as the zygote reports of it."""
+    """One context, as the zygote reports it."""
 
     def __init__(self, kill: Callable[[], None], refused_calls: RefusedCalls) -> None:
         self.exited = asyncio.get_running_loop().create_future()
@@ -61,7 +60,7 @@ class LinuxContext(GuestContext):
             self._kill()
 
     def note_exit(self, status: int) -> None:
-        """The zygote has reaped it."""
+        """Called when the zygote has reaped it."""
         if not self.exited.done():
             self.exited.set_result(status)
 
@@ -70,11 +69,11 @@ class LinuxGuest(CountedGuest):
     """One sandbox made by a jail init.
 
     Args:
-        spawner: Asks the jail init.
+        spawner: Sends requests to the jail init.
         number: The jail init's name for it.
         slot: Its user id in the base jail.
         limits: What it may use.
-        ancestors: Those that it is forked from, the oldest first.
+        ancestors: The guests that it is forked from, the oldest first.
     """
 
     first_context: LinuxContext
@@ -88,7 +87,7 @@ class LinuxGuest(CountedGuest):
         ancestors: tuple[LinuxGuest, ...] = (),
     ) -> None:
         self.slot = slot
-        # Those that it is forked from, the oldest first, and those that are forked from it.
+        # The guests that it is forked from, the oldest first, and those forked from it.
         self.ancestors = ancestors
         self._children: set[LinuxGuest] = set()
         self._is_retired = False
@@ -116,7 +115,7 @@ class LinuxGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self) -> Iterator[list[int]]:
-        """Makes what init is given: its end of the socket, and the gate that it opens."""
+        """Makes the descriptors for init: its end of the socket, and the write end of the gate."""
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._is_open = True
         self.socket.setblocking(False)
@@ -129,12 +128,12 @@ class LinuxGuest(CountedGuest):
             close_all(fds)
 
     def admit(self, cgroup: cgroups.Cgroup | None) -> None:
-        """Lets init, which waits for it, enter the control groups."""
+        """Sends the blocked init its control group descriptors, so that it enters them."""
         self._cgroup = cgroup
         given = self._cgroup_fds()
         word = b"!"
         try:
-            # A fork has those of its parent.
+            # A fork has the device nodes of its parent.
             if not self.ancestors and (devices := device_nodes.make()) is not None:
                 word = _WITH_DEVICES
                 given.insert(0, devices)
@@ -144,21 +143,21 @@ class LinuxGuest(CountedGuest):
             close_all(given)
 
     async def started(self) -> None:
-        """Waits until init exists, and takes hold of it."""
+        """Waits until init exists, and opens a pidfd of it."""
         self._heard, pid = await self._receive()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
 
         if not self._heard.startswith(_STARTED):
-            # What failed is in the greeting, if there is one.
+            # The failure is in the greeting, if there is one.
             await self.greeted()
 
         if self.ended.done():
-            # Nobody would close what is opened for it now.
+            # After its end nothing would close what is opened for it now.
             await self._give_up()
 
         self._heard = self._heard.removeprefix(_STARTED)
-        # It cannot have been replaced by another process of this number: it waits for us to read on, or has
-        # failed, and then its socket has ended.
+        # The pid cannot have been reused: init is blocked until we read on, or has failed, and then its socket has
+        # ended.
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -207,11 +206,11 @@ class LinuxGuest(CountedGuest):
             close_all(given)
 
     def network_view(self) -> str | None:
-        """Where /proc tells of its network namespace, as long as its init is there."""
+        """The folder of /proc with the statistics of its network namespace, while its init exists."""
         return f"/proc/{self._pid}/net" if self._pidfd >= 0 else None
 
     def failed(self, step: str, reason: str) -> None:
-        """Takes note of why the jail init could not make this guest."""
+        """Records why the jail init could not make this guest."""
         self._failure = SandboxStartError(step=step, reason=reason)
 
     # -- forks
@@ -226,7 +225,7 @@ class LinuxGuest(CountedGuest):
 
     @contextmanager
     def ancestor_fds(self) -> Iterator[list[int]]:
-        """Opens its PID and mount namespaces, and the user namespaces of those it is forked from, the oldest first."""
+        """Opens its PID and mount namespaces, and the user namespaces of it and its ancestors, the oldest first."""
         fds: list[int] = []
         try:
             for pid, name in [
@@ -242,7 +241,7 @@ class LinuxGuest(CountedGuest):
 
     @property
     def pidfd(self) -> int:
-        """Holds its init."""
+        """The pidfd of its init."""
         return self._pidfd
 
     async def fork(self, sandbox_id: str, limits: Limits) -> LinuxGuest:
@@ -269,7 +268,7 @@ class LinuxGuest(CountedGuest):
 
     @asynccontextmanager
     async def _migration_target(self, making: Awaitable[Guest]) -> AsyncIterator[MigrationTarget]:
-        """Waits until a guest beneath is there, and opens the control group descriptors of its control groups."""
+        """Waits until the fork exists, and opens its control group descriptors."""
         guest = await making
         assert isinstance(guest, LinuxGuest), "it is a fork of this one"
         cgroup_fds = guest._cgroup_fds()
@@ -279,21 +278,21 @@ class LinuxGuest(CountedGuest):
             close_all(cgroup_fds)
 
     def holds(self, namespace: int) -> bool:
-        """Whether the PID namespace with this number is its own."""
+        """Whether the PID namespace with this inode number is its own."""
         if self._namespace is None and self._pid > 0:
             try:
                 self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
             except OSError:
-                return False  # it has ended, and nobody has said so yet
+                return False  # it has ended, which has not been reported yet
 
         return self._namespace == namespace
 
     def expect(self, child: LinuxGuest) -> None:
-        """Takes note of one that is being forked from it."""
+        """Records a guest that is being forked from it."""
         self._children.add(child)
 
     def watch(self) -> None:
-        """Takes note of its end by itself: of a fork the jail init does not tell."""
+        """Watches the pidfd for its end: the jail init does not report the end of a fork."""
         self._is_watched = True
         asyncio.get_running_loop().add_reader(self._pidfd, self._spawner.note_end, self._number)
 
@@ -322,7 +321,7 @@ class LinuxGuest(CountedGuest):
             self._kill_init()
 
     def _kill_init(self) -> None:
-        # The end of a PID namespace's first process ends all others in it; no list of pids to race against.
+        # The end of a PID namespace's init ends all other processes in it; there is no list of pids to race against.
         if self._pidfd < 0:
             self._spawner.ask_to_kill(self._number)
             return
@@ -344,7 +343,7 @@ class LinuxGuest(CountedGuest):
             self.ended.get_loop().call_later(_RELUCTANT_SECONDS, self._end_unreaped_parents)
 
     def _end_unreaped_parents(self) -> None:
-        # Until then somebody in the sandbox that it is forked from keeps it.
+        # A process in the parent sandbox keeps a zombie of it until then.
         if self._pidfd >= 0:
             end_unreaped_parents(self.ancestors[-1].holds, self._spawner.ask_to_kill_held)
             self._look_after()
@@ -364,7 +363,7 @@ class LinuxGuest(CountedGuest):
         return super().give_memory_back() if self._cgroup is None else self._cgroup.give_memory_back()
 
     def abandon(self) -> None:
-        """Nobody will use it: ends it, and closes the socket that nobody has taken over."""
+        """Ends a guest that will not be used, and closes its socket."""
         self.kill()
 
         if self._is_open:
@@ -385,7 +384,7 @@ class LinuxGuest(CountedGuest):
         self._cgroup.set_memory_bytes(self._limits.memory_bytes + self._uploaded_bytes)
 
     def note_end(self) -> None:
-        """Nothing of the sandbox lives any more: gives back what the host held for it."""
+        """Releases what the host holds for the sandbox, after its last process has ended."""
         if self._is_watched:
             asyncio.get_running_loop().remove_reader(self._pidfd)
 
@@ -405,7 +404,7 @@ class LinuxGuest(CountedGuest):
             if cgroup is not None:
                 self._let_go(cgroup)
         finally:
-            # Whatever the host could not read or remove: everybody who waits for the end hears of it.
+            # Whatever the host could not read or remove: `ended` is set in any case.
             if not self.ended.done():
                 self.ended.set_result(None)
 
@@ -426,7 +425,7 @@ class LinuxGuest(CountedGuest):
         return self._cgroup.open_cgroup_fds() if self._cgroup is not None else []
 
     async def _give_up(self) -> None:
-        # The jail init knows more; what it says comes on its own socket.
+        # The jail init knows the reason, and reports it on its own socket.
         await asyncio.wait([self.ended], timeout=_LAST_WORDS_SECONDS)
         raise self._failure or SandboxStartError(step="greeting", reason="init ended before it was ready")
 
@@ -438,7 +437,7 @@ class LinuxGuest(CountedGuest):
 
 
 def _open_gate() -> int:
-    """Returns a gate that is open: the sandbox has long been set up."""
+    """Returns a gate that is open, for a sandbox that has been set up already."""
     read_end, write_end = os.pipe()
     os.write(write_end, b"!")
     os.close(write_end)

@@ -1,9 +1,7 @@
-"""Computes what stands between a guest and the host, from what the kernel says was applied.
+"""Computes the isolation of a guest from what the kernel reports as applied.
 
 A layer is `on` only when the greeting of that very sandbox, or the host's own cgroup, shows it; nothing is taken from
-configuration.
-
-Status: who a process is, and what it may do, as the kernel says.
+configuration. Also reads ids, parents and capabilities of processes from /proc.
 """
 
 from __future__ import annotations
@@ -118,7 +116,7 @@ def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer,
 
 
 def disk_reads(driver: cgroups.CgroupDriver) -> Layer:
-    """Tells whether what a sandbox reads from the host's disks is bounded."""
+    """Returns whether a sandbox's reads from the host's disks are bounded, as a layer."""
     if "io" not in driver.controllers:
         return Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: its controller cannot be written")
 
@@ -142,9 +140,9 @@ _ID_FIELDS = (b"Uid", b"Gid")
 
 
 def ids_of(pid: int) -> list[list[bytes]]:
-    """Returns user and group on the host: the real and the effective id, and that for files.
+    """Returns the real, effective and file-system user and group ids of a process on the host.
 
-    The saved ones may be in reserve, and are left out.
+    Saved ids are left out, because contexts keep one in reserve.
     """
     fields = _fields(pid)
     found = []
@@ -157,17 +155,17 @@ def ids_of(pid: int) -> list[list[bytes]]:
 
 
 def parent_of(pid: int) -> int:
-    """Returns who would take leave of it; 0 when it has ended."""
+    """Returns the pid of its parent, which has to reap it; 0 when it has ended."""
     return int(_fields(pid).get(b"PPid", b"0"))
 
 
 def numbers_of(pid: int) -> list[int]:
-    """Returns its numbers in all PID namespaces in which it is seen, its own the last; none when it is gone."""
+    """Returns its pids in all PID namespaces in which it is visible, its own last; empty when it is gone."""
     return [int(number) for number in _fields(pid).get(b"NSpid", b"").split()]
 
 
 def groups_of(pid: int) -> bytes:
-    """Returns its control groups, one of each hierarchy a line.
+    """Returns its control groups, one hierarchy per line.
 
     Raises:
         OSError: It is gone.
@@ -177,7 +175,7 @@ def groups_of(pid: int) -> bytes:
 
 
 def has_died(pid: int) -> bool:
-    """Whether it has ended, and nobody has taken leave of it."""
+    """Whether it is a zombie: ended, and not reaped."""
     return _fields(pid).get(b"State", b"").split()[:1] == [_DEAD]
 
 

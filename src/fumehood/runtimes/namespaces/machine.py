@@ -1,7 +1,7 @@
-"""What a Linux machine has left: memory, of the machine or of the host's own control group, and processors.
+"""The capacity of a Linux machine: memory, of the machine or of the host's own control group, and processors.
 
-Runs in the host process and only reads. A control group that bounds the host bounds its sandboxes too, and so
-does each one above it; what they could drop at once (the page cache that nobody uses) counts as free.
+Runs in the host process and only reads. A control group that bounds the host bounds its sandboxes too, and so does each
+ancestor group; page cache that can be dropped at once counts as free.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from fumehood.runtimes.base import Room
 from fumehood_jail import cgroups
 
 _MAX_FILE_BYTES = 1 << 16
-# Version 1 has no word for "no limit", only a number that no machine has.
+# Version 1 expresses "no limit" as a number larger than any machine's memory.
 _NO_LIMIT_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The memory of one control group: where its limit, its use and its statistics stand."""
+    """The files of one control group with its memory limit, usage and statistics."""
 
     limit: str
     used: str
@@ -28,13 +28,13 @@ class _Bound:
 
 
 class LinuxRoom:
-    """Reads what there is; the control groups that bound this process are looked up once."""
+    """Reads the machine's capacity; the control groups that bound this process are looked up once."""
 
     def __init__(self) -> None:
         self._bounds = [_bound(folder, version) for version, folder in cgroups.memory_folders()]
 
     def read(self) -> Room:
-        """Reads everything anew."""
+        """Reads all values again."""
         machine = _fields(_read("/proc/meminfo"))
         total = machine.get(b"MemTotal", 0) * 1024
         available = machine.get(b"MemAvailable", 0) * 1024
@@ -72,7 +72,7 @@ def _bound(folder: str, version: int) -> _Bound:
 
 
 def _left(bound: _Bound) -> tuple[int, int]:
-    """The limit of a control group and what is left of it."""
+    """Returns the limit of a control group and what is left of it."""
     try:
         limit = _read(bound.limit).strip()
 
@@ -81,14 +81,14 @@ def _left(bound: _Bound) -> tuple[int, int]:
 
         used = int(_read(bound.used)) - _fields(_read(bound.statistics)).get(bound.droppable, 0)
     except (OSError, ValueError):
-        # The root of version 2 has no limit, and a group that has gone none either.
+        # The root of version 2 has no limit, nor has a removed group.
         return _NO_LIMIT_BYTES, _NO_LIMIT_BYTES
 
     return int(limit), max(0, int(limit) - used)
 
 
 def _cpu_pressure() -> float | None:
-    """The percentage of the last ten seconds in which a task waited for a processor; None where nobody counts."""
+    """The percentage of the last ten seconds in which a task waited for a processor; None where it is not counted."""
     try:
         some = _read("/proc/pressure/cpu").partition(b"\n")[0]
         return float(some.partition(b"avg10=")[2].partition(b" ")[0])

@@ -1,10 +1,8 @@
-"""Moves: a process that is forked from a checkpoint of one sandbox becomes a context of a sandbox forked from it.
+"""Migration: a process forked from a checkpoint of one sandbox becomes a context of a sandbox forked from it.
 
-The process is user code's own, and hostile: it is known by the credentials of what it sends, and is held while it
-enters namespaces that hold nothing but an init that waits, and makes the process that goes on there
-(`linux_entering`).
-
-Entering: the host has a process that moves into a forked sandbox enter its namespaces, one call after the other.
+The process is user code's own, and hostile: it is identified by the credentials of its message, and is traced while it
+enters namespaces that contain only an idle init, and forks the process that continues there. The host makes it enter,
+one system call at a time; nothing here may let it run freely in between.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from fumehood_jail import caps, syscalls
 from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.tracing import HeldProcess
 
-# In the order in which they are entered: the user's first, for the right to enter the others.
+# In the order in which they are entered: the user namespace first, for the right to enter the others.
 NAMESPACES = ("user", "mnt", "net", "ipc", "uts", "pid", "cgroup")
 _HERE = b"!"
 _MAX_WORD_BYTES = 64
@@ -47,12 +45,12 @@ _MOVE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class MigrationSource:
-    """The sandbox that a process moves out of.
+    """The sandbox that a process migrates from.
 
     Attributes:
-        holds: Tells whether the PID namespace with this number is its own.
-        origin: Answers for the process.
-        kill_held: Kills what the host may not signal itself.
+        holds: Returns whether the PID namespace with this inode number is its own.
+        origin: The seccomp listener that answers the process's calls.
+        kill_held: Kills processes that the host may not signal itself.
     """
 
     holds: Callable[[int], bool]
@@ -62,12 +60,12 @@ class MigrationSource:
 
 @dataclass(frozen=True, slots=True)
 class MigrationTarget:
-    """The sandbox that a process moves into.
+    """The sandbox that a process migrates to.
 
     Attributes:
         init_pid: Its init, which lives.
-        has_migrators: Whether an id that no guest code has owns its namespaces.
-        cgroup_fds: Descriptors of its control groups, by which a process moves itself in.
+        has_migrators: Whether its namespaces are owned by an id that no guest code has.
+        cgroup_fds: Descriptors of its control groups, with which a process moves itself in.
     """
 
     init_pid: int
@@ -76,13 +74,13 @@ class MigrationTarget:
 
 
 class MovedContext(GuestContext):
-    """A context that has moved in.
+    """A context that has migrated into a fork.
 
     Args:
-        pidfd: Holds it; this object's from now on.
-        origin: Whose system call filter it is under.
-        kill_held: Kills what the host may not signal itself.
-        migrator: Done when the process that brought it there has ended.
+        pidfd: Its pidfd; owned by this object from now on.
+        origin: The context whose system call filter it is under.
+        kill_held: Kills processes that the host may not signal itself.
+        migrator: Done when the process that forked it has ended.
     """
 
     def __init__(
@@ -102,11 +100,10 @@ class MovedContext(GuestContext):
 
     @property
     def origin(self) -> GuestContext:
-        """See the port."""
         return self._origin
 
     async def settled(self) -> None:
-        """Waits until who brought it there has ended."""
+        """Waits until the process that brought it there has ended."""
         await asyncio.shield(self._migrator)
 
     def kill(self) -> None:
@@ -117,7 +114,7 @@ class MovedContext(GuestContext):
         _end(self._pidfd, self._kill_held)
 
     def _note_exit(self) -> None:
-        """Its parent lies inside, so that nobody can tell how it ended."""
+        """Its parent is inside the sandbox, so its exit status is unknown."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
 
@@ -131,16 +128,16 @@ async def move_out(
     send: Callable[[int], None],
     own: Sequence[int],
 ) -> tuple[int, asyncio.Future[None]]:
-    """Lets a process move to another sandbox; returns a pidfd of what it has become, and when its migrator has ended.
+    """Migrates a process to another sandbox; returns a pidfd of its child there, and when the migrator has ended.
 
     Args:
         source: The sandbox that it is from.
         target: The other one, as soon as it is there.
-        send: Hands a socket to the checkpoint, and has it fork the process that moves.
-        own: What the process gets: its channel and outputs.
+        send: Hands a socket to the checkpoint, and has it fork the process that migrates.
+        own: The descriptors of its channel and outputs.
 
     Raises:
-        ForkError: It did not come, or is not what a context must be.
+        ForkError: It did not report in, or is not confined as a context must be.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
@@ -158,7 +155,7 @@ async def move_out(
                 socket.send_fds(ours, [_HERE], list(own))
                 return await _lead_over(migrator, held_by, source, target)
         except OSError as error:
-            # It closed its end, say.
+            # For example, it closed its end.
             raise ForkError.from_errno(STEP, error.errno or 0) from None
 
 
@@ -175,19 +172,19 @@ async def _lead_over(
                 place = Place(namespaces, there.init_pid, there.has_migrators, there.cgroup_fds)
                 moved = await _enter(migrator, held_by, source.origin, place)
     finally:
-        # Before anything is closed that it could be given.
+        # Before any descriptor that could be installed in it is closed.
         source.origin.forbid(migrator)
 
-    # It has nothing left that was lent; it ends while the fork goes on.
+    # Nothing lent is left in it; it ends while the fork goes on.
     leaving = asyncio.ensure_future(_see_off(os.dup(held_by), source.kill_held))
-    # Where the fork has failed meanwhile, nobody asks.
+    # Where the fork has failed meanwhile, the result is not read.
     leaving.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
     return moved, leaving
 
 
 async def _enter(migrator: int, held_by: int, origin: RefusedCalls, place: Place) -> int:
     while True:
-        # Before it is touched: it may be back at once.
+        # Before it is released: it may call again at once.
         waits = origin.expect_migrator(migrator, again=True)
         moved = await _in_own_thread(lambda: enter(migrator, origin, place))
 
@@ -222,10 +219,10 @@ def _opened(init_pid: int) -> Iterator[dict[str, int]]:
 
 @asynccontextmanager
 async def _ended_if_it_fails(migrator: int, source: MigrationSource) -> AsyncIterator[int]:
-    """Yields a pidfd of the process that moves; ends it if anything goes wrong."""
+    """Yields a pidfd of the migrating process; kills it if anything fails."""
     pidfd = _hold(migrator)
     try:
-        # Before anything can happen to it: the number could be somebody else's by now.
+        # Before anything else: the pid could have been reused by now.
         _check_source(migrator, pidfd, source)
         try:
             yield pidfd
@@ -237,10 +234,10 @@ async def _ended_if_it_fails(migrator: int, source: MigrationSource) -> AsyncIte
 
 
 async def _see_off(pidfd: int, kill_held: Callable[[int], None]) -> None:
-    """Waits until what has moved has ended: as long as it lives, and does not wait for its child, no fork could end.
+    """Waits until the migrator has ended: while it lives and does not reap its child, no fork can end.
 
     Raises:
-        ForkError: It would not end by itself.
+        ForkError: It did not end by itself.
     """
     try:
         async with asyncio.timeout(_MOVE_SECONDS):
@@ -253,7 +250,7 @@ async def _see_off(pidfd: int, kill_held: Callable[[int], None]) -> None:
 
 
 async def _until_waiting(waits: asyncio.Future[None], pidfd: int) -> None:
-    """Waits until a process waits for its host, or has ended."""
+    """Waits until a process is blocked in its reported call, or has ended."""
 
     def give_up() -> None:
         if not waits.done():
@@ -268,9 +265,10 @@ async def _until_waiting(waits: asyncio.Future[None], pidfd: int) -> None:
 
 
 async def _in_own_thread(work: Callable[[], int | None]) -> int | None:
-    """Does what waits for the kernel at work.
+    """Runs `work`, which may block on the kernel, in a thread of its own.
 
-    A process that is in no state to be held can make that long: no thread of those that others wait for.
+    A process that is in no state to be traced can make it block for long, so it must not take a thread of the shared
+    pool.
     """
     executor = ThreadPoolExecutor(1)
     done = executor.submit(work)
@@ -284,13 +282,13 @@ async def _in_own_thread(work: Callable[[], int | None]) -> int | None:
 
 
 def _drop(done: Future[int | None]) -> None:
-    """Nobody waits any more for the process that has moved."""
+    """Closes the pidfd of a migrated process whose caller was cancelled."""
     if not done.cancelled() and done.exception() is None and (pidfd := done.result()) is not None:
         os.close(pidfd)
 
 
 async def _hear(sock: socket.socket) -> int:
-    """Waits for the word of a process that all is well; returns its number on the host."""
+    """Waits for the message of a process that it is ready; returns its pid on the host."""
     word, pid = await receive_word(sock, _MAX_WORD_BYTES)
 
     if word != _HERE:
@@ -310,12 +308,12 @@ def _no_word(word: bytes) -> ForkError:
 async def end_foreign_processes(
     is_theirs: Callable[[int], bool], init_pid: int, kill_held: Callable[[int], None]
 ) -> None:
-    """Ends all processes of a sandbox but init: one that has entered a fork is of a user that init may not signal.
+    """Kills all processes of a sandbox but init, including those whose user init may not signal.
 
     Args:
         is_theirs: Whether the PID namespace with this number is the sandbox's.
         init_pid: The init.
-        kill_held: Kills what the host may not signal itself.
+        kill_held: Kills processes that the host may not signal itself.
     """
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != init_pid]:
         try:
@@ -334,19 +332,19 @@ async def end_foreign_processes(
 
 
 def end_unreaped_parents(is_theirs: Callable[[int], bool], kill_held: Callable[[int], None]) -> None:
-    """Ends processes of a sandbox that never reap the dead of its forks: until they do, these cannot end.
+    """Kills processes of a sandbox that do not reap zombies of its forks: until they do, the forks cannot end.
 
-    A process that moves as asked leaves no such dead. Looks at every process there is: for when a fork does not end.
+    A process that migrates as requested leaves no such zombie. Scans all processes: for use when a fork does not end.
 
     Args:
         is_theirs: Whether the PID namespace with this number is the sandbox's.
-        kill_held: Kills what the host may not signal itself.
+        kill_held: Kills processes that the host may not signal itself.
     """
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         launcher = parent_of(pid) if has_died(pid) else 0
         numbers = numbers_of(launcher) if launcher else []
 
-        # A child of its own lies no deeper; and its init takes leave of all.
+        # A regular child is not nested deeper; and init reaps all of its children.
         if not numbers or len(numbers) >= len(numbers_of(pid)) or numbers[-1] == 1:
             continue
 
@@ -381,13 +379,13 @@ def _end(pidfd: int, kill_held: Callable[[int], None]) -> None:
 
 
 def _check_source(pid: int, pidfd: int, source: MigrationSource) -> None:
-    """Makes sure that a process lives in the sandbox that it is to move out of."""
+    """Checks that a process lives in the sandbox that it is to migrate from."""
     try:
         is_there = source.holds(os.stat(f"/proc/{pid}/ns/pid").st_ino)
     except OSError:
         is_there = False
 
-    # What was read is of this very process if it lives now.
+    # If it still lives, the namespace that was read is that of this very process.
     if not is_there or _has_ended(pidfd):
         raise ForkError(step=STEP, reason="the kernel says that it is in another PID namespace, or has ended")
 
@@ -401,7 +399,7 @@ def _has_ended(pidfd: int) -> bool:
 STEP = "move a process into the fork"
 _UNCHANGED = (1 << 64) - 1
 _ARGUMENTS = 6
-# As in the policy: by this the filter knows the call, which it refuses to all others.
+# As in the policy: with this argument the filter reports the call, which it refuses otherwise.
 _MOVES_IN = 0x6D6F7665
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
@@ -411,10 +409,10 @@ class Place:
     """Where a process is to go.
 
     Attributes:
-        namespaces: Descriptors of them by their names, in the order in which they are entered.
+        namespaces: Descriptors by name, in the order in which they are entered.
         init_pid: The init there.
-        has_migrators: Whether an id that no guest code has owns them.
-        cgroup_fds: Descriptors of its control groups: whatever writes "0" to them moves in.
+        has_migrators: Whether the namespaces are owned by an id that no guest code has.
+        cgroup_fds: Descriptors of its control groups: a process that writes "0" to one moves into it.
     """
 
     namespaces: Mapping[str, int]
@@ -424,12 +422,12 @@ class Place:
 
 
 class _Puppet:
-    """A process that is held, and makes the calls that it is told to.
+    """A traced process that makes the requested calls.
 
     Args:
         pid: Its number.
-        held: Holds it.
-        origin: Lets it make those of which its filter tells.
+        held: Traces it.
+        origin: The listener, which permits the calls that its filter reports.
     """
 
     def __init__(self, pid: int, held: HeldProcess, origin: RefusedCalls) -> None:
@@ -438,38 +436,38 @@ class _Puppet:
         self._origin = origin
 
     def make(self, name: str, *some: int, gifts: Sequence[int] = ()) -> int:
-        """Has it make a call; all further arguments are 0."""
+        """Makes it carry out a call; all further arguments are 0."""
         arguments = (*some, *[0] * (_ARGUMENTS - len(some)))
         self._origin.order(self._pid, name, arguments, gifts)
         return self._held.call(name, arguments)
 
     def take(self, fds: Sequence[int]) -> list[int]:
-        """Gives it descriptors, by a call that does nothing else; returns the numbers that they have there.
+        """Installs descriptors in it, during a call without effect; returns their numbers there.
 
-        The last ones are those of `fds`. Somebody may have interrupted the call: it has got some more than once.
+        The last ones are those of `fds`: if the call was interrupted, some were installed more than once.
         """
         self.make("unshare", 0, gifts=fds)
         return list(self._origin.given(self._pid))
 
     def lay(self, content: bytes) -> int:
-        """Writes to its memory, which others may share and change; returns where."""
+        """Writes to its memory, which other processes may share and change; returns the address."""
         return self._held.lay(content)
 
 
 def enter(pid: int, origin: RefusedCalls, place: Place) -> int | None:
-    """Has a process that waits for it enter namespaces and become a guest's user there, without capabilities, and fork.
+    """Makes a blocked process enter namespaces, become the guest's user there without capabilities, and fork.
 
     Args:
         pid: The process.
-        origin: Lets it make the calls.
+        origin: The listener that permits its calls.
         place: Where it is to go.
 
     Returns:
-        A pidfd of what it has made, a child of the init there. None: it did not wait; nothing was done, and it will
-        wait again.
+        A pidfd of its child, which is a child of the init there. None: it was not blocked in its call; nothing was
+        done, and it will call again.
 
     Raises:
-        ForkError: It is not there, and has ended; or the kernel does not let it be held.
+        ForkError: It did not arrive, and was killed; or the kernel refuses to trace it.
     """
     try:
         held = HeldProcess(pid)
@@ -499,8 +497,8 @@ def _as_fork_error(step: str, error: OSError) -> ForkError:
 
 
 def _lead(puppet: _Puppet, place: Place) -> list[int]:
-    """Every call that it makes, in this order; returns the numbers of descriptors that it was lent, and has closed."""
-    # From here on nobody shares its descriptors, nor sees them.
+    """Makes all its calls, in this order; returns the numbers of the descriptors lent to it, now closed."""
+    # From here on no other process shares its descriptor table.
     puppet.make("unshare", syscalls.CLONE_FILES)
     puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
 
@@ -521,14 +519,14 @@ def _lead(puppet: _Puppet, place: Place) -> list[int]:
         puppet.make("setns", fd)
 
     for cgroup_fd in cgroup_fds:
-        # From a file: in its memory somebody who shares that could put another number, and bring others in.
+        # From a file: a process that shares its memory could replace a pid in memory, and move other processes in.
         puppet.make("sendfile", cgroup_fd, zeros_there, 0, 1, _MOVES_IN)
 
     for fd in lent:
         puppet.make("close", fd)
 
     _give_up_capabilities(puppet)
-    # A change of user sets this anew, as fs.suid_dumpable says.
+    # A change of user resets this to fs.suid_dumpable.
     puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
     return lent
 
@@ -545,7 +543,7 @@ def _give_up_capabilities(puppet: _Puppet) -> None:
 
 @contextmanager
 def _zeros(count: int) -> Iterator[int]:
-    """A file of so many digits 0, from which nobody can read but in order, and which nobody can change."""
+    """A sealed file of `count` digits 0, which can only be read in sequence and cannot be changed."""
     fd = os.memfd_create("fumehood-zeros", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.write(fd, b"0" * count)
@@ -557,10 +555,10 @@ def _zeros(count: int) -> Iterator[int]:
 
 
 def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
-    """Has it make the process that goes on in its place; returns a pidfd of that.
+    """Makes it fork the process that continues in its place; returns a pidfd of that.
 
-    Whoever is started in a PID namespace from outside is nobody's child there, and could be left to nobody: so that one
-    makes the last one, and ends. It shares the memory of the first, which waits for that, and copies nothing.
+    A process started in a PID namespace from outside has its parent outside. So an intermediate process forks the final
+    one, and exits. It shares the memory of the first, which is suspended meanwhile, so that nothing is copied.
     """
     between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
     try:
@@ -582,7 +580,7 @@ def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
         moved.let_go(0)
         held.let_go(child)
     except BaseException:
-        # A process that nobody has let go ends with this thread.
+        # A process that is still traced is killed with this thread.
         os.close(pidfd)
         raise
 
@@ -590,7 +588,7 @@ def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
 
 
 def _check(pid: int, place: Place, lent: Sequence[int]) -> None:
-    """Asks the kernel where a process is that is held, as whom, and what it may do."""
+    """Checks by the kernel's data where a traced process is, under which ids, and with which rights."""
     for name, fd in place.namespaces.items():
         if not os.path.samestat(os.stat(f"/proc/{pid}/ns/{name}"), os.fstat(fd)):
             raise ForkError(step=STEP, reason=f"the kernel says that it is in another {name} namespace")
@@ -601,13 +599,13 @@ def _check(pid: int, place: Place, lent: Sequence[int]) -> None:
     if not is_confined(pid):
         raise ForkError(step=STEP, reason="the kernel says that it is not confined as a context must be")
 
-    # Somebody may have had it move there twice, and not at all: the file of zeros has one for each group.
+    # A hostile process may have moved twice into one group and not into another: the file has one zero per group.
     if place.cgroup_fds and groups_of(pid) != groups_of(place.init_pid):
         raise ForkError(step=STEP, reason="the kernel says that it is in other control groups")
 
     if any(os.path.lexists(f"/proc/{pid}/fd/{fd}") for fd in lent):
         raise ForkError(step=STEP, reason="the kernel says that it has kept what it was lent")
 
-    # A fork ends when somebody has taken leave of all that was in it: nobody outside shall be asked for that.
+    # A fork can end only when all its processes are reaped: no process outside may be its parent.
     if parent_of(pid) != place.init_pid:
         raise ForkError(step=STEP, reason="the kernel says that it is no child of the fork's init")

@@ -1,9 +1,8 @@
 """The plan of a base jail: which parts of the host a template's sandboxes see, and where.
 
-The launcher carries the plan out. A guest never sees where on the host its parts come from: an interpreter outside
-/usr appears at /opt/python, with the environment's packages as its own.
-
-User ids of sandboxes: one for each that lives, and how those of forked ones are mapped.
+The launcher carries the plan out. A guest must never see where on the host its parts come from: an interpreter outside
+/usr appears at /opt/python, with the environment's packages as its own. Also assigns the user ids of sandboxes: one per
+living sandbox, and their mapping in forks.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.users import IdPlan
 
 GUEST_PACKAGES = "/opt/fumehood"
-# Where `fumehood_guest.init.home` looks for what it gives to each sandbox.
+# Where `fumehood_guest.init.home` finds the files that each sandbox gets.
 GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
 # Where a guest finds the environment's interpreter.
 GUEST_PYTHON = f"{_VENV}/bin/python"
 _INTERPRETER_ROOT = "/opt/python"
 
-# Shown as they are on the host; /nix/store and the like would be needed by interpreters that live there.
+# Visible under the same paths as on the host.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _DIRECTORIES = (
     *("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys"),
@@ -52,7 +51,7 @@ _NSSWITCH = (
 _PATH = "/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROFILE = f'export PATH="{_PATH}"\n'
 
-# Without one every program that looks for fonts complains.
+# Without it every program that uses fontconfig prints a warning.
 _FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
 <fontconfig>
@@ -63,9 +62,10 @@ _FONTS = """<?xml version="1.0"?>
 </fontconfig>
 """
 
-# Init listens there in every sandbox, so that what is set here never changes, and a sandbox without network says so.
+# Init listens there in every sandbox, so that this setting never changes, and a sandbox without network answers with a
+# clear error.
 _PROXY = f"http://127.0.0.1:{PORT}"
-# The unspecified address means this machine too: servers name it in what they print, and people paste that.
+# The unspecified address means this machine too: servers print it, and people paste it.
 _NOT_BY_PROXY = "localhost,127.0.0.1,0.0.0.0,::1,fumehood"
 
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -79,7 +79,7 @@ _LINKS = {
 
 
 def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str, Any]:
-    """Returns what `fumehood_jail.mounts.build_root` is to build for an environment, and the files of a template."""
+    """Returns the plan for `fumehood_jail.mounts.build_root`: an environment and the files of a template."""
     plan: dict[str, Any] = {
         "uid": uid,
         "directories": list(_DIRECTORIES),
@@ -111,7 +111,7 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
 
 
 def guest_environment(environment: Environment) -> dict[str, str]:
-    """Returns the environment variables that everything in a sandbox starts with."""
+    """Returns the environment variables of every process in a sandbox."""
     envs = {
         "HOME": "/home/user",
         "USER": "user",
@@ -122,7 +122,7 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         "PATH": _PATH,
         "SSL_CERT_FILE": _CA_BUNDLE,
         "PIP_USER": "1",
-        # What Debian's Python asks for before it installs anything, even for one user.
+        # Debian's Python requires it for any installation, even per user.
         "PIP_BREAK_SYSTEM_PACKAGES": "1",
         "PIP_NO_CACHE_DIR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -132,7 +132,7 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         envs[name] = envs[name.upper()] = _PROXY
 
     envs["no_proxy"] = envs["NO_PROXY"] = _NOT_BY_PROXY
-    # Without it Node heeds none of them.
+    # Without it Node ignores all of them.
     envs["NODE_USE_ENV_PROXY"] = "1"
 
     if environment.shared_library and not environment.base_prefix.startswith("/usr"):
@@ -168,7 +168,7 @@ def _add_system(plan: dict[str, Any]) -> None:
 
 
 def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
-    """Shows the host's interpreter with the environment's packages as its own; programs go to /opt/venv/bin."""
+    """Binds the host's interpreter with the environment's packages as its own; programs go to /opt/venv/bin."""
     version = f"python{environment.version[0]}.{environment.version[1]}"
     root = environment.base_prefix
     executable = environment.executable
@@ -196,12 +196,11 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
 
 
 def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> None:
-    """Puts the environment's packages where the interpreter finds them behind those that the guest installs.
+    """Places the environment's packages so that the interpreter finds them behind those that the guest installs.
 
-    To pip, a virtual environment has precedence over the user's own folder, and what lies there is neither
-    replaced nor removed: `pip install -U` of a package that the template has would fail. So the guest sees
-    none where that can be had: the packages cover those of the installation, which the environment does not
-    see anyway.
+    In a virtual environment pip prefers the environment over the user folder, and neither replaces nor removes packages
+    there: `pip install -U` of a package of the template would fail. So the guest gets no virtual environment where
+    possible: the packages are mounted over those of the installation, which the environment hides anyway.
     """
     version = f"python{environment.version[0]}.{environment.version[1]}"
     hidden = [path for path in environment.hidden if os.path.isdir(path)]
@@ -230,13 +229,13 @@ def _seen_inside(path: str, prefix: str) -> str:
 
 
 def _add_guest_packages(plan: dict[str, Any]) -> None:
-    """Copies our own guest code: it is small, and a copy cannot change under a running template."""
+    """Adds copies of our guest code: it is small, and a copy cannot change under a running template."""
     for name, path in guest_code():
         plan["files"][f"{GUEST_PACKAGES}/{name}"] = path.read_text(encoding="utf-8")
 
 
 def guest_code() -> Iterator[tuple[str, Path]]:
-    """Yields each module that guests need: its path below the folder of packages, and where it lies."""
+    """Yields each module that guests need: its path below the package folder, and its path on the host."""
     for package in (fumehood_guest, fumehood_jail, fumehood_wire):
         top = Path(package.__file__ or "").resolve().parent
 
@@ -250,15 +249,15 @@ MapLine = tuple[int, int, int]
 
 
 class GuestIds:
-    """Hands out the ids of one base jail.
+    """Assigns the user ids of one base jail.
 
     Args:
-        plan: Which there are.
+        plan: The available ids.
     """
 
     def __init__(self, plan: IdPlan) -> None:
         self._first = plan.first_id
-        # The last one is that of migrators.
+        # The last one is reserved for migrators.
         self._last = plan.first_id + plan.count - 1
         self._free = deque(range(self._first, self._last))
 
@@ -268,7 +267,7 @@ class GuestIds:
         return self._last > self._first
 
     def take(self) -> int:
-        """Returns one that no living sandbox has; they come round again as late as possible.
+        """Returns an id that no living sandbox has; released ids are reused as late as possible.
 
         Raises:
             CapacityError: All are in use.
@@ -283,20 +282,20 @@ class GuestIds:
         return self._free.popleft()
 
     def give_back(self, id_: int) -> None:
-        """Nothing with this id lives any more."""
+        """Releases an id; no process may have it any more."""
         if self.are_many:
             self._free.append(id_)
 
     def within(self, id_: int) -> int:
-        """Returns the number that an id has in every sandbox that may be forked to one with it."""
+        """Returns the number of an id inside every sandbox that may be forked to one with it."""
         return _SPARE_IDS + id_ if self.are_many else GUEST_UID
 
     def spare(self, taken: Sequence[int], *, is_within: bool) -> list[MapLine]:
-        """The lines of a sandbox's id map that are for sandboxes forked from it.
+        """Returns the lines of a sandbox's id map for sandboxes forked from it.
 
         Args:
-            taken: The ids of the sandbox, and of all that it was forked from.
-            is_within: Whether the map is written within another sandbox, where they have their numbers already.
+            taken: The ids of the sandbox and of its ancestors.
+            is_within: Whether the map is written inside another sandbox, where ids have their inner numbers already.
         """
         if not self.are_many:
             return []

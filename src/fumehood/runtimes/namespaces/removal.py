@@ -1,8 +1,8 @@
-"""Removes the control groups of guests that have ended, and keeps the kernel from keeping too many of them.
+"""Removes the control groups of guests that have ended, and limits how many of them the kernel retains.
 
-Pages of files stay in memory for whoever reads them next, charged to the group that read them first, and a removed
-group takes memory of the kernel (about 30 KiB) until its last page has gone. A few such groups are the price of warm
-files; where there are many, a group gives its pages back before it goes.
+File pages stay in the page cache, charged to the group that read them first, and a removed group takes memory of the
+kernel (about 30 KiB) until its last page has gone. A few such groups are the price of a warm cache; beyond a bound, a
+group's pages are reclaimed before it is removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from fumehood_jail import cgroups
 
-# Removed groups that the kernel may keep.
+# Removed groups that the kernel may retain.
 MOST_KEPT = 256
 
 _LONGEST_SECONDS = 10.0
@@ -21,17 +21,17 @@ _PAUSE_SECONDS = 0.01
 
 
 def remove_now(driver: cgroups.CgroupDriver | None, cgroup: cgroups.Cgroup) -> bool:
-    """Removes a group whose processes have ended, unless it has to wait for them or to give pages back first."""
+    """Removes a group whose processes have ended; returns False if it must wait for them or reclaim pages first."""
     return not _must_give_back(driver, cgroup) and cgroup.remove()
 
 
 async def remove_later(driver: cgroups.CgroupDriver | None, cgroup: cgroups.Cgroup) -> None:
-    """Removes a group as soon as its last process has left it; what stays, the next start of an engine removes."""
+    """Removes a group as soon as its last process has left it; the next start of an engine removes what stays."""
     deadline = time.monotonic() + _LONGEST_SECONDS
 
     while time.monotonic() < deadline:
         if _must_give_back(driver, cgroup):
-            # It takes the kernel a millisecond and more. At the end of the interpreter there is no thread for it.
+            # Reclaim takes the kernel a millisecond or more. At interpreter shutdown no thread can be started.
             with suppress(OSError, RuntimeError):
                 await asyncio.to_thread(cgroup.give_memory_back)
 

@@ -1,7 +1,7 @@
 """The Linux runtime: namespaces, Landlock, seccomp and cgroups.
 
-Of the engine, the runtimes alone know the jail. Everything privileged is done by the launcher, a process of its own.
-This module starts it, hands it the plan, and reports truthfully what was applied.
+It starts the launcher, the process that does everything privileged, sends it the plan, and reports truthfully what was
+applied.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from fumehood_jail.errors import JailError
 from fumehood_jail.launch import BASE_UID
 from fumehood_wire.frames import ProtocolError, parse_json
 
-# Importing pandas and matplotlib on a slow, busy machine takes seconds; a font cache that must be built,
-# many.
+# Importing pandas and matplotlib on a slow, busy machine takes seconds; building a font cache takes much longer.
 _READY_SECONDS = 120.0
 
 _LEVEL = "isolation level"
@@ -110,7 +109,7 @@ class LinuxRuntime(Runtime):
                 guest_envs={**guest_environment(environment), **template.envs},
             )
 
-            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
             async with asyncio.timeout(_READY_SECONDS):
                 await spawner.begin(self._sandbox_filters(), template.preload)
         except BaseException as error:
@@ -148,7 +147,7 @@ class LinuxRuntime(Runtime):
         return self._filters
 
     def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
-        """Looks once for cgroups that we may write, and clears away what dead hosts have left in them."""
+        """Looks once for writable cgroups, and removes what dead hosts have left in them."""
         if self._cgroups is None:
             driver, reasons = cgroups.detect()
 
@@ -160,7 +159,7 @@ class LinuxRuntime(Runtime):
         return self._cgroups
 
     def _freezer(self) -> dict[str, str] | None:
-        """Where the launcher finds what it must thaw when this process has died."""
+        """Where the launcher finds the cgroups that it must thaw when this process has died."""
         driver, _ = self._cgroup_place()
 
         if driver is None or driver.freezer_parent is None:
@@ -178,7 +177,7 @@ def _plan_ids() -> users.IdPlan:
 
 
 def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Makes a pair of packet sockets, which are closed with the others if nobody comes to use them."""
+    """Makes a pair of packet sockets, closed by `unused` unless it is emptied first."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     unused.callback(near.close)
     unused.callback(far.close)
@@ -186,7 +185,7 @@ def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
 
 
 async def _undo(launcher: subprocess.Popen[bytes], spawner: LinuxSpawner | None, made: ExitStack) -> None:
-    """Takes a start back: its processes first, then the sockets and the ids that nobody has any more."""
+    """Undoes a start: ends its processes first, then releases the sockets and the ids."""
     launcher.kill()
     await wait_for_exit(launcher)
 
@@ -197,7 +196,7 @@ async def _undo(launcher: subprocess.Popen[bytes], spawner: LinuxSpawner | None,
 
 
 class _Launcher:
-    """A started launcher, as long as its launch is not reported."""
+    """A started launcher that has not reported its launch yet."""
 
     def __init__(
         self,
@@ -210,7 +209,7 @@ class _Launcher:
     ) -> None:
         jail_init_end, zygote_end = ends
 
-        # What is passed on is closed here in any case, and the rest only if there will be no launcher.
+        # What is passed on is closed here in any case; the rest only if no launcher could be started.
         with ExitStack() as passed, ExitStack() as kept:
             passed.callback(jail_init_end.close)
             passed.callback(zygote_end.close)
@@ -255,7 +254,7 @@ class _Launcher:
                 **guest_environment(environment),
                 **template.envs,
                 "PYTHONPATH": GUEST_PACKAGES,
-                # Symbols are bound once, and not in each fork anew.
+                # Symbols are bound once, and not again in each fork.
                 "LD_BIND_NOW": "1",
                 "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
             },
@@ -267,7 +266,7 @@ class _Launcher:
         """Waits until the jail init's interpreter has been started.
 
         Raises:
-            IsolationUnavailableError: A step of the launch failed; the error names it and the way out.
+            IsolationUnavailableError: A step of the launch failed; the error names it and the remedy.
         """
         report = await read_report(self._report_fd)
 
@@ -299,7 +298,7 @@ class _Launcher:
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
     def close(self) -> None:
-        """Nobody will ask for its report or its last words any more."""
+        """Closes the report pipe and the file for standard error."""
         os.close(self._report_fd)
         os.close(self._stderr)
 
@@ -311,7 +310,7 @@ def _policy_file(policy: str) -> Iterator[str]:
 
 
 def _missing_layer() -> probe.Layer | None:
-    """Tries each layer alone: that tells more than the step at which a launch with all of them failed."""
+    """Returns the required layer that is missing, by trying each alone: more precise than the step that failed."""
     try:
         layers = probe.probe()
     except JailError:
@@ -327,7 +326,7 @@ def doctor() -> list[dict[str, str]]:
 
 
 def _level(layers: list[probe.Layer]) -> probe.Layer:
-    """The strongest level that sandboxes can reach here, as far as the layers tell."""
+    """Returns the strongest level that sandboxes can reach here, according to the layers."""
     required = [layer for layer in layers if layer.need == "required" and layer.state == "missing"]
     missing = [layer.name for layer in required if not layer.cause]
 
@@ -348,7 +347,7 @@ def _level(layers: list[probe.Layer]) -> probe.Layer:
 
 
 def _why_root_stays() -> str | None:
-    """Tells why landlock-only could not make root's guests another user, None when it could."""
+    """Returns why landlock-only could not give root's guests another user; None if it could."""
     if os.geteuid() != 0:
         return None
 

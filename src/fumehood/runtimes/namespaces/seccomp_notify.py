@@ -1,9 +1,8 @@
-"""Answers for the system calls that the filter of one context reports: they are refused, and noted.
+"""Answers the system calls that the filter of one context reports: they are refused, and recorded.
 
-No call is let through but those that the host itself makes a process carry out, which it holds at that time
-(`linux_entering`). The listener belongs to the context and to all that is forked from it, checkpoints and forked
-sandboxes included. A process that floods the host with refused calls waits for its answers, so that the host has time
-for others.
+Only calls that the host itself makes a traced process carry out are permitted (`migration`). The listener serves the
+context and all processes forked from it, checkpoints and forked sandboxes included. A process that floods the host with
+refused calls has to wait for the answers, so that the host has time for others.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from fumehood.errors import ForkError
 from fumehood_jail import notify
 
 _SETNS = "setns"
-# How many are answered at once; beyond that, each waits.
+# How many calls are answered at once; beyond that, each waits.
 _PROMPT = 32
 _PAUSE_SECONDS = 0.02
 _MAX_FDS = 4
@@ -26,13 +25,13 @@ _MAX_FDS = 4
 
 @dataclass(slots=True)
 class _Migrator:
-    """A process that the host will hold.
+    """A process that the host is about to trace.
 
     Attributes:
-        waits: Done when it waits for that, in a call which is not answered.
-        ordered: The name and the arguments of the call that it is to make, and that is let through.
-        gifts: Descriptors that it is given then.
-        given: The numbers that they have there; more of them where the call was interrupted, and told of again.
+        waits: Done when it is blocked in a reported call, which is left unanswered.
+        ordered: The name and the arguments of the call that it is to make, and that is permitted.
+        gifts: Descriptors that are installed in it then.
+        given: Their numbers there; more than `gifts` if the call was interrupted and reported again.
     """
 
     waits: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -45,7 +44,7 @@ class RefusedCalls:
     """The listener of one context.
 
     Args:
-        names: The calls that filters tell of, by their numbers.
+        names: The calls that filters report, by their numbers.
         on_refused: Called with the name of each refused call, and the number of the process on the host.
     """
 
@@ -55,23 +54,23 @@ class RefusedCalls:
         self._names = names
         self._fd = -1
         self._sock: socket.socket | None = None
-        # By their numbers on the host.
+        # By their pids on the host.
         self._migrators: dict[int, _Migrator] = {}
         self._count = 0
         self._later: asyncio.TimerHandle | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is left who could ask."""
+        """Whether no process is left under the filter."""
         return self._fd < 0 and self._sock is None
 
     @property
     def listens(self) -> bool:
-        """Whether the context has handed over its listener; where the kernel has none for it, it never does."""
+        """Whether the context has handed over its listener; never where the kernel offers none."""
         return self._fd >= 0
 
     def expect(self) -> int:
-        """Makes a socket for the context to hand its listener over; returns the guest's end, the caller's to close."""
+        """Makes a socket on which the context hands its listener over; returns the guest's end."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._sock = ours
@@ -79,21 +78,21 @@ class RefusedCalls:
         return theirs.detach()
 
     def expect_migrator(self, pid: int, *, again: bool = False) -> asyncio.Future[None]:
-        """Leaves the next attempt of a process to enter a namespace unanswered; done when it waits there.
+        """Leaves the next `setns` of a process unanswered; the future is done when the process is blocked there.
 
         Args:
             pid: Its number.
-            again: Whether it is expected already, by the same caller.
+            again: Whether the same caller expects it already.
 
         Raises:
-            ForkError: Somebody else expects it: it says that it moves to two forks.
+            ForkError: Another caller expects it: it claims to migrate to two forks.
         """
         if not again and pid in self._migrators:
             raise ForkError(step="move a process into the fork", reason="it moves to another one")
 
         migrator = self._migrators[pid] = _Migrator()
 
-        # A flood must not hold it up: forks have this listener too.
+        # A flood of calls must not delay it: forks have this listener too.
         if self._later is not None:
             self._later.cancel()
             self._go_on()
@@ -101,31 +100,31 @@ class RefusedCalls:
         return migrator.waits
 
     def order(self, pid: int, name: str, arguments: tuple[int, ...], gifts: Sequence[int] = ()) -> None:
-        """Lets a process that is held make this call, and no other; may be called in any thread.
+        """Permits a traced process this one call; may be called in any thread.
 
         Args:
             pid: Its number.
-            name: The call's.
+            name: The call's name.
             arguments: All of them.
-            gifts: Descriptors that it is given before, if the filter tells of the call.
+            gifts: Descriptors that are installed in it before, if the filter reports the call.
         """
         migrator = self._migrators[pid]
         migrator.gifts, migrator.given = gifts, ()
         migrator.ordered = name, arguments
 
     def given(self, pid: int) -> tuple[int, ...]:
-        """Returns the numbers that the gifts of the last order have in the process; may be called in any thread.
+        """Returns the numbers of the last order's gifts in the process; may be called in any thread.
 
-        Where the call was interrupted some or all have been given before: those that came last are whole.
+        If the call was interrupted, some or all were installed before: the last ones are complete.
         """
         return self._migrators[pid].given
 
     def forbid(self, pid: int) -> None:
-        """Answers it as all others."""
+        """Ends the exception for a process: its calls are refused as all others."""
         self._migrators.pop(pid, None)
 
     def close(self) -> None:
-        """Answers no more; the calls are refused by the kernel."""
+        """Closes the listener; the kernel then refuses the calls."""
         self._close_sock()
 
         if self._later is not None:
@@ -172,7 +171,7 @@ class RefusedCalls:
             self._let_through(call, migrator)
             return
 
-        # A signal may have interrupted it, and it waits once more.
+        # After an interruption by a signal, the call is reported again.
         if migrator is not None and name == _SETNS and migrator.ordered is None:
             if not migrator.waits.done():
                 migrator.waits.set_result(None)
@@ -190,10 +189,10 @@ class RefusedCalls:
     def _let_through(self, call: notify.NotifiedCall, migrator: _Migrator) -> None:
         try:
             for fd in migrator.gifts:
-                # One by one: what it has got before it was interrupted stays there.
+                # One by one: descriptors installed before an interruption stay.
                 migrator.given += (notify.give(self._fd, call, fd),)
         except OSError:
-            # It has no room, or was interrupted: its holder sees that it has not got all.
+            # It has no free descriptor, or was interrupted: the tracer sees that some are missing.
             notify.refuse(self._fd, call)
             return
 
@@ -211,6 +210,6 @@ class RefusedCalls:
 
 
 def number_inside(pid: int) -> int:
-    """Returns the number that a process has in its own PID namespace."""
+    """Returns the pid of a process in its own PID namespace."""
     with open(f"/proc/{pid}/status", "rb") as file:
         return next(int(line.split()[-1]) for line in file if line.startswith(b"NSpid:"))

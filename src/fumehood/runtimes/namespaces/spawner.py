@@ -1,7 +1,7 @@
-"""Makes guests of one template by asking its jail init and its zygote.
+"""Makes guests of one template by requests to its jail init and its zygote.
 
-The jail init makes namespaces and init, the zygote forks contexts into them; both work at the same time on the same
-sandbox. What the zygote says is checked: its packages are not ours.
+The jail init makes namespaces and init, the zygote forks contexts into them; both work on the same sandbox at the same
+time. The zygote's messages are checked, because its packages are not ours.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fumehood_jail.errors import JailError
 
 _GREETING_SECONDS = 30.0
 HOSTNAME = "fumehood"
-# Each fork lies in namespaces beneath those of its parent, of which the kernel allows 32 levels.
+# Each fork is nested in the namespaces of its parent; the kernel allows 32 levels.
 MAX_GENERATION = 24
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 CGROUP_PREFIX = "fumehood"
@@ -48,8 +48,8 @@ class Filters:
 
     Attributes:
         program: For init and all that it starts.
-        notifying_program: For contexts: the host is told of some of the refused calls.
-        notified_calls: Those, by their numbers.
+        notifying_program: For contexts: reports some of the refused calls to the host.
+        notified_calls: Those calls, by their numbers.
     """
 
     program: bytes
@@ -58,7 +58,7 @@ class Filters:
 
     @property
     def digest(self) -> str:
-        """Names the filter of init, as `fumehood doctor` does."""
+        """Identifies the filter of init, as `fumehood doctor` does."""
         return seccomp.policy_digest(self.program)
 
 
@@ -81,21 +81,21 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
         self._ids = ids
         self._slots = GuestIds(ids)
-        # Where cgroups are made, or why nowhere.
+        # Where cgroups are made, or the reason why none are.
         self._driver, self._cgroup_reason = cgroup_place
         self._init_watches = self._driver is None
-        # Mounts and resource limits are made once; the watcher inside is told once.
+        # Mounts and resource limits are made once; the watcher inside gets its limit once.
         self.fixed_limits = _FIXED_LIMITS | ({"memory_bytes"} if self._init_watches else frozenset())
         self._contexts: dict[int, LinuxContext] = {}
         self._numbers = itertools.count(1)
-        # One fork after the other: each counts one more of what the namespaces above it may hold.
+        # One fork at a time: each raises the bounds of the namespaces above it.
         self._forking = asyncio.Lock()
         self._notified_calls: Mapping[int, str] = {}
         self.policy_digest = ""
         self._removals: set[asyncio.Task[None]] = set()
 
     async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
-        """Gives jail init and zygote their orders, and waits until everything is imported."""
+        """Sends jail init and zygote their configuration, and waits until everything is imported."""
         self._notified_calls = filters.notified_calls
         self.policy_digest = filters.digest
         plain = filters.program.hex()
@@ -133,7 +133,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
         try:
             await failpoints.reach("create.cgroup", guest)
-            # What the host has to make is made while the jail init clones.
+            # The host's part is done while the jail init clones.
             guest.admit(self._make_cgroup(sandbox_id, limits))
             await failpoints.reach("create.admit", guest)
             launching = first()
@@ -157,7 +157,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return guest
 
     async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
-        """Makes one guest beneath another; see `Guest.fork`."""
+        """Makes one guest nested in another; see `Guest.fork`."""
         ancestors = (*parent.ancestors, parent)
 
         if len(ancestors) > MAX_GENERATION:
@@ -192,7 +192,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         except BaseException as error:
             guest.abandon()
 
-            # Whoever does not exist will not be seen to end.
+            # The end of a guest that never started is not reported.
             if guest.pidfd < 0:
                 self.note_end(number)
 
@@ -205,14 +205,14 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return guest
 
     async def aclose(self) -> None:
-        """Ends the base jail; the kernel ends everything in it."""
+        """Ends the base jail; the kernel ends all processes in it."""
         # As the first process of its namespace the jail init ends only after all others in it have.
         await self._end_processes()
         self._all_ended()
         await self._wait_for_others(self._removals)
         self._ids.release()
 
-    # -- what guests ask
+    # -- requests of guests
 
     def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
         """Removes a guest's cgroup, as soon as its last process has left it."""
@@ -224,29 +224,29 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         removal.add_done_callback(self._removals.discard)
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
-        """Computes the isolation of a guest from what it and the kernel say was applied."""
+        """Computes the isolation of a guest from its greeting and from the cgroup driver."""
         return describe_isolation(greeting, self._ids, self._driver, self._cgroup_reason)
 
     def ask_to_kill(self, number: int) -> None:
-        """Lets the jail init kill a guest whose processes belong to another user than we do."""
+        """Has the jail init kill a guest whose processes belong to another user than this process."""
         self._jail_init.send({"type": "kill", "sandbox": number})
 
     def ask_to_kill_held(self, pidfd: int) -> None:
-        """Lets the jail init kill a process that belongs to another user than we do, and that the host holds."""
+        """Has the jail init kill a process of another user, which the host refers to by a pidfd."""
         self._jail_init.send({"type": "kill_held"}, [pidfd])
 
     @property
     def has_migrators(self) -> bool:
-        """Whether an id that no guest code has owns the namespaces of forks.
+        """Whether the namespaces of forks are owned by an id that no guest code has.
 
-        Where init weighs contexts, they must have its user and nobody else's.
+        Where init measures the memory of contexts, they must have its user id and no other.
         """
         return self._slots.are_many and not self._init_watches
 
     def start_context(
         self, launching: ContextLaunch, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
     ) -> LinuxContext:
-        """Lets the zygote fork a context; where init has ended, it has too."""
+        """Has the zygote fork a context; if init has ended, the context counts as ended too."""
         number = next(self._numbers)
         refused_calls = RefusedCalls(self._notified_calls, self._note_refused)
         context = LinuxContext(
@@ -312,7 +312,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         }
 
     def _confinement(self, limits: Limits) -> dict[str, Any]:
-        """What `launch.confine` is told, in init and in contexts."""
+        """The options of `launch.confine`, for init and contexts."""
         return {
             "rlimits": _rlimits(limits, self._init_watches),
             "is_weighed": self._init_watches,
@@ -320,7 +320,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         }
 
     def _note_refused(self, name: str, pid: int) -> None:
-        """Finds whose process made a call that was refused: a fork's are under the filter of what it is forked from."""
+        """Finds the guest of a process whose call was refused: processes of a fork are under its parent's filter."""
         try:
             namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
             guest = next((one for one in self._guests.values() if one.holds(namespace)), None)
@@ -360,7 +360,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             context.note_exit(status)
 
     def note_end(self, number: int) -> None:
-        """Takes note of the end of a guest, once."""
+        """Handles the end of a guest, once."""
         guest = self._guests.pop(number, None)
 
         if guest is None:
@@ -369,7 +369,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         self._slots.give_back(guest.slot)
 
         if guest.pidfd >= 0:
-            # That of a fork says it again and again.
+            # The pidfd of a fork stays readable.
             asyncio.get_running_loop().remove_reader(guest.pidfd)
 
         self._let_go(guest)
@@ -377,7 +377,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     def _base_jail_ended(self) -> None:
         self._close_sockets()
         self._all_ended()
-        # Its launcher ends too: to be reaped, and its ids given back.
+        # The launcher ends too: it has to be reaped, and its ids released.
         self._cleanup = asyncio.get_running_loop().create_task(self.aclose())
 
         if not self._ready.done():
@@ -395,9 +395,9 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
 
 
 def _unread(fields: dict[str, Any]) -> int:
-    """Puts what a context is to be where only the context itself reads it: it holds secrets of its user.
+    """Writes a context's options to a file that only the context itself reads: they hold secrets of its user.
 
-    What the zygote once read would stay in its memory, and every later context is a copy of that.
+    Whatever the zygote has read would stay in its memory, and every later context is a copy of that.
     """
     fd = os.memfd_create("fumehood-context")
     try:
@@ -410,7 +410,7 @@ def _unread(fields: dict[str, Any]) -> int:
 
 
 def _rlimits(limits: Limits, init_watches: bool) -> dict[str, int]:
-    """The second line behind the control groups, and the first where there are none."""
+    """Resource limits: the second line behind control groups, and the first where there are none."""
     return {
         "nofile": limits.open_files,
         "memlock": 64 * 1024,
@@ -418,6 +418,6 @@ def _rlimits(limits: Limits, init_watches: bool) -> dict[str, int]:
         "sigpending": 1024,
         "nice": 0,
         "rtprio": 0,
-        # Beside what is the guest's: init, and its watcher's thread.
+        # In addition to the guest's processes: init, and its watcher's thread.
         "nproc": limits.processes + (2 if init_watches else 1),
     }

@@ -1,10 +1,8 @@
-"""Uncharged: ends a sandbox for which the kernel holds more memory than it may that no control group is charged for.
+"""Memory that no control group is charged for: ends a sandbox for which the kernel holds too much of it.
 
-The kernel charges neither connections that wait to be accepted nor record locks to a control group, and has no bound
-on them. So it looks at two figures of the whole machine, a few times a second; only when one of them has risen, at
-each guest. What takes longer is read in a thread.
-
-Figures of a guest by its control group: what both Linux runtimes report of CPU time and memory.
+The kernel charges neither connections that wait to be accepted nor record locks to a control group, and has no bound on
+them. So this module reads two figures of the whole machine, a few times a second; only when one of them has risen, it
+looks at each guest. Slow reads run in a thread. `CountedGuest` reads CPU time and memory from a guest's control group.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ class CountedGuest(Guest):
     _last_oom_kills: int
 
     def cpu_time(self) -> CpuTime | None:
-        """CPU time by the cgroup's count."""
+        """CPU time as counted by the cgroup."""
         if self._cgroup is None:
             return None
 
@@ -43,18 +41,18 @@ class CountedGuest(Guest):
             self._cgroup.halve_cpu_weight(halved)
 
     def process_ids(self) -> Iterable[int]:
-        """Its processes as the host numbers them, by the cgroup's list; none where there is none, or it has gone."""
+        """Its pids on the host, from the cgroup; empty without a cgroup, or when it is gone."""
         try:
             return self._cgroup.processes() if self._cgroup is not None else ()
         except OSError:
             return ()
 
     def memory_bytes(self) -> int | None:
-        """Memory by the cgroup's count."""
+        """Memory in use as counted by the cgroup."""
         return None if self._cgroup is None else self._cgroup.memory_bytes()
 
     def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
-        """Peak by the cgroup's count."""
+        """Peak memory as counted by the cgroup."""
         if self._cgroup is None:
             return None
 
@@ -65,21 +63,21 @@ class CountedGuest(Guest):
         return self._cgroup.peak_memory_bytes()
 
     def oom_kills(self) -> int:
-        """Kills by the cgroup's count."""
+        """Out-of-memory kills as counted by the cgroup."""
         return self._last_oom_kills if self._cgroup is None else self._cgroup.oom_kills()
 
 
-# What a sandbox may have. A connection holds up to 50 KiB, a lock about 200 bytes.
+# Bounds of one sandbox. A connection takes up to 50 KiB, a lock about 200 bytes.
 MOST_WAITING_CONNECTIONS = 512
 MOST_RECORD_LOCKS = 8192
 
 _PAUSE_SECONDS = 0.25
-# How often a guest is looked at that has much but not too much.
+# How often a guest is checked that is near a bound.
 _SUSPECT_SECONDS = 1.0
-# What must have come to the machine's count before guests are looked at.
+# How far the machine's figure must rise before guests are checked.
 _NEWS_SOCKETS = 256
 _NEWS_BYTES = 4 << 20
-# A guest that has fewer sockets of all kinds cannot have too many connections waiting.
+# A guest with fewer sockets of all kinds cannot have too many waiting connections.
 _FEW_SOCKETS = MOST_WAITING_CONNECTIONS // 2
 _FEW_LOCKS = MOST_RECORD_LOCKS // 4
 
@@ -91,23 +89,23 @@ _PART_BYTES = 1 << 16
 
 
 class Holder(Protocol):
-    """A guest for which the kernel holds something."""
+    """A guest for which the kernel holds memory."""
 
     def on_excess(self) -> None:
         """Ends it, because the kernel holds too much for it."""
 
     def network_view(self) -> str | None:
-        """The folder of /proc that tells of its own network namespace; None where it has none, and no sockets."""
+        """The folder of /proc with the statistics of its network namespace; None if it has none, and so no sockets."""
 
     def process_ids(self) -> Iterable[int]:
-        """Its processes as the host numbers them; none where nobody knows them."""
+        """Its pids on the host; empty where they are not known."""
 
 
 class Uncharged:
-    """Looks after the guests of one template.
+    """Watches the guests of one template.
 
     Args:
-        guests: Those that live, by their numbers.
+        guests: The living guests, by their numbers.
     """
 
     def __init__(self, guests: Mapping[int, Holder]) -> None:
@@ -115,14 +113,14 @@ class Uncharged:
         self._loop = asyncio.get_running_loop()
         self._socket_news = News(_NEWS_SOCKETS)
         self._memory_news = News(_NEWS_BYTES)
-        # When those guests were looked at last that have much.
+        # When the guests near a bound were last checked.
         self._many_sockets: dict[int, float] = {}
         self._many_locks: dict[int, float] = {}
         self._looking: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(_PAUSE_SECONDS, self._look)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops the checks."""
         self._timer.cancel()
 
         if self._looking is not None:
@@ -142,7 +140,7 @@ class Uncharged:
             self._looking = self._loop.create_task(self._compare(sockets, locks))
 
     def _holders_of_sockets(self, now: float) -> dict[int, str]:
-        """Chooses the guests whose waiting connections are to be counted, and says where."""
+        """Chooses the guests whose waiting connections are to be counted; returns their folders of /proc."""
         is_news = self._socket_news.note(machine_sockets())
         self._many_sockets = {n: then for n, then in self._many_sockets.items() if n in self._guests}
         due = [n for n, then in self._many_sockets.items() if now - then >= _SUSPECT_SECONDS]
@@ -160,7 +158,7 @@ class Uncharged:
         return chosen
 
     def _holders_of_locks(self, now: float) -> dict[int, list[int]]:
-        """Chooses the guests whose locks are to be counted, and says which processes are theirs."""
+        """Chooses the guests whose locks are to be counted; returns their processes."""
         is_news = self._memory_news.note(machine_slab_bytes())
         self._many_locks = {n: then for n, then in self._many_locks.items() if n in self._guests}
         due = [n for n, then in self._many_locks.items() if now - then >= _SUSPECT_SECONDS]
@@ -168,7 +166,7 @@ class Uncharged:
 
     async def _compare(self, sockets: dict[int, str], locks: dict[int, list[int]]) -> None:
         most_rows = MOST_RECORD_LOCKS * (1 + len(self._guests))
-        # The interpreter may be about to end, and start no thread any more.
+        # At interpreter shutdown no thread can be started.
         with suppress(RuntimeError):
             waiting = {n: await asyncio.to_thread(waiting_connections, path) for n, path in sockets.items()}
             held = await asyncio.to_thread(locks_of, locks, most_rows) if locks else {}
@@ -192,7 +190,7 @@ class Uncharged:
 
 
 class News:
-    """Tells when a figure has risen by some amount above the lowest since it last did.
+    """Detects when a figure has risen by some amount above its lowest value since the last detection.
 
     Args:
         amount: That amount.
@@ -203,7 +201,7 @@ class News:
         self._lowest: int | None = None
 
     def note(self, figure: int | None) -> bool:
-        """Takes note of the figure as it is now; where nobody counts, it may have risen."""
+        """Updates the figure; returns whether it has risen, and True if it is not counted."""
         if figure is None:
             return True
 
@@ -218,7 +216,7 @@ class News:
 
 
 def machine_sockets() -> int | None:
-    """How many TCP sockets all processes of the machine have; None where nobody counts."""
+    """How many TCP sockets all processes of the machine have; None where they are not counted."""
     for line in _lines(_SOCKETS):
         words = line.split()
 
@@ -229,7 +227,7 @@ def machine_sockets() -> int | None:
 
 
 def machine_slab_bytes() -> int | None:
-    """How much memory the kernel holds for objects that it cannot give back; None where nobody counts."""
+    """How much unreclaimable memory the kernel holds for its objects; None where it is not counted."""
     for line in _lines(_MEMORY):
         if line.startswith(b"SUnreclaim:"):
             return int(line.split()[1]) * 1024
@@ -238,7 +236,7 @@ def machine_slab_bytes() -> int | None:
 
 
 def sockets_of(folder: str) -> int:
-    """How many sockets of all kinds a network namespace has, with those that nobody has accepted; 0 if it has gone."""
+    """How many sockets a network namespace has, unaccepted ones included; 0 if it is gone."""
     for line in _lines(f"{folder}/sockstat"):
         if line.startswith(b"sockets: used "):
             return int(line.split()[2])
@@ -247,14 +245,14 @@ def sockets_of(folder: str) -> int:
 
 
 def waiting_connections(folder: str) -> int:
-    """How many connections of a network namespace wait to be accepted; counts no further than past the bound."""
+    """Counts connections of a network namespace that wait to be accepted; stops once past the bound."""
     waiting = 0
 
     for name in ("tcp", "tcp6"):
         with suppress(OSError), open(f"{folder}/{name}", "rb") as file:
             next(file, None)
 
-            # Those that listen come first. Of them the kernel gives the number in place of the bytes to be read.
+            # Listening sockets come first. For them the kernel shows the backlog in place of the bytes to be read.
             for row in file:
                 fields = row.split(maxsplit=5)
 
@@ -267,9 +265,9 @@ def waiting_connections(folder: str) -> int:
 
 
 def locks_of(holders: Mapping[int, Iterable[int]], most_rows: int) -> dict[int, int]:
-    """How many record locks each holder has, by the first rows of the kernel's table; no further than past the bound.
+    """Counts the record locks of each holder in the first rows of the kernel's table; stops once past the bound.
 
-    The kernel stops all locking of the machine for each page of rows that is read, so nothing is read in vain.
+    The kernel blocks all locking of the machine for each page of rows that is read, so no more is read than needed.
 
     Args:
         holders: The processes of each.
@@ -297,7 +295,7 @@ def locks_of(holders: Mapping[int, Iterable[int]], most_rows: int) -> dict[int, 
 
 
 def _lines(path: str) -> list[bytes]:
-    """Reads a small file of /proc; nothing if it cannot be read."""
+    """Reads a small file of /proc; returns an empty list if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
