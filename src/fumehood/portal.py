@@ -42,11 +42,16 @@ _MAIN_THREAD_GONE = (
 
 
 class Portal:
-    """An asyncio loop in a thread of its own."""
+    """An asyncio loop in a thread of its own.
 
-    def __init__(self, name: str = "fumehood-engine") -> None:
-        # Not what the caller's policy makes: `_begun` looks into the loop of the standard library.
-        self.loop = asyncio.SelectorEventLoop()
+    Args:
+        name: The name of the thread.
+        loop: The loop. The default is one of the standard library, whatever the program's policy makes (uvloop):
+            `_begun` looks into it.
+    """
+
+    def __init__(self, name: str = "fumehood-engine", loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.loop = loop or asyncio.SelectorEventLoop()
         self._closers: list[Callable[[], Awaitable[object]]] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -132,7 +137,8 @@ async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object
 
     with _lock:
         if _apart is None:
-            _apart = Portal("fumehood-callbacks")
+            # Code of the user gets what its program has chosen.
+            _apart = Portal("fumehood-callbacks", asyncio.new_event_loop())
 
         there = _apart.loop
 

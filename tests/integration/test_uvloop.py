@@ -49,6 +49,24 @@ def test_synchronous_calls_print_nothing_of_their_own():
     assert stdout == "heard 42\n\n42\n\nhello\n\ntext\n"
 
 
+def test_coroutines_given_to_synchronous_calls_run_on_a_loop_of_uvloop():
+    """A tool is code of the program, and may start processes as its loop does."""
+    stdout = _output(
+        """
+        from fumehood import Sandbox
+
+        async def said(word: str) -> str:
+            assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
+            process = await asyncio.create_subprocess_exec("echo", word, stdout=asyncio.subprocess.PIPE)
+            return (await process.communicate())[0].decode().strip()
+
+        with Sandbox() as sandbox:
+            print(sandbox.run_code("await said(word='hello')", tools={"said": said}).text)
+        """
+    )
+    assert stdout == "'hello'\n"
+
+
 def test_an_interrupt_cancels_the_call():
     """Ctrl-C while a cell runs: the code is interrupted, KeyboardInterrupt is raised, the next call works."""
     process = _start(
