@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-packages test-model soak faults fuzz check format bench reference sync-api scorecard clean programs
+.PHONY: help demo test test-packages test-model soak faults fuzz check format bench reference sync-api changelog scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ reference: $(VENV)/.installed-dev ## write the reference pages anew, from the do
 sync-api: $(VENV)/.installed-dev ## write the synchronous API anew, from the asynchronous one
 	@$(BIN)/python tools/sync_api.py --write
 
+changelog: $(VENV)/.installed-dev ## show what changes/ says of the next version (VERSION=0.2.0 writes it to CHANGELOG.md, and removes the files)
+	@$(BIN)/python -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
+
 scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, run the tests of every row, and write docs/scorecard.md
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
@@ -86,7 +89,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # uv is quick, but reads nothing of pip's configuration: where it finds no index, pip installs.
-DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group test --group clients --group bench
+DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group release --group test --group clients --group bench
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "setting up $(VENV) for the tests (once; a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
