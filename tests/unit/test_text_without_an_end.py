@@ -10,14 +10,14 @@ from collections.abc import Callable
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.saved import bounded_json
 from fumehood.server.json_bodies import check_values
+from fumehood.values.bounded_json import parse
 from fumehood.values.results import read_json
 
 
 def saved(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the parser calls it
-        bounded_json.parse(data)
+        parse(data, 2_000_000)
 
 
 def shown(data: bytes) -> None:
@@ -37,3 +37,9 @@ def sent(data: bytes) -> None:
 def test_it_is_passed_over_once(count: Callable[[bytes], None], end: bytes) -> None:
     """It is refused, and at once."""
     count(b'"' + b'\\"' * 100_000 + b"," * 2_100_000 + end)
+
+
+def test_many_texts_are_counted_whatever_stands_before_their_quotes() -> None:
+    """Quotes that look escaped and are not end texts too: the time for one body stays bounded."""
+    with pytest.raises(InvalidArgumentError):
+        check_values(b"," * 600_000 + rb"\"\\" * 1_000_000)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fumehood.bounds import MIB
 from fumehood.errors import FileError
-from fumehood.saved.bounded_json import parse
+from fumehood.saved.records import MAX_VALUES
+from fumehood.values.bounded_json import parse
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.execution import Execution
 from fumehood.values.requests import ExecuteRequest, ReadFile
@@ -126,7 +127,7 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
                 if len(content) > _MAX_ANSWER_BYTES:
                     raise GuestStepError(f"it says more than {_MAX_ANSWER_BYTES:,} bytes of itself")
 
-        return await asyncio.to_thread(lambda: read_value(kind, parse(bytes(content))))
+        return await asyncio.to_thread(lambda: read_value(kind, parse(bytes(content), MAX_VALUES)))
     except (ValueError, DataError, RecursionError) as error:
         raise GuestStepError(f"what it says does not fit: {error}") from None
     except FileError as error:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fumehood.bounds import MIB
 from fumehood.errors import SavedStateDamagedError
-from fumehood.saved.bounded_json import parse
+from fumehood.values.bounded_json import parse
 from fumehood.values.codec import DataError, as_data, read_value
 from fumehood.values.execution import Execution, Record, RecordedCell
 
@@ -21,6 +21,8 @@ MAX_RECORD_BYTES = 64 * MIB
 # A sandbox keeps fewer.
 MAX_CELLS = 10_000
 _MAX_COUNT = 2**31
+# More than any saved state needs.
+MAX_VALUES = 2_000_000
 
 
 def record_bytes(record: Record, max_bytes: int) -> bytes:
@@ -40,7 +42,7 @@ def read_record(content: bytes, name: str) -> Record:
         SavedStateDamagedError: They are none.
     """
     try:
-        data = parse(content)
+        data = parse(content, MAX_VALUES)
         # What is no number could be kept here, but whoever asks for the record could not read it.
         json.dumps(data, allow_nan=False)
         record = read_value(Record, data)

@@ -7,12 +7,12 @@ never rendered, imported or executed. A part that is not what its type says read
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from fumehood.text import visible
+from fumehood.values.bounded_json import JSON_STRING, count_values
 from fumehood.values.charts import Chart, JsonValue, read_chart
 
 TEXT_MIME = "text/plain"
@@ -53,8 +53,6 @@ _MEMBER_BYTES = 100
 # Below this text that holds such characters is not told apart from values, and above this number of texts neither.
 _SMALL_COST_BYTES = 1 << 20
 _MANY_TEXTS = 100_000
-# One without an end goes to the end of all: where a match fails, another is tried from each quote behind.
-_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +194,7 @@ def _read_cost(data: bytes) -> int:
     if cost <= _SMALL_COST_BYTES or data.count(b'"') > 2 * _MANY_TEXTS:
         return cost
 
-    return _count_cost(_JSON_STRING.sub(b'""', data))
+    return _count_cost(JSON_STRING.sub(b'""', data))
 
 
 def _count_cost(data: bytes) -> int:
@@ -251,27 +249,21 @@ def read_json(data: bytes | None) -> JsonValue:
 
 
 def _is_bounded(data: bytes) -> bool:
-    if data.count(b":") <= _MAX_JSON_MEMBERS and _count_values(data) <= _MAX_JSON_VALUES:
+    if data.count(b":") <= _MAX_JSON_MEMBERS and count_values(data) <= _MAX_JSON_VALUES:
         return True
 
     # Separators inside strings are no values; looked at only when it matters, string by string: one call for all of
     # them would keep the interpreter's lock for long.
     members = values = end = 0
 
-    for string in _JSON_STRING.finditer(data):
+    for string in JSON_STRING.finditer(data):
         between = data[end : string.start()]
         end = string.end()
         members += between.count(b":")
-        values += _count_values(between)
+        values += count_values(between)
 
         if members > _MAX_JSON_MEMBERS or values > _MAX_JSON_VALUES:
             return False
 
     rest = data[end:]
-    return (
-        members + rest.count(b":") <= _MAX_JSON_MEMBERS and values + _count_values(rest) <= _MAX_JSON_VALUES
-    )
-
-
-def _count_values(data: bytes) -> int:
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
+    return members + rest.count(b":") <= _MAX_JSON_MEMBERS and values + count_values(rest) <= _MAX_JSON_VALUES
