@@ -20,7 +20,6 @@ from tests.unit.wire.test_fuzz import MUTATIONS
 from fumehood.dialects.e2b.bodies import _unpacked
 from fumehood.dialects.e2b.connect import frame, frames
 from fumehood.dialects.e2b.fields import Fields, read_object
-from fumehood.dialects.e2b.multipart import file_parts
 from fumehood.dialects.jupyter.frames import decode_default, decode_v1, encode_default, encode_v1
 from fumehood.dialects.jupyter.messages import compose
 from fumehood.egress.bodies import send_body
@@ -29,6 +28,7 @@ from fumehood.egress.http_head import HEAD_END, HeadError, RequestHead, read_req
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, TooLongError
 from fumehood.egress.socks import SocksError, read_greeting, read_request
 from fumehood.errors import FumehoodError
+from fumehood.server.uploads import form_parts
 from fumehood.values.domain_names import TargetError, read_authority
 from fumehood_wire.frames import encode
 from fumehood_wire.init_messages import INIT_TO_HOST
@@ -283,7 +283,7 @@ def _read_all(fields: Fields) -> None:
 async def _feed_form(data: bytes, _kind: str) -> str:
     total = 0
 
-    async for part in file_parts("multipart/form-data; boundary=b", _stream(data), "file"):
+    async for part in form_parts("multipart/form-data; boundary=b", _stream(data)):
         async for piece in part.pieces:
             total += len(piece)
 

@@ -66,7 +66,6 @@ FOREIGN = {
     # The extra `otel`.
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
     "fumehood.dialects": {"starlette"},
-    "fumehood.dialects.e2b": {"python_multipart", "starlette"},
     # The extras of the frameworks.
     **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
     # The extra `mcp`, and what the SDK stands on.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.values.checks import check_metadata
 
 _STALL_SECONDS = 60.0
-_MAX_FILES = 1000
+_MAX_PARTS = 1000
 _METADATA = "x-metadata-"
 
 
@@ -36,7 +36,13 @@ class UploadedFile:
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """One part of a form, to be read like `UploadedFile`: a file, or a field, whose `filename` is None."""
+    """One part of a form: a file, or a field, whose `filename` is None.
+
+    Attributes:
+        field: The name of the field.
+        filename: The name of the file.
+        pieces: The content; what of it is not read before the next part is asked for is passed over.
+    """
 
     field: str
     filename: str | None
@@ -77,111 +83,118 @@ async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
             yield piece
 
 
-async def files_of(request: Request) -> AsyncGenerator[UploadedFile, None]:
-    """Gives the files of a multipart form, one after the other.
+async def files_of(request: Request) -> AsyncGenerator[tuple[str, AsyncGenerator[bytes, None]], None]:
+    """Gives the name and the content of each file of a multipart form, one after the other.
 
     Raises:
         InvalidArgumentError: The body is no such form, or has a part that is no file.
     """
-    form = _form_of(request)
     count = 0
 
-    while (name := await form.next_file()) is not None:
+    async for part in parts_of(request):
+        if part.filename is None:
+            raise _refused("body", "a part that is no file")
+
         count += 1
-
-        if count > _MAX_FILES:
-            raise InvalidArgumentError(
-                field="body", value=f"{count} files", allowed=f"at most {_MAX_FILES} files"
-            )
-
-        yield UploadedFile(name, form.content())
+        yield part.filename, part.pieces
 
     if not count:
         raise _refused("body", "a form without files")
 
 
 async def parts_of(request: Request) -> AsyncGenerator[FormPart, None]:
-    """Gives the parts of a multipart form, fields and files, one after the other.
+    """Gives the parts of a multipart form, fields and files, one after the other; names of files stay below a folder.
 
     Raises:
-        InvalidArgumentError: The body is no such form, or has too many parts.
+        InvalidArgumentError: The body is no such form, has too many parts, or a file's name leads elsewhere.
     """
-    form = _form_of(request)
     count = 0
 
-    while (part := await form.next_part()) is not None:
+    async for part in form_parts(request.headers.get("content-type", ""), pieces_of(request)):
         count += 1
 
-        if count > _MAX_FILES:
+        if count > _MAX_PARTS:
             raise InvalidArgumentError(
-                field="body", value=f"{count} parts", allowed=f"at most {_MAX_FILES} parts"
+                field="body", value=f"{count} parts", allowed=f"at most {_MAX_PARTS} parts"
             )
 
-        yield FormPart(*part, form.content())
+        if part.filename is not None:
+            _check_name(part.filename)
+
+        yield part
 
 
-def _form_of(request: Request) -> _Form:
-    kind, options = parse_options_header(request.headers.get("content-type"))
+async def form_parts(content_type: str, body: AsyncIterator[bytes]) -> AsyncGenerator[FormPart, None]:
+    """Gives the parts of a multipart form, one after the other, whatever they are called and however many they are.
+
+    Args:
+        content_type: The body's type, which holds the boundary.
+        body: The form.
+
+    Raises:
+        InvalidArgumentError: It is no such form, or it breaks off.
+    """
+    kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
 
     if kind != b"multipart/form-data" or not boundary:
         raise _refused("Content-Type", kind.decode("latin-1"))
 
-    return _Form(boundary, pieces_of(request))
+    form = _Form(boundary, body)
+
+    while (part := await form.next_part()) is not None:
+        yield part
 
 
 class _Form:
     """A form as it comes: the parser's calls, one after the other."""
 
-    def __init__(self, boundary: bytes, source: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, boundary: bytes, source: AsyncIterator[bytes]) -> None:
         self._source = source
-        self._seen: deque[tuple[str, bytes]] = deque()
+        # For each part its names, the pieces of its content, and None; None once more at the end of the form.
+        self._seen: deque[tuple[str, str | None] | bytes | None] = deque()
         self._headers: dict[bytes, bytes] = {}
         self._field = b""
         self._value = b""
+        self._is_inside = False
         callbacks: Any = {
             "on_header_field": self._on_field,
             "on_header_value": self._on_value,
             "on_header_end": self._on_header_end,
             "on_headers_finished": self._on_headers,
-            "on_part_data": lambda data, start, end: self._seen.append(("data", data[start:end])),
-            "on_part_end": lambda: self._seen.append(("part_end", b"")),
-            "on_end": lambda: self._seen.append(("end", b"")),
+            "on_part_data": lambda data, start, end: self._seen.append(data[start:end]),
+            "on_part_end": lambda: self._seen.append(None),
+            "on_end": lambda: self._seen.append(None),
         }
         try:
             self._parser = MultipartParser(boundary, callbacks)
         except FormParserError:
             raise _refused("body", "its boundary") from None
 
-    async def next_file(self) -> str | None:
-        kind, data = await self._next()
+    async def next_part(self) -> FormPart | None:
+        """Goes to the next part; None at the end of the form."""
+        async for _ in self._content():
+            continue
 
-        if kind == "end":
+        begun = await self._next()
+
+        if not isinstance(begun, tuple):
             return None
 
-        if kind != "file":
-            raise _refused("body", "a part that is no file")
+        self._is_inside = True
+        return FormPart(*begun, self._content())
 
-        return _name(data)
+    async def _content(self) -> AsyncGenerator[bytes, None]:
+        """Gives what is left of the part."""
+        while self._is_inside:
+            piece = await self._next()
 
-    async def next_part(self) -> tuple[str, str | None] | None:
-        kind, data = await self._next()
+            if isinstance(piece, bytes):
+                yield piece
+            else:
+                self._is_inside = False
 
-        if kind == "end":
-            return None
-
-        return ("", _name(data)) if kind == "file" else (data.decode("utf-8", "replace"), None)
-
-    async def content(self) -> AsyncGenerator[bytes, None]:
-        while True:
-            kind, data = await self._next()
-
-            if kind == "part_end":
-                return
-
-            yield data
-
-    async def _next(self) -> tuple[str, bytes]:
+    async def _next(self) -> tuple[str, str | None] | bytes | None:
         while not self._seen:
             piece = await anext(self._source, None)
 
@@ -208,23 +221,18 @@ class _Form:
     def _on_headers(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition"))
         self._headers.clear()
-        name = options.get(b"filename")
-        self._seen.append(("field", options.get(b"name", b"")) if name is None else ("file", name))
+        filename = options.get(b"filename")
+        self._seen.append((_text(options.get(b"name", b"")), None if filename is None else _text(filename)))
 
 
-def _name(data: bytes) -> str:
-    """A file's name, which may lie in directories, but not above the one that was chosen."""
-    try:
-        name = data.decode()
-    except UnicodeDecodeError:
-        name = ""
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
-    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
-        raise InvalidArgumentError(
-            field="filename", value=data.decode("utf-8", "replace"), allowed="a relative name without `..`"
-        )
 
-    return name
+def _check_name(name: str) -> None:
+    """Lets a file's name pass that is text; it may lie in directories, but not above the one that was chosen."""
+    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name or "\ufffd" in name:
+        raise InvalidArgumentError(field="filename", value=name, allowed="a relative name without `..`")
 
 
 def _refused(field: str, value: str) -> InvalidArgumentError:

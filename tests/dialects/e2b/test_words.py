@@ -19,11 +19,12 @@ from starlette.datastructures import Headers, QueryParams
 from fumehood.dialects.e2b import connect, listing, result_words
 from fumehood.dialects.e2b import tokens as e2b_tokens
 from fumehood.dialects.e2b.fields import Fields, read_object
-from fumehood.dialects.e2b.multipart import file_parts
 from fumehood.dialects.e2b.paths import inside, user_of
 from fumehood.dialects.e2b.tokens import SandboxTokens, SignedPath
 from fumehood.dialects.e2b.traffic import Target, target_of
+from fumehood.dialects.e2b.transfers import file_name
 from fumehood.errors import FumehoodError, InvalidArgumentError, UnauthenticatedError
+from fumehood.server.uploads import form_parts
 from fumehood.values.charts import SuperChart, UnknownChart
 from fumehood.values.limits import Limits
 from fumehood.values.sandbox import Isolation, SandboxInfo
@@ -62,8 +63,8 @@ def test_a_form_is_the_same_wherever_it_is_cut(files, places):
     async def read():
         found = []
 
-        async for part in file_parts("multipart/form-data; boundary=B", cut(body, places), "file"):
-            found.append((part.name, b"".join([piece async for piece in part.pieces])))
+        async for part in form_parts("multipart/form-data; boundary=B", cut(body, places)):
+            found.append((file_name(part.filename), b"".join([piece async for piece in part.pieces])))
 
         return found
 

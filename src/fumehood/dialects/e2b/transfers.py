@@ -19,18 +19,19 @@ from starlette.responses import Response
 from fumehood.dialects.e2b import file_words
 from fumehood.dialects.e2b.answers import GuestJSON
 from fumehood.dialects.e2b.bodies import body_pieces, packed
-from fumehood.dialects.e2b.multipart import file_parts
 from fumehood.dialects.e2b.paths import check_user, inside, user_of
 from fumehood.dialects.e2b.streaming import StreamAnswer, begun
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.server.uploads import metadata_of
+from fumehood.server.uploads import form_parts, metadata_of
 from fumehood.values.checks import check_path
 from fumehood.values.requests import ReadFile, StatFile
 from fumehood.values.sandbox import FileInfo
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _MAX_PARTS = 1000
+# What browsers and E2B's clients write for characters that a quoted name cannot hold.
+_ESCAPES = (("%22", '"'), ("%0D", "\r"), ("%0A", "\n"), ("%0d", "\r"), ("%0a", "\n"))
 
 
 class Transfers:
@@ -133,12 +134,15 @@ class Transfers:
         written: list[FileInfo] = []
         given = request.query_params.get("path", "")
 
-        async for part in file_parts(content_type, body, "file"):
+        async for part in form_parts(content_type, body):
+            if part.field != "file":
+                continue
+
             if len(written) >= _MAX_PARTS or (given and written):
                 allowed = "one file where the URL has a path" if given else f"at most {_MAX_PARTS}"
                 raise InvalidArgumentError(field="files", value=len(written) + 1, allowed=allowed)
 
-            path = inside(given or part.name)
+            path = inside(given or file_name(part.filename or ""))
             check_path("path", path)
             written.append(await self._backend.write(self._sandbox_id, path, part.pieces, metadata=metadata))
 
@@ -146,6 +150,14 @@ class Transfers:
             raise InvalidArgumentError(field="body", value="no file", allowed="parts with the name `file`")
 
         return written
+
+
+def file_name(written: str) -> str:
+    """Returns a file's name as it was before the client wrote it into the header of a part."""
+    for escape, meant in _ESCAPES:
+        written = written.replace(escape, meant)
+
+    return written
 
 
 def check_request_user(request: Request) -> None:

@@ -189,8 +189,4 @@ async def _tried(shelf: Shelf, session_id: str, part: FormPart, fields: Mapping[
         file = await _kept(shelf, session_id, part, fields)
         return {"status": "success", "filename": file.name, "fileId": file.id}
     except FumehoodError as error:
-        # What is left of it has to pass before the next one.
-        async for _ in part.pieces:
-            continue
-
         return {"status": "error", "filename": part.filename, "error": error.message}

@@ -99,10 +99,6 @@ class ContainerRoutes:
         async for part in parts_of(request):
             if part.filename is not None and stored is None:
                 stored = await backend.write(sandbox_id, path_of_upload(part.filename), part.pieces)
-                continue
-
-            async for _ in part.pieces:
-                continue
 
         if stored is None:
             raise refused("file", None, "a part that is a file")

@@ -146,9 +146,8 @@ async def upload_files(
     written: list[FileInfo] = []
 
     async with aclosing(files_of(request)) as files:
-        async for file in files:
-            place = posixpath.join(path, file.name)
-            written.append(await backend.write(sandbox_id, place, file.pieces))
+        async for name, pieces in files:
+            written.append(await backend.write(sandbox_id, posixpath.join(path, name), pieces))
 
     answered = items(written)
     answered.status_code = 201
