@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Depends, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
@@ -16,6 +17,7 @@ from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
 
+_QUERY_FIELD = "token"
 # They describe themselves in OpenAPI; the token is read by `token_of`.
 _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer TOKEN`")
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="The same token, as `X-API-Key`")
@@ -29,6 +31,19 @@ def token_of(connection: HTTPConnection) -> str | None:
         return value.strip()
 
     return connection.headers.get("x-api-key")
+
+
+def take_token_from_query(connection: HTTPConnection) -> str | None:
+    """Returns the `token` of a request's address, and takes it out: addresses are logged, for WebSockets always."""
+    query = connection.scope.get("query_string", b"")
+
+    if _QUERY_FIELD.encode() not in query:
+        return None
+
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    left = [(name, value) for name, value in pairs if name != _QUERY_FIELD]
+    connection.scope["query_string"] = urlencode(left).encode()
+    return next((value for name, value in pairs if name == _QUERY_FIELD), None)
 
 
 async def principal_of(connection: HTTPConnection) -> Principal:

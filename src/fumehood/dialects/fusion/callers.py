@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import HTTPConnection
 
 from fumehood.errors import UnauthenticatedError
-from fumehood.server.auth import token_of
+from fumehood.server.auth import take_token_from_query, token_of
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.principal import Principal
 
-_FIELD = "token"
 _WAYS = (
     "give the address as http://fumehood:TOKEN@HOST:PORT/run_code or http://HOST:PORT/run_code?token=TOKEN, "
     "or send `Authorization: Bearer TOKEN` or `X-API-Key: TOKEN`"
@@ -31,7 +29,7 @@ async def principal_of_call(authenticator: Authenticator, connection: HTTPConnec
         UnauthenticatedError: Nobody that is known; the message says where a token can be put.
         ForbiddenError: The key may not run code.
     """
-    in_query = _take_from_query(connection)
+    in_query = take_token_from_query(connection)
     given = token_of(connection) or _basic_token(connection) or in_query
 
     try:
@@ -56,15 +54,3 @@ def _basic_token(connection: HTTPConnection) -> str | None:
         return None
 
     return password or user
-
-
-def _take_from_query(connection: HTTPConnection) -> str | None:
-    query = connection.scope.get("query_string", b"")
-
-    if _FIELD.encode() not in query:
-        return None
-
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    left = [(name, value) for name, value in pairs if name != _FIELD]
-    connection.scope["query_string"] = urlencode(left).encode()
-    return next((value for name, value in pairs if name == _FIELD), None)

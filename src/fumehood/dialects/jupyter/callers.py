@@ -12,11 +12,11 @@ import secrets
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import HTTPConnection
 
 from fumehood.errors import UnauthenticatedError
+from fumehood.server.auth import take_token_from_query
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.principal import Principal
 
@@ -27,7 +27,6 @@ _XSRF_HEADER = "x-xsrftoken"
 _MAX_LOGINS = 10_000
 _MAX_LOGINS_OF_TOKEN = 100
 _SECRET_BYTES = 32
-_TOKEN_FIELD = "token"  # noqa: S105 - a field's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +66,11 @@ class Callers:
 
     def hide_token(self, connection: HTTPConnection) -> None:
         """Takes a token out of the address of a request that needs none."""
-        _take_from_query(connection)
+        take_token_from_query(connection)
 
     def token_of(self, connection: HTTPConnection) -> str | None:
         """Returns the token that a request brings or its session stands for, and takes it out of the address."""
-        in_query = _take_from_query(connection)
+        in_query = take_token_from_query(connection)
         kind, _, value = connection.headers.get("authorization", "").partition(" ")
 
         if kind.lower() in ("token", "bearer") and value.strip():
@@ -129,17 +128,3 @@ def same_secret(given: str, known: str) -> bool:
     return bool(known) and hmac.compare_digest(
         given.encode("utf-8", "surrogatepass"), known.encode("utf-8", "surrogatepass")
     )
-
-
-def _take_from_query(connection: HTTPConnection) -> str | None:
-    """The server writes addresses to its log, for WebSockets at every level: a token must not be in them."""
-    query = connection.scope.get("query_string", b"")
-
-    if _TOKEN_FIELD.encode() not in query:
-        return None
-
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    connection.scope["query_string"] = urlencode(
-        [(name, value) for name, value in pairs if name != _TOKEN_FIELD]
-    ).encode()
-    return next((value for name, value in pairs if name == _TOKEN_FIELD), None)
