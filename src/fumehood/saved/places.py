@@ -18,7 +18,10 @@ from fumehood.errors import FumehoodError, InvalidArgumentError, LoadError, Save
 if TYPE_CHECKING:
     from fumehood.saved.object_store import SingleObject
 
-SCHEMES = ("s3://", "az://", "gs://")
+# How the address of a bucket begins, for everything that is kept in one.
+BUCKET_SCHEMES = ("s3://", "az://", "gs://")
+# What the address of a store of many files may be.
+ALLOWED_STORES = "a folder, s3://BUCKET[/PREFIX], az://CONTAINER[/PREFIX] or gs://BUCKET[/PREFIX]"
 StatePlace: TypeAlias = str | os.PathLike[str]
 
 
@@ -75,7 +78,7 @@ def local_path(place: StatePlace) -> str | None:
     """
     text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else place
 
-    if isinstance(text, str) and text.startswith(SCHEMES):
+    if isinstance(text, str) and text.startswith(BUCKET_SCHEMES):
         return None
 
     if not isinstance(text, str) or "://" in text or not text or "\0" in text:

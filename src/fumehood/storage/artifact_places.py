@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fumehood.errors import InvalidArgumentError, StorageError
+from fumehood.saved.places import ALLOWED_STORES, BUCKET_SCHEMES
 
 if TYPE_CHECKING:
     from fumehood.storage.blobs import Blobs
 
-SCHEMES = ("s3://", "az://", "gs://")
 _KIND = "artifacts"
 
 
@@ -148,14 +148,14 @@ def open_place(location: str, *, expires_seconds: float, options: Mapping[str, A
     Raises:
         InvalidArgumentError: It is neither a folder nor an address of a kind that is known, or a folder has options.
     """
-    if location.startswith(SCHEMES):
+    if location.startswith(BUCKET_SCHEMES):
         return Bucket(location, expires_seconds, options)
 
     if "://" in location or not location:
         raise InvalidArgumentError(
             field="location",
             value=location.partition("://")[0],
-            allowed="a folder, s3://BUCKET[/PREFIX], az://CONTAINER[/PREFIX] or gs://BUCKET[/PREFIX]",
+            allowed=ALLOWED_STORES,
         )
 
     if options:

@@ -37,10 +37,9 @@ from fumehood.errors import (
     StorageError,
     StorageStartError,
 )
+from fumehood.saved.places import ALLOWED_STORES, BUCKET_SCHEMES
 
 _LOG = logging.getLogger(__name__)
-_SCHEMES = ("s3://", "az://", "gs://")
-_ALLOWED = "a folder, s3://BUCKET[/PREFIX], az://CONTAINER[/PREFIX] or gs://BUCKET[/PREFIX]"
 _KIND = re.compile(r"[a-z]{1,16}", re.ASCII)
 # The second form is that of artifacts, whose last part `artifact_files` has made harmless.
 _NAME = re.compile(
@@ -112,13 +111,13 @@ def open_blobs(location: str, *, options: Mapping[str, Any] | None = None) -> Bl
     open_store: Callable[..., Any] = from_url
 
     try:
-        if location.startswith(_SCHEMES):
+        if location.startswith(BUCKET_SCHEMES):
             store = open_store(location, config=options, client_options=_CLIENT, retry_config=_RETRIES)
             return Blobs(store, location)
 
         if "://" in location or not location:
             raise InvalidArgumentError(
-                field="blobs_url", value=location.partition("://")[0], allowed=_ALLOWED
+                field="blobs_url", value=location.partition("://")[0], allowed=ALLOWED_STORES
             )
 
         folder = os.path.abspath(location)
