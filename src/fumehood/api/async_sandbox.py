@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fumehood.api.callbacks import (
     AsyncCommitCallback,
@@ -72,6 +72,7 @@ from fumehood.values.sandbox import (
     CheckpointInfo,
     ContextInfo,
     IsolationLevel,
+    Language,
     Metrics,
     SandboxInfo,
     TimeoutAction,
@@ -83,7 +84,6 @@ from fumehood.values.template import Template
 if TYPE_CHECKING:
     from fumehood.notebook.reading import NotebookSource
 
-Language: TypeAlias = Literal["python", "bash"]
 Context: TypeAlias = ContextInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
 ContextInfos: TypeAlias = list[ContextInfo]

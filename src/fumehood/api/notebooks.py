@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fumehood.api.async_sandbox import AsyncSandbox, Language
+from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.comparing import CellComparison, compare_cell
 from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
@@ -27,6 +27,7 @@ from fumehood.portal import Turn, call
 from fumehood.values.checks import check_integer
 from fumehood.values.execution import Execution, Record
 from fumehood.values.requests import ExecuteRequest
+from fumehood.values.sandbox import Language
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:

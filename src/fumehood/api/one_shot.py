@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood.api.async_sandbox import AsyncSandbox, Language
+from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.api.callbacks import (
     AsyncErrorCallback,
     AsyncInputCallback,
@@ -26,7 +26,7 @@ from fumehood.portal import Turn
 from fumehood.values.execution import Execution
 from fumehood.values.limits import Limits
 from fumehood.values.network import NetworkChoice
-from fumehood.values.sandbox import IsolationLevel
+from fumehood.values.sandbox import IsolationLevel, Language
 from fumehood.values.template import Template
 
 

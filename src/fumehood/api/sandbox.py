@@ -20,7 +20,6 @@ from fumehood.api.async_sandbox import (
     Context,
     ContextInfos,
     EgressRecords,
-    Language,
     SandboxInfos,
 )
 from fumehood.api.callbacks import (
@@ -61,6 +60,7 @@ from fumehood.values.sandbox import (
     FileChange,
     FileInfo,
     IsolationLevel,
+    Language,
     Metrics,
     SandboxInfo,
     TimeoutAction,

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fumehood.api.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
-from fumehood.api.async_sandbox import Language
 from fumehood.api.sandbox import Sandbox
 from fumehood.bounds import MIB
 from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
@@ -27,7 +26,7 @@ from fumehood.values.codec import as_data
 from fumehood.values.events import InputRequestEvent
 from fumehood.values.execution import Execution, ExecutionError
 from fumehood.values.results import Result
-from fumehood.values.sandbox import FileInfo
+from fumehood.values.sandbox import FileInfo, Language
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -11,7 +11,7 @@ import errno
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from fumehood import (
     AsyncSandbox,
@@ -22,6 +22,7 @@ from fumehood import (
 )
 from fumehood.frameworks.needed import needed
 from fumehood.llm.unfencing import unfenced
+from fumehood.values.sandbox import Language
 
 with needed("ag2"):
     from ag2.tools.code.environment.base import CodeRunResult
@@ -126,9 +127,7 @@ class FumehoodCodeEnvironment:
         self._sandbox = sandbox
         self._timeout = timeout
 
-    async def run(
-        self, code: str, language: Literal["python", "bash"], *, context: object = None
-    ) -> CodeRunResult:
+    async def run(self, code: str, language: Language, *, context: object = None) -> CodeRunResult:
         """Run code in the context of its language."""
         if language not in self.supported_languages:
             return CodeRunResult(

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fumehood import AsyncSandbox, Execution, InvalidArgumentError, Limits, Result
 from fumehood.frameworks.needed import needed
+from fumehood.values.sandbox import Language
 
 with needed("autogen"):
     from autogen_core import CancellationToken, Component
     from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
     from pydantic import BaseModel
 
-_LANGUAGES: dict[str, Literal["python", "bash"]] = {
+_LANGUAGES: dict[str, Language] = {
     "python": "python",
     "py": "python",
     "bash": "bash",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Language:
+class SourceLanguage:
     """How a source file becomes a run.
 
     Attributes:
@@ -43,44 +43,44 @@ class Language:
 
 
 _ALL = (
-    Language("python", "main.py", ("python3", "{source}")),
-    Language("pytest", "test_main.py", ("python3", "-m", "pytest", "{source}")),
-    Language("bash", "main.sh", ("bash", "{source}")),
-    Language("javascript", "main.js", ("node", "{source}")),
-    Language("typescript", "main.ts", ("tsx", "{source}")),
-    Language("c", "main.c", ("{program}",), ("gcc", "-std=c17", "{source}", "-o", "{program}", "-lm")),
-    Language(
+    SourceLanguage("python", "main.py", ("python3", "{source}")),
+    SourceLanguage("pytest", "test_main.py", ("python3", "-m", "pytest", "{source}")),
+    SourceLanguage("bash", "main.sh", ("bash", "{source}")),
+    SourceLanguage("javascript", "main.js", ("node", "{source}")),
+    SourceLanguage("typescript", "main.ts", ("tsx", "{source}")),
+    SourceLanguage("c", "main.c", ("{program}",), ("gcc", "-std=c17", "{source}", "-o", "{program}", "-lm")),
+    SourceLanguage(
         "cpp", "main.cpp", ("{program}",), ("g++", "-std=c++17", "{source}", "-o", "{program}", "-lpthread")
     ),
-    Language("go", "main.go", ("{program}",), ("go", "build", "-o", "{program}", "{source}")),
-    Language("go_test", "main_test.go", ("go", "test", "{source}")),
-    Language("rust", "main.rs", ("{program}",), ("rustc", "{source}", "-o", "{program}")),
-    Language(
+    SourceLanguage("go", "main.go", ("{program}",), ("go", "build", "-o", "{program}", "{source}")),
+    SourceLanguage("go_test", "main_test.go", ("go", "test", "{source}")),
+    SourceLanguage("rust", "main.rs", ("{program}",), ("rustc", "{source}", "-o", "{program}")),
+    SourceLanguage(
         "java",
         "Main.java",
         ("java", "-cp", "{folder}:.", "-ea", "Main"),
         ("javac", "-d", "{folder}", "-cp", ".", "{source}"),
     ),
-    Language("d", "main.d", ("{program}",), ("dmd", "-of={program}", "{source}")),
-    Language(
+    SourceLanguage("d", "main.d", ("{program}",), ("dmd", "-of={program}", "{source}")),
+    SourceLanguage(
         "d_unittest", "main.d", ("{program}",), ("dmd", "-unittest", "-main", "-of={program}", "{source}")
     ),
-    Language("fortran", "main.f90", ("{program}",), ("gfortran", "{source}", "-o", "{program}")),
-    Language("swift", "main.swift", ("{program}",), ("swiftc", "{source}", "-o", "{program}")),
-    Language(
+    SourceLanguage("fortran", "main.f90", ("{program}",), ("gfortran", "{source}", "-o", "{program}")),
+    SourceLanguage("swift", "main.swift", ("{program}",), ("swiftc", "{source}", "-o", "{program}")),
+    SourceLanguage(
         "verilog", "main.v", ("vvp", "-n", "{program}"), ("iverilog", "-g2012", "-o", "{program}", "{source}")
     ),
-    Language("php", "main.php", ("php", "-f", "{source}")),
-    Language("perl", "main.pl", ("perl", "{source}")),
-    Language("ruby", "main.rb", ("ruby", "{source}")),
-    Language("lua", "main.lua", ("lua", "{source}")),
-    Language("r", "main.R", ("Rscript", "{source}")),
-    Language("julia", "main.jl", ("julia", "{source}")),
-    Language("scala", "main.scala", ("scala", "{source}")),
-    Language("racket", "main.rkt", ("racket", "{source}")),
-    Language("sql", "main.sql", ("sqlite3", "-batch", ":memory:", ".read {source}")),
+    SourceLanguage("php", "main.php", ("php", "-f", "{source}")),
+    SourceLanguage("perl", "main.pl", ("perl", "{source}")),
+    SourceLanguage("ruby", "main.rb", ("ruby", "{source}")),
+    SourceLanguage("lua", "main.lua", ("lua", "{source}")),
+    SourceLanguage("r", "main.R", ("Rscript", "{source}")),
+    SourceLanguage("julia", "main.jl", ("julia", "{source}")),
+    SourceLanguage("scala", "main.scala", ("scala", "{source}")),
+    SourceLanguage("racket", "main.rkt", ("racket", "{source}")),
+    SourceLanguage("sql", "main.sql", ("sqlite3", "-batch", ":memory:", ".read {source}")),
 )
-LANGUAGES: Mapping[str, Language] = {language.name: language for language in _ALL}
+LANGUAGES: Mapping[str, SourceLanguage] = {language.name: language for language in _ALL}
 
 # Compilers and runtimes that would write to a home, told to keep to what is thrown away.
 TOOL_ENVS: Mapping[str, str] = {"GOCACHE": "/tmp/.go-cache", "GO111MODULE": "auto", "GOFLAGS": "-mod=mod"}  # noqa: S108

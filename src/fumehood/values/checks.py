@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.sandbox import PtySize
+from fumehood.values.sandbox import Language, PtySize
 
 # PATH_MAX of Linux, limits.h.
 _MAX_PATH_BYTES = 4096
@@ -22,7 +22,7 @@ _MAX_STRINGS_BYTES = 1 << 20
 _MAX_PID = 1 << 22
 # Dataclass -> its fields that are True or False.
 _flags: dict[type, tuple[str, ...]] = {}
-_LANGUAGES = ("python", "bash")
+_LANGUAGES: tuple[Language, ...] = get_args(Language)
 # What the guest tells of a file at most (`fumehood_guest.init.files`).
 _MAX_METADATA = 64
 _MAX_METADATA_BYTES = 6 * 1024

@@ -21,6 +21,8 @@ from fumehood.values.network import Network
 LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
 TimeoutAction = Literal["kill", "pause"]
+# What runs in a context.
+Language = Literal["python", "bash"]
 FileType = Literal["file", "dir", "symlink", "other"]
 FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.dialects.fusion.bodies import RunCodeCall
 from fumehood.errors import CommandStartError
-from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, Language, languages_of
+from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
 from fumehood.server.services import Services
@@ -94,7 +94,7 @@ def error_answer(message: str) -> dict[str, Any]:
     return _answer("SandboxError", message)
 
 
-async def _run(bench: Workbench, language: Language, call: RunCodeCall) -> dict[str, Any]:
+async def _run(bench: Workbench, language: SourceLanguage, call: RunCodeCall) -> dict[str, Any]:
     folder = f"/tmp/tmp{secrets.token_hex(4)}"  # noqa: S108 - inside a sandbox of its own
     source, program = await _write(bench, folder, language, call)
     compiled: ProgramRun | None = None
@@ -126,7 +126,9 @@ async def _run(bench: Workbench, language: Language, call: RunCodeCall) -> dict[
     return _answer("Success" if is_well else "Failed", "", compiled, run, files)
 
 
-async def _write(bench: Workbench, folder: str, language: Language, call: RunCodeCall) -> tuple[str, str]:
+async def _write(
+    bench: Workbench, folder: str, language: SourceLanguage, call: RunCodeCall
+) -> tuple[str, str]:
     await bench.make_dir(folder)
 
     for path, content in call.files.items():

@@ -11,7 +11,7 @@ from fumehood.dialects.librechat.bodies import ExecCall, refused
 from fumehood.dialects.librechat.shelf import Shelf, new_session_id
 from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
 from fumehood.errors import CommandStartError
-from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, Language, languages_of
+from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
 from fumehood.server.services import Services
@@ -59,7 +59,7 @@ async def run_exec(services: Services, principal: Principal, call: ExecCall) -> 
 
 
 async def _run(
-    bench: Workbench, language: Language, call: ExecCall, seconds: float
+    bench: Workbench, language: SourceLanguage, call: ExecCall, seconds: float
 ) -> tuple[str, ProgramRun]:
     source, program = f"{_FOLDER}/{language.filename}", f"{_FOLDER}/program"
     await bench.write(source, call.code.encode("utf-8", "surrogatepass"))

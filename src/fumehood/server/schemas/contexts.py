@@ -24,7 +24,7 @@ from fumehood.values.questions import (
     InspectCode,
 )
 from fumehood.values.requests import CreateContext
-from fumehood.values.sandbox import ContextInfo
+from fumehood.values.sandbox import ContextInfo, Language
 
 _CODE_CHARACTERS = 1 << 20
 _BUFFER_CHARACTERS = 16 << 20
@@ -49,7 +49,7 @@ RecordAnswer = model_of(Record, other={"cells": list[RecordedCellAnswer]})  # ty
 class NewContext(Body):
     """What a new context should be."""
 
-    language: Literal["python", "bash"] = Field("python", description="What runs in it.")
+    language: Language = Field("python", description="What runs in it.")
     cwd: GuestPath | None = Field(None, description="Where it starts; null: /home/user.")
 
     def call(self) -> CreateContext:

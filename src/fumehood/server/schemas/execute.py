@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +19,7 @@ from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, G
 from fumehood.server.schemas.network import NetworkField, network_of
 from fumehood.server.schemas.sandboxes import NewLimits
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
-from fumehood.values.sandbox import IsolationLevel
+from fumehood.values.sandbox import IsolationLevel, Language
 
 _MAX_FILES = 1000
 _MAX_BATCH = 1000
@@ -56,7 +55,7 @@ class ExecuteBody(Body):
     """One piece of code to run in a sandbox of its own, which is gone afterwards."""
 
     code: Code = Field(description="The code.")
-    language: Literal["python", "bash"] = "python"
+    language: Language = "python"
     template: Name = Field(default="default", description="What it starts from.")
     stdin: str | None = Field(
         default=None, max_length=MIB, description="What `input()` and the standard input get; null: nothing."

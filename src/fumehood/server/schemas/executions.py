@@ -27,6 +27,7 @@ from fumehood.values.events import (
 )
 from fumehood.values.execution import Execution, Logs
 from fumehood.values.requests import ExecuteRequest, ToolSpec
+from fumehood.values.sandbox import Language
 
 _STDIN_CHARACTERS = 4 << 20
 _ANSWER_CHARACTERS = 1 << 20
@@ -54,7 +55,7 @@ class NewExecution(Body):
     """Code to run."""
 
     code: Code = Field(description="The code.")
-    language: Literal["python", "bash"] = Field("python", description="What it is written in.")
+    language: Language = Field("python", description="What it is written in.")
     context_id: Name | None = Field(None, description="Where it runs; null: the default context.")
     envs: Envs = Field(default_factory=dict, description="Environment variables for this execution only.")
     timeout_seconds: ExecutionSeconds | None = Field(
