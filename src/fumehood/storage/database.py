@@ -82,7 +82,7 @@ class Database:
         self._is_sqlite = engine.dialect.name == "sqlite"
         # SQLite has one writer; whatever waits here holds no connection meanwhile, and is served in order.
         self._turn = asyncio.Lock()
-        self.presence = Presence(self)
+        self.presence = Presence(self.writing)
 
     @contextlib.asynccontextmanager
     async def reading(self, operation: str) -> AsyncIterator[AsyncConnection]:

@@ -12,15 +12,15 @@ import contextlib
 import os
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from sqlalchemy import Select, Table, delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fumehood.errors import StorageError
 from fumehood.storage.tables import SERVERS
-
-if TYPE_CHECKING:
-    from fumehood.storage.database import Database
 
 _BEAT_SECONDS = 10.0
 # Several beats, and what clocks of different machines may be apart.
@@ -30,10 +30,14 @@ _KEPT_SECONDS = 7 * 86_400.0
 
 
 class Presence:
-    """This process among the servers of a database; others hear of it when it first asks for its id."""
+    """This process among the servers of a database; others hear of it when it first asks for its id.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    Args:
+        writing: `Database.writing` of that database.
+    """
+
+    def __init__(self, writing: Callable[[str], AbstractAsyncContextManager[AsyncConnection]]) -> None:
+        self._writing = writing
         self._id = secrets.token_hex(16)
         self._place = _place()
         self._announcing = asyncio.Lock()
@@ -75,7 +79,7 @@ class Presence:
 
         # A database that cannot be reached hears of the end by silence.
         with contextlib.suppress(StorageError):
-            async with self._database.writing("leaving the list of servers") as connection:
+            async with self._writing("leaving the list of servers") as connection:
                 await connection.execute(delete(SERVERS).where(SERVERS.c.id == self._id))
 
     async def _announce(self) -> None:
@@ -89,7 +93,7 @@ class Presence:
             "seen_at": now,
         }
 
-        async with self._database.writing("joining the list of servers") as connection:
+        async with self._writing("joining the list of servers") as connection:
             await connection.execute(delete(SERVERS).where(SERVERS.c.seen_at < now - _KEPT_SECONDS))
             await connection.execute(SERVERS.insert().values(values))
 
@@ -101,7 +105,7 @@ class Presence:
 
             # The database logs its failure; the next beat comes.
             with contextlib.suppress(StorageError):
-                async with self._database.writing("saying that this server lives") as connection:
+                async with self._writing("saying that this server lives") as connection:
                     await connection.execute(statement.values(seen_at=time.time()))
 
 
