@@ -7,17 +7,17 @@ those that it would not let through any more.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fumehood.bounds import MIB
 from fumehood.egress.dialling import Resolver
 from fumehood.egress.interception import Authority
 from fumehood.egress.journal import Journal
 from fumehood.egress.policy import Policy, RefusedError
-from fumehood.egress.proxy_connection import ProxyConnection, ProxyLimits
 from fumehood.values.domain_names import Address, Target
 from fumehood.values.network import EgressRecord, Network, SecretPlace
 
@@ -47,6 +47,28 @@ class Route:
     bundle: bytes | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyLimits:
+    """How long one connection may take.
+
+    Attributes:
+        head_seconds: Until it is known what it wants.
+        idle_seconds: Without a byte in either direction.
+        bytes_per_second: In the long run, all connections of a sandbox together.
+    """
+
+    head_seconds: float = 15.0
+    idle_seconds: float = 300.0
+    bytes_per_second: float = 64 * MIB
+
+
+class Judged(Protocol):
+    """A connection that a change of the policy concerns."""
+
+    def judge_again(self) -> None:
+        """Ends it unless the policy still allows it."""
+
+
 class Gateway:
     """The way out of one sandbox.
 
@@ -61,7 +83,7 @@ class Gateway:
         self.resolver = Resolver()
         self.route = Route(network=Network())
         self.policy = Policy(self.route.network)
-        self._connections: set[ProxyConnection] = set()
+        self._connections: set[Judged] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
         # When all bytes so far would have come through, at the pace that is allowed.
@@ -81,15 +103,14 @@ class Gateway:
         for proxied in list(self._connections):
             proxied.judge_again()
 
-    async def serve(self, sock: socket.socket) -> None:
-        """Serves one connection of the guest to its end, and closes it."""
-        proxied = ProxyConnection(self, sock)
-        self._connections.add(proxied)
+    @contextmanager
+    def judging(self, connection: Judged) -> Iterator[None]:
+        """Asks a connection that is under way to judge itself again whenever the policy changes."""
+        self._connections.add(connection)
         try:
-            await proxied.run()
+            yield
         finally:
-            self._connections.discard(proxied)
-            sock.close()
+            self._connections.discard(connection)
 
     async def count(self, byte_count: int) -> None:
         """Takes note of bytes that went through, and waits while they are more than all connections may move together.

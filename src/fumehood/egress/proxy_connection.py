@@ -12,15 +12,13 @@ import socket
 import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fumehood.bounds import MIB
 from fumehood.egress import socks
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, begins_tls
 from fumehood.egress.dialling import UnreachableError, dial
 from fumehood.egress.first_flight import NoRequest, check_hello, looks_like_http, read_hello
+from fumehood.egress.gateway import Gateway
 from fumehood.egress.http_head import (
     HEAD_END,
     MAX_HEAD_BYTES,
@@ -38,9 +36,6 @@ from fumehood.egress.policy import RefusedError
 from fumehood.values.domain_names import Address, Target, TargetError, read_authority
 from fumehood.values.network import SecretPlace
 
-if TYPE_CHECKING:
-    from fumehood.egress.gateway import Gateway
-
 _HTTP_PORT, _TLS_PORT = 80, 443
 _DRAIN_BYTES = 1 << 20
 _DRAIN_SECONDS = 2.0
@@ -49,19 +44,17 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MALFORMED = (HeadError, TargetError, HelloError, socks.SocksError, TooLongError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyLimits:
-    """How long one connection may take.
+async def serve(gateway: Gateway, sock: socket.socket) -> None:
+    """Serves one connection of a guest to its end, and closes it.
 
-    Attributes:
-        head_seconds: Until it is known what it wants.
-        idle_seconds: Without a byte in either direction.
-        bytes_per_second: In the long run, all connections of a sandbox together.
+    Args:
+        gateway: The way out of its sandbox.
+        sock: The host's end.
     """
+    proxied = ProxyConnection(gateway, sock)
 
-    head_seconds: float = 15.0
-    idle_seconds: float = 300.0
-    bytes_per_second: float = 64 * MIB
+    with sock, gateway.judging(proxied):
+        await proxied.run()
 
 
 class ProxyConnection:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from fumehood import failpoints
 from fumehood.egress.gateway import Gateway, Route
+from fumehood.egress.proxy_connection import serve
 from fumehood.engine.channel import open_pair
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.values.network import EgressRecord, Network
@@ -154,7 +155,7 @@ class LiveEgress:
         finally:
             far.close()
 
-        await self._gateway.serve(near)
+        await serve(self._gateway, near)
 
     async def _drop(self, connection_id: int) -> None:
         try:

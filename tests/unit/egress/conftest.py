@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from fumehood.egress.gateway import Gateway
+from fumehood.egress.gateway import Gateway, ProxyLimits
 from fumehood.egress.preparing import prepare_route
-from fumehood.egress.proxy_connection import ProxyLimits
+from fumehood.egress.proxy_connection import serve
 from fumehood.engine.channel import open_pair
 from fumehood.values.network import Network
 
@@ -122,7 +122,7 @@ class World:
     def connect(self) -> Guest:
         near, far = open_pair()
         far.setblocking(False)
-        guest = Guest(far, asyncio.create_task(self.gateway.serve(near)))
+        guest = Guest(far, asyncio.create_task(serve(self.gateway, near)))
         self._guests.append(guest)
         return guest
 

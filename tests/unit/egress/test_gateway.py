@@ -15,6 +15,7 @@ from tests.unit.egress.conftest import LOOPBACK, Certificates, Guest, listed, ru
 
 from fumehood import Network
 from fumehood.egress import dialling
+from fumehood.egress.proxy_connection import serve
 
 OK = b"HTTP/1.1 200 OK"
 
@@ -791,7 +792,7 @@ def test_n14_a_secret_for_https_is_put_into_the_request(certificates: Certificat
 async def asked_over_tls(here: Any, server: Any, name: str, context: ssl.SSLContext) -> bytes:
     near, far = socket.socketpair()
     near.setblocking(False)
-    carrying = asyncio.create_task(here.gateway.serve(near))
+    carrying = asyncio.create_task(serve(here.gateway, near))
     reader, writer = await asyncio.open_connection(sock=far)
     writer.write(b"CONNECT %s:%d HTTP/1.1\r\n\r\n" % (name.encode(), server.port))
     await reader.readuntil(b"\r\n\r\n")
