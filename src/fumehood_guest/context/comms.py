@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from fumehood_guest.context.bundles import json_safe
+from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.figures import call_after_import
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.messages import MAX_COMM_BUFFERS, MAX_COMM_ID_CHARS
 from fumehood_wire.payloads import parse_comm, split_comm
-
-if TYPE_CHECKING:
-    from fumehood_guest.context.shell import PythonShell
 
 KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
 _PACKAGE = "comm"
@@ -29,7 +27,7 @@ _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 class Comms:
     """The comms of a shell."""
 
-    def __init__(self, shell: PythonShell) -> None:
+    def __init__(self, shell: ConnectedShell) -> None:
         self._shell = shell
         call_after_import(_PACKAGE, self._take_over)
 

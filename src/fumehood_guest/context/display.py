@@ -9,16 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 import tokenize
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
+from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.fast_traits import QuickResult
-
-if TYPE_CHECKING:
-    from fumehood_guest.context.shell import PythonShell
 
 _MAX_DISPLAY_ID_CHARACTERS = 64
 _MAX_REPR_CHARACTERS = 10_000
@@ -28,7 +26,7 @@ _PLAIN_TYPES = frozenset((bool, bytes, complex, dict, float, frozenset, int, lis
 class Publisher(DisplayPublisher):  # type: ignore[misc]
     """Carries out `display()`, `update_display()` and `clear_output()`."""
 
-    shell: PythonShell
+    shell: ConnectedShell
 
     def publish(
         self,
@@ -59,7 +57,7 @@ class Publisher(DisplayPublisher):  # type: ignore[misc]
 class ResultHook(DisplayHook):  # type: ignore[misc]
     """Shows the value of a cell's last expression."""
 
-    shell: PythonShell
+    shell: ConnectedShell
     exec_result = QuickResult()
     # Whether a value is being shown now: an error in that fails the cell.
     is_showing = False

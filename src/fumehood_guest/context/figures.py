@@ -20,18 +20,15 @@ import os
 import sys
 import warnings
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 from weakref import WeakSet
 
 from IPython.core.formatters import BaseFormatter
 from IPython.display import display
 from traitlets import ObjectName, Unicode
 
+from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.outlet import Execution
-
-if TYPE_CHECKING:
-    from fumehood_guest.context.shell import PythonShell
-
 
 CHART_MIME = "application/vnd.fumehood.chart+json"
 _PYPLOT = "matplotlib.pyplot"
@@ -49,7 +46,7 @@ class ChartFormatter(BaseFormatter):  # type: ignore[misc]
 class Figures:
     """The open figures of a shell."""
 
-    def __init__(self, shell: PythonShell) -> None:
+    def __init__(self, shell: ConnectedShell) -> None:
         self._shown: WeakSet[Any] = WeakSet()
         formatter = shell.display_formatter
         formatter.formatters[CHART_MIME] = ChartFormatter(parent=formatter)
@@ -202,7 +199,7 @@ class SavedPictures:
         shell: The shell, which need not be attached yet.
     """
 
-    def __init__(self, shell: PythonShell) -> None:
+    def __init__(self, shell: ConnectedShell) -> None:
         self._shell = shell
         self._execution: Optional[Execution] = None
         self._shown = 0

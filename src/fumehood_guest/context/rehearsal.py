@@ -9,17 +9,16 @@ from __future__ import annotations
 import linecache
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Sequence
+from typing import Any, Dict, Sequence
 
 from fumehood_guest.context.channel import Channel
 from fumehood_guest.context.event_loop import BackgroundLoop
 from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.restore import Repairs
+from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.shared.heap_layout import forget_lookups
 from fumehood_guest.shared.preloads import Preloading
-
-if TYPE_CHECKING:
-    from fumehood_guest.context.shell import PythonShell
 
 _CELLS = (
     "1 + 1",
@@ -50,7 +49,20 @@ _REQUEST: Dict[str, Any] = {
 }
 
 
-def prepare(shell: PythonShell, preload: Preloading) -> None:
+def prepare_shell(preload: Preloading) -> PythonShell:
+    """Makes the one shell of this process, imports `preload`, and runs everything once.
+
+    Afterwards no thread is alive and nothing of the rehearsal is left.
+    """
+    shell = PythonShell.make()
+    _warm_up(shell, preload)
+    shell.repairs = Repairs(shell)
+    # Whatever descriptor 0 will be in a context, this reads it.
+    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    return shell
+
+
+def _warm_up(shell: PythonShell, preload: Preloading) -> None:
     """Imports the modules of `preload` and rehearses; does not rehearse if some of them are unfit."""
     preload.load()
 

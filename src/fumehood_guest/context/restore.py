@@ -10,11 +10,9 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fumehood_guest.context.shell import PythonShell
-    from fumehood_guest.context.streams import Streams
+from fumehood_guest.context.connected_shell import ConnectedShell
+from fumehood_guest.context.streams import Streams
 
 # The parts of a shell that run_cell uses.
 _PARTS = (
@@ -40,7 +38,7 @@ class Repairs:
     Taken in the zygote, where looking at every builtin costs nothing: in a fork, each look copies a page.
     """
 
-    def __init__(self, shell: PythonShell) -> None:
+    def __init__(self, shell: ConnectedShell) -> None:
         names = [name for name, value in vars(builtins).items() if callable(value)]
         self._shell = shell
         self._builtins = vars(builtins)

@@ -16,14 +16,13 @@ from typing import Any, ContextManager, Coroutine, Dict, List, NoReturn, Optiona
 
 from IPython.core.autocall import ExitAutocall
 from IPython.core.history import HistoryManager
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type, observe
 from traitlets.config import Config
 
-from fumehood_guest.context import rehearsal
 from fumehood_guest.context.bundles import register_tables
 from fumehood_guest.context.comms import Comms
+from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.display import Publisher, ResultHook, ValueFormatter
 from fumehood_guest.context.event_loop import BackgroundLoop
 from fumehood_guest.context.fast_traits import QuickBool, QuickInteger, QuickResult, QuickUnicode
@@ -35,7 +34,6 @@ from fumehood_guest.context.shell_commands import UserSite, run_command
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.context.syntax import Compiler, SingleLines, Syntax
 from fumehood_guest.context.tracebacks import exception_name, exception_value, format_exception
-from fumehood_guest.shared.preloads import Preloading
 
 _NO_COPY = nullcontext()
 _PROFILE = os.path.join("~", ".ipython", "profile_default")
@@ -72,7 +70,7 @@ class _History(HistoryManager):  # type: ignore[misc]
 _History.__name__ = HistoryManager.__name__
 
 
-class PythonShell(InteractiveShell):  # type: ignore[misc]
+class PythonShell(ConnectedShell):
     """The IPython of a context."""
 
     execution_count = QuickInteger(1)
@@ -82,20 +80,13 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
 
-    outlet: Outlet
-    streams: Streams
-    background: BackgroundLoop
     repairs: Repairs
-    running_source = ""
 
     # -- in the zygote
 
     @classmethod
-    def prepare(cls, *, preload: Optional[Preloading] = None) -> PythonShell:
-        """Makes the one shell of this process, imports `preload`, and runs everything once.
-
-        Afterwards no thread is alive and nothing of the rehearsal is left.
-        """
+    def make(cls) -> PythonShell:
+        """Makes the one shell of this process."""
         config = Config()
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"
@@ -105,10 +96,6 @@ class PythonShell(InteractiveShell):  # type: ignore[misc]
         config.Completer.use_jedi = False
         profile = _Profile(location=os.path.expanduser(_PROFILE))
         shell: PythonShell = cls.instance(config=config, profile_dir=profile, user_module=_main_module())
-        rehearsal.prepare(shell, preload or Preloading((), lambda _: None))
-        shell.repairs = Repairs(shell)
-        # Whatever descriptor 0 will be in a context, this reads it.
-        sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
         return shell
 
     def __init__(self, **options: Any) -> None:

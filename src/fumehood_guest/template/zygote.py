@@ -19,6 +19,7 @@ from fumehood_guest.context.channel import Channel
 from fumehood_guest.context.context import Context, run_context
 from fumehood_guest.context.outlet import Outlet
 from fumehood_guest.context.randomness import reseed
+from fumehood_guest.context.rehearsal import prepare_shell
 from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.shared import fork_hooks, heap_layout, process_usage
 from fumehood_guest.shared.packets import Packets, close_all, parse
@@ -76,7 +77,7 @@ class Zygote:
             self._placeholders = _take_memory_in_one_piece(
                 min(_BARE_BYTES + _MODULE_BYTES * len(preload.found), _MOST_BYTES)
             )
-            self._shell = PythonShell.prepare(preload=preload)
+            self._shell = prepare_shell(preload)
             fork_hooks.do_once()
             # Sandboxes see the same files through inodes of their own.
             syscalls.name_libraries_by_real_path()

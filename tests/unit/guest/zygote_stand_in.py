@@ -12,6 +12,7 @@ import socket
 import sys
 
 from fumehood_guest.context.context import run_context
+from fumehood_guest.context.rehearsal import prepare_shell
 from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.shared.preloads import Preloading
 
@@ -19,7 +20,7 @@ from fumehood_guest.shared.preloads import Preloading
 def main() -> None:
     control = socket.socket(fileno=0)
     preload = Preloading([name for name in sys.argv[1].split(",") if name], lambda _: None)
-    shell = PythonShell.prepare(preload=preload)
+    shell = prepare_shell(preload)
     gc.collect()
     gc.freeze()
     state = {

@@ -1,0 +1,28 @@
+"""IPython with what a context connects it with: all that the parts of a shell may use of it.
+
+The parts (comms, figures, what shows values) know this class; `PythonShell` is made of them.
+"""
+
+from __future__ import annotations
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from fumehood_guest.context.event_loop import BackgroundLoop
+from fumehood_guest.context.outlet import Outlet
+from fumehood_guest.context.streams import Streams
+
+
+class ConnectedShell(InteractiveShell):  # type: ignore[misc]
+    """A shell in a context.
+
+    Attributes:
+        outlet: Takes what is shown; there is none before the shell is attached, as of the next two.
+        streams: Standard output and standard error of the cells.
+        background: The loop on which coroutines of the cells run.
+        running_source: The cell that runs, or ran last.
+    """
+
+    outlet: Outlet
+    streams: Streams
+    background: BackgroundLoop
+    running_source = ""
