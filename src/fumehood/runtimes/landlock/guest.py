@@ -10,9 +10,10 @@ import asyncio
 import json
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fumehood.errors import (
     CheckpointUnavailableError,
@@ -32,11 +33,26 @@ from fumehood_jail import cgroups
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder
 
-if TYPE_CHECKING:
-    from fumehood.runtimes.landlock.spawner import LandlockSpawner
-
 _LAST_WORDS_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
+
+
+class LandlockGuestSpawner(ABC):
+    """What a guest asks of the spawner that made it."""
+
+    host_pidfd: int
+
+    @abstractmethod
+    def next_number(self) -> int:
+        """Returns a number that is unique and carries no information."""
+
+    @abstractmethod
+    def describe(self, greeting: dict[str, Any]) -> Isolation:
+        """Computes the isolation of a guest from its greeting and from the cgroup driver."""
+
+    @abstractmethod
+    def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
+        """Removes a guest's cgroup, as soon as its last process has left it."""
 
 
 class LandlockContext(GuestContext):
@@ -61,7 +77,7 @@ class LandlockGuest(CountedGuest):
 
     first_context: LandlockContext
 
-    def __init__(self, spawner: LandlockSpawner, number: int, folder: str, limits: Limits) -> None:
+    def __init__(self, spawner: LandlockGuestSpawner, number: int, folder: str, limits: Limits) -> None:
         self.number = number
         self.folder = folder
         self.ended = asyncio.get_running_loop().create_future()

@@ -17,7 +17,7 @@ from typing import Any
 
 from fumehood.errors import SandboxStartError
 from fumehood.runtimes.base import ContextLaunch
-from fumehood.runtimes.landlock.guest import LandlockGuest
+from fumehood.runtimes.landlock.guest import LandlockGuest, LandlockGuestSpawner
 from fumehood.runtimes.landlock.isolation import describe_fence
 from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.launcher_client import KeptSpawner
@@ -57,7 +57,7 @@ class Place:
     envs: dict[str, str]
 
 
-class LandlockSpawner(KeptSpawner[LandlockGuest]):
+class LandlockSpawner(KeptSpawner[LandlockGuest], LandlockGuestSpawner):
     """Makes guests from one zygote."""
 
     def __init__(self, zygote: socket.socket, launcher: subprocess.Popen[bytes], place: Place) -> None:
@@ -134,16 +134,13 @@ class LandlockSpawner(KeptSpawner[LandlockGuest]):
     # -- requests of guests
 
     def next_number(self) -> int:
-        """Returns a number that is unique and carries no information."""
         return next(self._numbers)
 
     def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
-        """Removes a guest's cgroup, as soon as its last process has left it."""
         if not remove_now(self._driver, cgroup):
             self._begin(remove_later(self._driver, cgroup))
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
-        """Computes the isolation of a guest from its greeting and from the cgroup driver."""
         return describe_fence(
             greeting,
             has_own_user=self._place.ids is not None,

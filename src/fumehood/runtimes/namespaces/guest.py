@@ -9,9 +9,10 @@ import asyncio
 import os
 import signal
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
@@ -35,9 +36,6 @@ from fumehood_jail import cgroups, device_nodes
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder
 
-if TYPE_CHECKING:
-    from fumehood.runtimes.namespaces.spawner import LinuxSpawner
-
 _LAST_WORDS_SECONDS = 1.0
 # Nested processes end within milliseconds.
 _RELUCTANT_SECONDS = 1.0
@@ -45,6 +43,50 @@ _MAX_GREETING_BYTES = 1 << 16
 # The byte that an init sends once it exists, and that opens the gate of its first context.
 _STARTED = b"!"
 _WITH_DEVICES = b"d"
+
+
+class LinuxGuestSpawner(ABC):
+    """What a guest asks of the spawner that made it."""
+
+    policy_digest: str
+
+    @property
+    @abstractmethod
+    def has_migrators(self) -> bool:
+        """Whether the namespaces of forks are owned by an id that no guest code has.
+
+        Where init measures the memory of contexts, they must have its user id and no other.
+        """
+
+    @abstractmethod
+    def describe(self, greeting: dict[str, Any]) -> Isolation:
+        """Computes the isolation of a guest from its greeting and from the cgroup driver."""
+
+    @abstractmethod
+    def start_context(
+        self, launching: ContextLaunch, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
+    ) -> LinuxContext:
+        """Has the zygote fork a context; if init has ended, the context counts as ended too."""
+
+    @abstractmethod
+    async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
+        """Makes one guest nested in another; see `Guest.fork`."""
+
+    @abstractmethod
+    def ask_to_kill(self, number: int) -> None:
+        """Has the jail init kill a guest whose processes belong to another user than this process."""
+
+    @abstractmethod
+    def ask_to_kill_held(self, pidfd: int) -> None:
+        """Has the jail init kill a process of another user, which the host refers to by a pidfd."""
+
+    @abstractmethod
+    def note_end(self, number: int) -> None:
+        """Handles the end of a guest, once."""
+
+    @abstractmethod
+    def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
+        """Removes a guest's cgroup, as soon as its last process has left it."""
 
 
 class LinuxContext(GuestContext):
@@ -80,7 +122,7 @@ class LinuxGuest(CountedGuest):
 
     def __init__(
         self,
-        spawner: LinuxSpawner,
+        spawner: LinuxGuestSpawner,
         number: int,
         slot: int,
         limits: Limits,

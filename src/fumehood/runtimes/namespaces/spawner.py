@@ -22,7 +22,7 @@ from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError
 from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.launch_faults import cgroup_fault
 from fumehood.runtimes.launcher_client import KeptSpawner
-from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest
+from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest, LinuxGuestSpawner
 from fumehood.runtimes.namespaces.isolation import describe_isolation
 from fumehood.runtimes.namespaces.plan import GuestIds
 from fumehood.runtimes.namespaces.removal import remove_later, remove_now
@@ -62,7 +62,7 @@ class Filters:
         return seccomp.policy_digest(self.program)
 
 
-class LinuxSpawner(KeptSpawner[LinuxGuest]):
+class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
     """Makes guests from one jail init and one zygote."""
 
     def __init__(
@@ -157,7 +157,6 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         return guest
 
     async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
-        """Makes one guest nested in another; see `Guest.fork`."""
         ancestors = (*parent.ancestors, parent)
 
         if len(ancestors) > MAX_GENERATION:
@@ -215,7 +214,6 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
     # -- requests of guests
 
     def remove_cgroup(self, cgroup: cgroups.Cgroup) -> None:
-        """Removes a guest's cgroup, as soon as its last process has left it."""
         if remove_now(self._driver, cgroup):
             return
 
@@ -224,29 +222,21 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
         removal.add_done_callback(self._removals.discard)
 
     def describe(self, greeting: dict[str, Any]) -> Isolation:
-        """Computes the isolation of a guest from its greeting and from the cgroup driver."""
         return describe_isolation(greeting, self._ids, self._driver, self._cgroup_reason)
 
     def ask_to_kill(self, number: int) -> None:
-        """Has the jail init kill a guest whose processes belong to another user than this process."""
         self._jail_init.send({"type": "kill", "sandbox": number})
 
     def ask_to_kill_held(self, pidfd: int) -> None:
-        """Has the jail init kill a process of another user, which the host refers to by a pidfd."""
         self._jail_init.send({"type": "kill_held"}, [pidfd])
 
     @property
     def has_migrators(self) -> bool:
-        """Whether the namespaces of forks are owned by an id that no guest code has.
-
-        Where init measures the memory of contexts, they must have its user id and no other.
-        """
         return self._slots.are_many and not self._init_watches
 
     def start_context(
         self, launching: ContextLaunch, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
     ) -> LinuxContext:
-        """Has the zygote fork a context; if init has ended, the context counts as ended too."""
         number = next(self._numbers)
         refused_calls = RefusedCalls(self._notified_calls, self._note_refused)
         context = LinuxContext(
@@ -360,7 +350,6 @@ class LinuxSpawner(KeptSpawner[LinuxGuest]):
             context.note_exit(status)
 
     def note_end(self, number: int) -> None:
-        """Handles the end of a guest, once."""
         guest = self._guests.pop(number, None)
 
         if guest is None:
