@@ -10,8 +10,8 @@ from tests.waiting import at_some_pace
 import fumehood
 from fumehood import ExecutionFinished, InvalidArgumentError, Limits, Sandbox, StdoutEvent, TemplateError
 from fumehood.assemble import chosen_backend
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 READ_ALL = """
 import sys

@@ -19,9 +19,9 @@ import pytest
 from fumehood.client.backend import HttpBackend
 from fumehood.client.connection import ServerAddress
 from fumehood.errors import TemplateError
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 from .ends import Following, Remains, client_of, files_in, kill, new_sandbox, run, until
 

@@ -37,7 +37,6 @@ from fumehood.client.stateless import answers_of, batches_of, fits_one_request, 
 from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, TemplateError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.values.audit import AuditLog
 from fumehood.values.codec import DataError, as_data, read_value
 from fumehood.values.events import Event
@@ -104,6 +103,7 @@ from fumehood.values.sandbox import (
     SandboxInfo,
 )
 from fumehood.values.security import SecurityEvent
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 
 def _security_event_of(line: dict[str, Any]) -> SecurityEvent:

@@ -13,9 +13,9 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.client.connection import error_of, event_of
 from fumehood.errors import FumehoodError, HostUnavailableError
-from fumehood.port.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
 from fumehood.values.codec import DataError, as_data, read_value
 from fumehood.values.events import Event
+from fumehood.values.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
 
 # What a server takes in one request: so many, and so much of it before base64 makes it a third larger.
 _MAX_BATCH = 1000

@@ -26,7 +26,6 @@ from fumehood.engine.tasks import keep
 from fumehood.errors import FumehoodError, SlowReaderError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.templates.preloads import LeftOut
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_metadata
@@ -68,6 +67,7 @@ from fumehood.values.sandbox import (
     SandboxInfo,
 )
 from fumehood.values.security import SecurityEvent
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 if TYPE_CHECKING:
     from fumehood.engine.sandbox import LiveSandbox

@@ -16,16 +16,18 @@ and that the contract suite checks:
 
 from __future__ import annotations
 
+import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from os import PathLike
 from types import TracebackType
 
-from fumehood.errors import FumehoodError, SandboxClosedError
-from fumehood.port import stateless
-from fumehood.port.stateless import StatelessReply, StatelessRequest
+from fumehood.bounds import MIB
+from fumehood.errors import FileError, FumehoodError, SandboxClosedError
 from fumehood.values.audit import AuditLog
+from fumehood.values.checks import check_integer
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
@@ -40,6 +42,7 @@ from fumehood.values.requests import (
     Forked,
     ForkRequest,
     InputAnswer,
+    ListFiles,
     Loaded,
     LoadRequest,
     ProcessCall,
@@ -47,6 +50,7 @@ from fumehood.values.requests import (
     ProcessSpec,
     ReadFile,
     SandboxSpec,
+    StatFile,
     ToolAnswer,
     WatchFiles,
 )
@@ -62,6 +66,12 @@ from fumehood.values.sandbox import (
     SandboxInfo,
 )
 from fumehood.values.security import SecurityEvent
+from fumehood.values.stateless import MAX_STATELESS_FILES, StatelessReply, StatelessRequest
+
+_PIECE_BYTES = 1 * MIB
+_DEEPEST = 64
+_RUNS_PER_CORE = 2
+_MAX_CONCURRENCY = 1000
 
 
 class ByteStream(ABC):
@@ -475,16 +485,42 @@ class Backend(ABC):
 
         A backend that can do it in one go does so here.
         """
-        return await stateless.run_once(self, request)
+        info = await self.create(request.spec)
 
-    def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        try:
+            await _write_files(self, info, request)
+            execution = await self.run(info.id, request.whole_code())
+            return await _reply(self, info, request, execution)
+        finally:
+            await _end(self, info)
+
+    async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
         """Do what `run_once` does, and give what happens as it happens; the last item is the reply.
 
         Closing the iterator before the end kills the sandbox.
         """
-        return stateless.stream_once(self, request)
+        info = await self.create(request.spec)
+        execution: Execution | None = None
 
-    def run_many(
+        try:
+            await _write_files(self, info, request)
+
+            async with aclosing(self.execute(info.id, request.whole_code())) as events:
+                async for event in events:
+                    if isinstance(event, ExecutionFinished):
+                        execution = event.execution
+
+                    yield event
+
+            if execution is None:
+                # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+                raise SandboxClosedError(sandbox_id=info.id, reason="died", outcome_unknown=True)
+
+            yield await _reply(self, info, request, execution)
+        finally:
+            await _end(self, info)
+
+    async def run_many(
         self, requests: Iterable[StatelessRequest], concurrency: int | None = None
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
         """Do what `run_once` does with each request, and give each answer with its number as it comes.
@@ -496,8 +532,144 @@ class Backend(ABC):
             requests: What to run; taken one by one as there is room.
             concurrency: How many run at once; None: twice as many as there are processors.
         """
-        return stateless.run_many(self, requests, concurrency)
+        if concurrency is None:
+            concurrency = _RUNS_PER_CORE * (os.cpu_count() or 1)
+
+        check_integer("concurrency", concurrency, low=1, high=_MAX_CONCURRENCY)
+        left = enumerate(requests)
+        running: set[asyncio.Task[tuple[int, StatelessReply | FumehoodError]]] = set()
+
+        try:
+            while True:
+                while len(running) < concurrency and (numbered := next(left, None)) is not None:
+                    running.add(asyncio.create_task(_answered(self, *numbered)))
+
+                if not running:
+                    return
+
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+
+                for task in done:
+                    yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+
+            await asyncio.gather(*running, return_exceptions=True)
 
     @abstractmethod
     async def aclose(self) -> None:
         """End all sandboxes and everything that keeps them; the backend is of no use afterwards."""
+
+
+# -- one piece of code in a sandbox of its own, over the verbs of any backend
+
+
+async def _answered(
+    backend: Backend, number: int, request: StatelessRequest
+) -> tuple[int, StatelessReply | FumehoodError]:
+    try:
+        return number, await backend.run_once(request)
+    except FumehoodError as error:
+        return number, error
+
+
+async def _write_files(backend: Backend, info: SandboxInfo, request: StatelessRequest) -> None:
+    for path, content in request.files.items():
+        await backend.write(info.id, path, _pieces(content))
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _PIECE_BYTES):
+        yield content[start : start + _PIECE_BYTES]
+
+
+async def _reply(
+    backend: Backend, info: SandboxInfo, request: StatelessRequest, execution: Execution
+) -> StatelessReply:
+    collection = _Collection(backend, info.id, request.max_output_bytes)
+
+    for path in request.outputs:
+        await collection.add(path)
+
+    return StatelessReply(
+        execution=execution,
+        isolation=info.isolation,
+        files=collection.files,
+        skipped=tuple(collection.skipped),
+    )
+
+
+async def _end(backend: Backend, info: SandboxInfo) -> None:
+    # Its end is certain; that the kernel has taken everything back need not be waited for. A caller who gives
+    # up twice does not keep the sandbox alive.
+    await asyncio.shield(backend.kill(info.id, wait=False))
+
+
+class _Collection:
+    """What an ended execution has left behind, as far as it fits."""
+
+    def __init__(self, backend: Backend, sandbox_id: str, max_bytes: int) -> None:
+        self.files: dict[str, bytes] = {}
+        # In the order of finding; a guest can leave more names than anybody wants to read.
+        self.skipped: dict[str, None] = {}
+        self._backend = backend
+        self._sandbox_id = sandbox_id
+        self._bytes_left = max_bytes
+
+    async def add(self, path: str) -> None:
+        """Reads a file, or all files below a directory."""
+        try:
+            (info,) = await self._backend.file_call(self._sandbox_id, StatFile(path=path))
+
+            if info.type == "dir":
+                await self._add_below(path, info)
+            else:
+                await self._add_file(path, info)
+        except FileError:
+            # It is not there, or not for the sandbox's user.
+            return
+
+    async def _add_below(self, path: str, folder: FileInfo) -> None:
+        inside = f"{folder.path.rstrip('/')}/"
+
+        for info in await self._backend.file_call(
+            self._sandbox_id, ListFiles(path=folder.path, depth=_DEEPEST)
+        ):
+            relative = info.path.removeprefix(inside)
+
+            # The names are the guest's: none of them leads out of the directory.
+            if info.type == "file" and info.path.startswith(inside) and ".." not in relative.split("/"):
+                await self._add_file(f"{path.rstrip('/')}/{relative}", info)
+
+    async def _add_file(self, name: str, info: FileInfo) -> None:
+        if name in self.files:
+            return
+
+        content = None
+
+        if (
+            info.type == "file"
+            and info.size_bytes <= self._bytes_left
+            and len(self.files) < MAX_STATELESS_FILES
+        ):
+            content = await self._content(info.path)
+
+        if content is not None:
+            self.files[name] = content
+            self._bytes_left -= len(content)
+        elif len(self.skipped) < MAX_STATELESS_FILES:
+            self.skipped[name] = None
+
+    async def _content(self, path: str) -> bytes | None:
+        """What is in a file, or None if that does not fit: it can have grown since it was described."""
+        content = bytearray()
+        request = ReadFile(path=path, length_bytes=self._bytes_left + 1)
+        try:
+            async with aclosing(self._backend.read(self._sandbox_id, request)) as pieces:
+                async for piece in pieces:
+                    content += piece
+        except FileError:
+            return None
+
+        return bytes(content) if len(content) <= self._bytes_left else None

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.off_loop import json_in_pieces, off_loop
-from fumehood.port.stateless import StatelessReply
 from fumehood.server.streaming import (
     MAX_WAITING_BYTES,
     Line,
@@ -27,6 +26,7 @@ from fumehood.values.codec import as_data
 from fumehood.values.events import CommEvent, Event, ExecutionFinished, ResultEvent, event_bytes
 from fumehood.values.execution import Execution
 from fumehood.values.results import held_bytes
+from fumehood.values.stateless import StatelessReply
 
 # Less than that is written in about a millisecond.
 _SMALL_BYTES = 128 * 1024

@@ -18,7 +18,6 @@ from typing import Any
 
 from fumehood.errors import ForbiddenError, SandboxNotFoundError
 from fumehood.port.backend import Backend
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.verbs import WORK_OF, Work
@@ -38,6 +37,7 @@ from fumehood.values.sandbox import (
     Capacity,
     SandboxInfo,
 )
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 _REMEMBERED = 20_000
 

@@ -14,7 +14,6 @@ import pytest
 from starlette.requests import Request
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.server.drain import Drain
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
@@ -22,6 +21,7 @@ from fumehood.server.routes.execute import execute_batch
 from fumehood.server.schemas.execute import BatchBody, ExecuteBody
 from fumehood.values.execution import Execution, LogEntry, Logs
 from fumehood.values.sandbox import Isolation
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 _COUNT = 60
 _PLACES = 3

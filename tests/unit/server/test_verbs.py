@@ -11,7 +11,6 @@ import pytest
 
 from fumehood.errors import ForbiddenError, QuotaError
 from fumehood.port.backend import Backend
-from fumehood.port.stateless import StatelessRequest
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
@@ -19,6 +18,7 @@ from fumehood.server.tenancy import Owners, TenantBackend, _forwarding
 from fumehood.server.verbs import WORK_OF, Work, verbs_of_port
 from fumehood.values.judging import JudgeRequest
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.stateless import StatelessRequest
 
 RUNNING = [verb for verb, work in WORK_OF.items() if work in (Work.RUNS, Work.BEGINS)]
 

@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
-from fumehood.port.stateless import StatelessReply
 from fumehood.server.auth import ExecuteCaller, ServicesOf
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data, request_id_of
@@ -37,6 +36,7 @@ from fumehood.server.streaming import (
 )
 from fumehood.values.codec import as_data
 from fumehood.values.events import Event
+from fumehood.values.stateless import StatelessReply
 
 router = guarded_router("execute", "/v1")
 _PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)

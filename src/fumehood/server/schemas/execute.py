@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.port.stateless import StatelessReply, StatelessRequest
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, GuestPath, Name
@@ -20,6 +19,7 @@ from fumehood.server.schemas.network import NetworkField, network_of
 from fumehood.server.schemas.sandboxes import NewLimits
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.sandbox import IsolationLevel, Language
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 _MAX_FILES = 1000
 _MAX_BATCH = 1000
