@@ -14,8 +14,9 @@ import nbformat
 import pytest
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
-from fumehood.api.notebooks import Determinism, NotebookOptions, NotebookStep, run_notebook
+from fumehood.api.notebooks import Determinism, NotebookOptions, run_notebook
 from fumehood.notebook.reading import read_notebook, read_value, set_parameters
+from fumehood.notebook.running import NotebookStep
 
 
 def code(source: str, *tags: str, **more: Any) -> dict[str, Any]:

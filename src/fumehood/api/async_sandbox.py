@@ -265,15 +265,15 @@ class AsyncSandbox(Uncopied):
             InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
         """
         # Late: who never asks for a notebook does not load what reads it. Refused before a sandbox starts.
-        from fumehood.api.notebooks import NotebookOptions, run_notebook
         from fumehood.notebook.reading import read_notebook, set_parameters
+        from fumehood.notebook.running import run_cells
 
         ready = await asyncio.to_thread(read_notebook, notebook)
         set_parameters(ready, parameters or {})
         sandbox = await cls.create(template, limits=limits, url=url, api_key=api_key, backend=backend)
 
         try:
-            await run_notebook(sandbox, ready, NotebookOptions(stop_on_error=True))
+            await run_cells(ready, sandbox.run_code, stop_on_error=True)
         except BaseException:
             await sandbox.kill(wait=False)
             raise

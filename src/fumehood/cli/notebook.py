@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fumehood.api.notebooks import Determinism, NotebookOptions, NotebookRun, NotebookStep, run_in_sandbox
+from fumehood.api.notebooks import Determinism, NotebookOptions, run_in_sandbox
 from fumehood.cli.options import add_sandbox_options, check_file, open_sandbox
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.notebook.ipynb import notebook_text
 from fumehood.notebook.reading import read_notebook, read_value, set_parameters
+from fumehood.notebook.running import NotebookRun, NotebookStep
 from fumehood.notebook.writing import write_whole
 from fumehood.refusals import naming_arguments
 

@@ -1,0 +1,117 @@
+"""The code cells of a notebook, run one after another; what each did replaces its outputs, as `nbconvert` does.
+
+What runs the code is the caller's: here nothing is known of sandboxes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
+from fumehood.notebook.reading import source_of, tags_of
+from fumehood.values.execution import Execution
+
+_SKIP_TAG = "skip-execution"
+# Such a cell is expected to fail, and the next one runs.
+_RAISES_TAG = "raises-exception"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookStep:
+    """A cell that is about to run, or has run.
+
+    Attributes:
+        number: Which of the code cells that are run, from 1.
+        total: How many they are.
+        code: Its code.
+        execution: What it did; None before.
+    """
+
+    number: int
+    total: int
+    code: str
+    execution: Execution | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookRun:
+    """A notebook that was run.
+
+    Attributes:
+        notebook: It, with the outputs of this run, as JSON holds it.
+        executed: How many cells ran.
+        total: How many there are to run.
+        failed: The numbers of those that failed although they were not expected to.
+    """
+
+    notebook: dict[str, Any]
+    executed: int
+    total: int
+    failed: tuple[int, ...] = ()
+
+
+async def run_cells(
+    notebook: dict[str, Any],
+    run: Callable[[str], Awaitable[Execution]],
+    *,
+    stop_on_error: bool = False,
+    on_step: Callable[[NotebookStep], Awaitable[object]] | None = None,
+) -> NotebookRun:
+    """Run the code cells of a notebook, and write what they did into it.
+
+    Args:
+        notebook: As `read_notebook` gave it.
+        run: Runs the code of one cell.
+        stop_on_error: Leave the cells after the first that fails unrun.
+        on_step: Called before and after each cell.
+    """
+    cells = [cell for cell in notebook["cells"] if _is_run(cell)]
+    _forget_outputs(notebook)
+    executed = 0
+    failed: list[int] = []
+
+    for number, cell in enumerate(cells, 1):
+        code = source_of(cell)
+        await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code))
+        execution = await run(code)
+        executed = number
+        # In a thread: what is large would hold up what else runs on this loop.
+        await asyncio.to_thread(_write_outputs, cell, execution)
+        await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
+
+        if execution.error is not None and _RAISES_TAG not in tags_of(cell):
+            failed.append(number)
+
+            if stop_on_error:
+                break
+
+    return NotebookRun(notebook=notebook, executed=executed, total=len(cells), failed=tuple(failed))
+
+
+def _is_run(cell: Mapping[str, Any]) -> bool:
+    return cell["cell_type"] == "code" and bool(source_of(cell).strip()) and _SKIP_TAG not in tags_of(cell)
+
+
+def _forget_outputs(notebook: dict[str, Any]) -> None:
+    """Takes away what an earlier run has left: what is there afterwards is of this run."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = []
+            cell["execution_count"] = None
+
+
+def _write_outputs(cell: dict[str, Any], execution: Execution) -> None:
+    metadata = cell.get("metadata")
+    cell["metadata"] = metadata = metadata if isinstance(metadata, dict) else {}
+    metadata["execution"] = times_of(execution)
+    metadata["fumehood"] = facts_of(execution)
+    cell["outputs"] = outputs_of(execution)
+    cell["execution_count"] = execution.execution_count
+
+
+async def _tell(on_step: Callable[[NotebookStep], Awaitable[object]] | None, step: NotebookStep) -> None:
+    if on_step is not None:
+        await on_step(step)
