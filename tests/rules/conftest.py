@@ -37,21 +37,9 @@ class Module:
         """Every module that is imported anywhere in this one, by its full name."""
         return _imports(self.tree)
 
-    @cached_property
-    def type_imports(self) -> list[str]:
-        """What is imported for type checkers only."""
-        blocks = [node for node in ast.walk(self.tree) if isinstance(node, ast.If)]
-        return [
-            name
-            for block in blocks
-            if getattr(block.test, "id", "") == "TYPE_CHECKING"
-            for name in _imports(ast.Module(body=block.body, type_ignores=[]))
-        ]
-
-    def of_ours(self, known: set[str], *, types: bool = True) -> set[str]:
+    def of_ours(self, known: set[str]) -> set[str]:
         """The modules of ours among the imports; a name imported from a module counts as the module."""
-        imports = self.imports if types else set(self.imports) - set(self.type_imports)
-        names = {name for name in imports if name.partition(".")[0] in PACKAGES}
+        names = {name for name in self.imports if name.partition(".")[0] in PACKAGES}
         return {name if name in known else name.rpartition(".")[0] for name in names} - {self.name}
 
 

@@ -9,71 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
-from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
-from fumehood.dialects.jupyter import control, shell
-from fumehood.dialects.jupyter.audience import Audience, Client
-from fumehood.dialects.jupyter.comms import OpenComms
-from fumehood.dialects.jupyter.history import History
-from fumehood.dialects.jupyter.messages import JupyterMessage, compose, timestamp
+from fumehood.dialects.jupyter import shell
+from fumehood.dialects.jupyter.audience import Client
+from fumehood.dialects.jupyter.kernel_base import KernelBase
+from fumehood.dialects.jupyter.messages import JupyterMessage
 from fumehood.dialects.jupyter.outputs import Output
 from fumehood.dialects.jupyter.requests import KernelRequest, RequestQueue
 from fumehood.dialects.jupyter.spec import KernelSpec
-from fumehood.errors import FumehoodError
+from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.values.events import InputRequestEvent
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, InputAnswer, RestartContext
 
-KernelState = Literal["starting", "idle", "busy", "dead"]
 _MAX_URGENT = 64
+_URGENT = frozenset({"interrupt_request", "shutdown_request", "debug_request"})
+_NO_DEBUGGER = "there is no debugger in this kernel"
 _LOG = logging.getLogger("fumehood.server")
 
 
-class Kernel:
-    """One kernel.
-
-    Args:
-        kernel_id: Its name in every call.
-        sandbox_id: The sandbox that it is.
-        spec: What it was started as.
-        context_id: The context in which its code runs.
-    """
+class Kernel(KernelBase):
+    """One kernel."""
 
     def __init__(
         self, kernel_id: str, sandbox_id: str, spec: KernelSpec, context_id: str = DEFAULT_CONTEXT_ID
     ) -> None:
-        self.id = kernel_id
-        self.sandbox_id = sandbox_id
-        self.spec = spec
-        self.context_id = context_id
-        self.state: KernelState = "idle"
-        self.last_activity = datetime.now(UTC)
-        self.execution_count = 0
-        self.comms = OpenComms()
-        self.history = History()
-        self.audience = Audience()
-        self._session = uuid.uuid4().hex
+        super().__init__(kernel_id, sandbox_id, spec, context_id)
         self._queue = RequestQueue()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
-        self._question: tuple[str, str] | None = None
         self._restarting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._work())
-
-    def model(self) -> dict[str, Any]:
-        """Returns what the REST API says of it."""
-        return {
-            "id": self.id,
-            "name": self.spec.name,
-            "last_activity": timestamp(self.last_activity),
-            "execution_state": self.state,
-            "connections": len(self.audience),
-        }
 
     # -- clients
 
@@ -81,7 +50,7 @@ class Kernel:
         """Takes a message of a client; one for which there is no room is answered as aborted."""
         request = KernelRequest(message, size_bytes, client.session, client.backend)
         self.last_activity = datetime.now(UTC)
-        is_urgent = message.channel == "control" or message.msg_type in control.URGENT
+        is_urgent = message.channel == "control" or message.msg_type in _URGENT
 
         if is_urgent or message.channel == "stdin":
             if len(self._tasks) < _MAX_URGENT:
@@ -90,30 +59,6 @@ class Kernel:
                 self.abort(request)
         elif not self._queue.put(request):
             self.abort(request)
-
-    def publish(self, output: Output, parent: KernelRequest | None = None) -> None:
-        """Tells everybody something, on iopub."""
-        message = self._compose("iopub", output.msg_type, output.content, parent)
-        self.audience.broadcast(replace(message, metadata=output.metadata, buffers=output.buffers))
-
-    def reply(self, request: KernelRequest, content: Mapping[str, Any]) -> None:
-        """Answers a request, on the channel on which it came; what is no request has no answer."""
-        if not request.msg_type.endswith("_request"):
-            return
-
-        msg_type = request.msg_type.removesuffix("_request") + "_reply"
-        message = self._compose(request.message.channel, msg_type, content, request)
-        self.audience.reply(request.session, message)
-
-    def publish_state(self, state: str, parent: KernelRequest | None = None) -> None:
-        """Tells everybody what the kernel does now."""
-        self.publish(Output("status", {"execution_state": state}), parent)
-
-    def ask(self, request: KernelRequest, event: InputRequestEvent) -> None:
-        """Asks the client of a request for a line of input."""
-        self._question = (event.execution_id, event.request_id)
-        content = {"prompt": event.prompt, "password": event.is_password}
-        self.audience.reply(request.session, self._compose("stdin", "input_request", content, request))
 
     # -- what is done with the whole kernel
 
@@ -158,12 +103,6 @@ class Kernel:
         if not self._restarting.locked():
             for state in ("restarting", "starting", "idle"):
                 self.publish_state(state)
-
-    def forget_state(self) -> None:
-        """What was known of the context is true no longer."""
-        self.execution_count = 0
-        self.comms.clear()
-        self.history.begin_session()
 
     # -- the queue
 
@@ -225,14 +164,14 @@ class Kernel:
     async def _answer_at_once(self, request: KernelRequest) -> None:
         self.publish_state("busy", request)
         try:
-            content = await control.answer(self, request)
+            content = await _control(self, request)
         except FumehoodError as error:
             content = shell.refusal(error)
 
         self.reply(request, content)
         self.publish_state("idle", request)
 
-        if control.ends_kernel(request):
+        if _ends_kernel(request):
             await self.end(request.backend)
 
     async def _answer_input(self, request: KernelRequest) -> None:
@@ -249,13 +188,64 @@ class Kernel:
         except FumehoodError as error:
             _LOG.info("the input for kernel %s was not taken: %s", self.id, error.code)
 
-    def _compose(
-        self, channel: str, msg_type: str, content: Mapping[str, Any], parent: KernelRequest | None
-    ) -> JupyterMessage:
-        message = compose(channel, msg_type, content, session=self._session)
-        return message if parent is None else replace(message, parent_header=parent.message.header)
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+# -- the control channel, whose answers do not wait for the code that runs
+
+
+async def _control(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+    """Returns the content of the reply.
+
+    Raises:
+        InvalidArgumentError: Nothing of this name is answered here.
+    """
+    match request.msg_type:
+        case "kernel_info_request":
+            return await shell.kernel_info(kernel, request)
+        case "interrupt_request":
+            await kernel.interrupt(request.backend)
+            return {"status": "ok"}
+        case "shutdown_request":
+            return await _shut_down(kernel, request)
+        case "debug_request":
+            return _refuse_to_debug(request)
+        case other:
+            raise InvalidArgumentError(
+                field="msg_type on control",
+                value=other,
+                allowed=f"kernel_info_request, {', '.join(sorted(_URGENT))}",
+            )
+
+
+def _ends_kernel(request: KernelRequest) -> bool:
+    """Whether the kernel is to be ended when that request has been answered."""
+    return request.msg_type == "shutdown_request" and request.content.get("restart") is not True
+
+
+async def _shut_down(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+    restart = request.content.get("restart") is True
+
+    if restart:
+        await kernel.restart(request.backend)
+
+    content = {"status": "ok", "restart": restart}
+    # Everybody is told, not only who asked.
+    kernel.publish(Output("shutdown_reply", content), request)
+    return content
+
+
+def _refuse_to_debug(request: KernelRequest) -> dict[str, Any]:
+    """An answer in the words of the Debug Adapter Protocol, which is what the asker reads."""
+    return {
+        "type": "response",
+        "request_seq": request.content.get("seq"),
+        "seq": 0,
+        "command": request.content.get("command"),
+        "success": False,
+        "message": _NO_DEBUGGER,
+        "body": {},
+    }

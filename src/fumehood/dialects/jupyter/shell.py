@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fumehood.bounds import BOUNDS
+from fumehood.dialects.jupyter.kernel_base import KernelBase
 from fumehood.dialects.jupyter.outputs import (
     Output,
     error_content,
@@ -18,6 +19,7 @@ from fumehood.dialects.jupyter.outputs import (
     refusal_content,
     truncation_note,
 )
+from fumehood.dialects.jupyter.requests import KernelRequest
 from fumehood.errors import (
     FumehoodError,
     InvalidArgumentError,
@@ -37,10 +39,6 @@ from fumehood.values.questions import (
     InspectCode,
 )
 from fumehood.values.requests import ExecuteRequest
-
-if TYPE_CHECKING:
-    from fumehood.dialects.jupyter.kernel import Kernel
-    from fumehood.dialects.jupyter.requests import KernelRequest
 
 _MAX_EXPRESSIONS = 1000
 # A notebook's cell may take as long as its sandbox lives; a client that waits for it interrupts it.
@@ -62,7 +60,7 @@ class Outcome(NamedTuple):
     is_dead: bool = False
 
 
-async def answer(kernel: Kernel, request: KernelRequest) -> Outcome:
+async def answer(kernel: KernelBase, request: KernelRequest) -> Outcome:
     """Answers a request of the shell channel."""
     msg_type = request.msg_type
 
@@ -79,7 +77,7 @@ async def answer(kernel: Kernel, request: KernelRequest) -> Outcome:
     return Outcome()
 
 
-def refuse(kernel: Kernel, request: KernelRequest, error: Exception) -> Outcome:
+def refuse(kernel: KernelBase, request: KernelRequest, error: Exception) -> Outcome:
     """Answers a request that could not be carried out, and tells what becomes of the kernel."""
     content = refusal(error)
 
@@ -123,7 +121,7 @@ class _Cell:
         self.expressions = list(expressions)[:_MAX_EXPRESSIONS] if isinstance(expressions, dict) else []
 
 
-async def _execute(kernel: Kernel, request: KernelRequest) -> Outcome:
+async def _execute(kernel: KernelBase, request: KernelRequest) -> Outcome:
     cell = _Cell(request.content)
     number = kernel.execution_count
 
@@ -160,7 +158,7 @@ async def _execute(kernel: Kernel, request: KernelRequest) -> Outcome:
     return _finish(kernel, request, cell, execution)
 
 
-def _finish(kernel: Kernel, request: KernelRequest, cell: _Cell, execution: Execution) -> Outcome:
+def _finish(kernel: KernelBase, request: KernelRequest, cell: _Cell, execution: Execution) -> Outcome:
     if (note := truncation_note(execution)) is not None:
         kernel.publish(note, request)
 
@@ -180,7 +178,7 @@ def _finish(kernel: Kernel, request: KernelRequest, cell: _Cell, execution: Exec
     return Outcome(abort_queued=cell.stop_on_error and not cell.silent, state_lost=execution.state_lost)
 
 
-def _pass_on(kernel: Kernel, request: KernelRequest, event: Event, number: int) -> None:
+def _pass_on(kernel: KernelBase, request: KernelRequest, event: Event, number: int) -> None:
     if isinstance(event, InputRequestEvent):
         kernel.ask(request, event)
         return
@@ -207,7 +205,7 @@ _NO_EXPRESSION = {
 # -- comms
 
 
-async def _deliver_comm(kernel: Kernel, request: KernelRequest) -> Outcome:
+async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> Outcome:
     message = request.message
     comm = CommMessage(
         kind=message.msg_type,  # type: ignore[arg-type]  # checked by the caller
@@ -231,20 +229,20 @@ async def _deliver_comm(kernel: Kernel, request: KernelRequest) -> Outcome:
     return Outcome(state_lost=state_lost)
 
 
-def _tell_comm_failure(kernel: Kernel, request: KernelRequest, error: ExecutionError | None) -> None:
+def _tell_comm_failure(kernel: KernelBase, request: KernelRequest, error: ExecutionError | None) -> None:
     """There is no reply that could say it, and front ends log what comes on stderr."""
     if error is not None:
         kernel.publish(Output("stream", {"name": "stderr", "text": f"{error}\n"}), request)
 
 
-async def _comm_info(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+async def _comm_info(kernel: KernelBase, request: KernelRequest) -> dict[str, Any]:
     return {"status": "ok", "comms": kernel.comms.answer(request.content.get("target_name"))}
 
 
 # -- questions
 
 
-async def _complete(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+async def _complete(kernel: KernelBase, request: KernelRequest) -> dict[str, Any]:
     code, cursor = _code_and_cursor(request.content)
     found = await request.backend.ask(
         kernel.sandbox_id, CompleteCode(code=code, cursor=cursor, context_id=kernel.context_id)
@@ -259,7 +257,7 @@ async def _complete(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     }
 
 
-async def _inspect(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+async def _inspect(kernel: KernelBase, request: KernelRequest) -> dict[str, Any]:
     code, cursor = _code_and_cursor(request.content)
     detail = 1 if request.content.get("detail_level") == 1 else 0
     found = await request.backend.ask(
@@ -269,7 +267,7 @@ async def _inspect(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     return {"status": "ok", "found": bool(found.data), "data": dict(found.data), "metadata": {}}
 
 
-async def _is_complete(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+async def _is_complete(kernel: KernelBase, request: KernelRequest) -> dict[str, Any]:
     code = _text(request.content, "code")
     found = await request.backend.ask(
         kernel.sandbox_id, CheckComplete(code=code, context_id=kernel.context_id)
@@ -278,11 +276,11 @@ async def _is_complete(kernel: Kernel, request: KernelRequest) -> dict[str, Any]
     return {"status": found.status, "indent": found.indent}
 
 
-async def _history(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
+async def _history(kernel: KernelBase, request: KernelRequest) -> dict[str, Any]:
     return {"status": "ok", "history": kernel.history.answer(request.content)}
 
 
-async def kernel_info(kernel: Kernel, _request: KernelRequest) -> dict[str, Any]:
+async def kernel_info(kernel: KernelBase, _request: KernelRequest) -> dict[str, Any]:
     """Returns what the kernel is."""
     from importlib.metadata import version
 
@@ -302,7 +300,7 @@ async def kernel_info(kernel: Kernel, _request: KernelRequest) -> dict[str, Any]
     }
 
 
-_ANSWERS: Mapping[str, Callable[[Kernel, KernelRequest], Awaitable[dict[str, Any]]]] = {
+_ANSWERS: Mapping[str, Callable[[KernelBase, KernelRequest], Awaitable[dict[str, Any]]]] = {
     "kernel_info_request": kernel_info,
     "complete_request": _complete,
     "inspect_request": _inspect,
