@@ -6,7 +6,6 @@ and the memory it measures is its own.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import json
@@ -16,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from fumehood.cli.parser import CommandParser
+from fumehood.cli.parser import Command, OneOf, Option, Options, WrongWordError, start
 from fumehood_bench.figure import Figure, Plan, from_json
 from fumehood_bench.report import as_json, as_markdown, table
 
@@ -67,35 +66,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 when every target was met, 1 when one was missed, 130 when it was interrupted.
     """
-    parser = CommandParser(
-        prog="fumehood bench", description="Measure fumehood beside its references, in one run."
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the repetitions: too few to judge by"
-    )
-    parser.add_argument("--only", action="append", choices=GROUPS, help="measure this group; may be repeated")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_const", const=as_json, dest="form", help="print JSON")
-    form.add_argument(
-        "--markdown", action="store_const", const=as_markdown, dest="form", help="print the table as Markdown"
-    )
-    parser.add_argument("--one", choices=GROUPS, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    return start(_COMMAND, "fumehood bench", sys.argv[1:] if arguments is None else arguments)
 
+
+def _run(options: Options) -> int:
     if options.one:
         return _measure_here(options.one, Plan(quick=options.quick))
 
-    if _missing(_LOADED):
-        parser.error(f"not installed: {', '.join(_missing(_LOADED))}; pip install 'fumehood[data]'")
+    if options.json and options.markdown:
+        raise WrongWordError("--json and --markdown do not go together")
 
+    if missing := _missing(_LOADED):
+        raise WrongWordError(f"not installed: {', '.join(missing)}; pip install 'fumehood[data]'")
+
+    form = as_json if options.json else as_markdown if options.markdown else table
     figures: list[Figure] = []
 
     try:
         _measure(options.only or list(GROUPS), figures, quick=options.quick)
     except KeyboardInterrupt:
-        return _told_so_far(figures, options.form or table)
+        return _told_so_far(figures, form)
 
-    print((options.form or table)(figures))
+    print(form(figures))
     return 0 if all(figure.passed for figure in figures) else 1
 
 
@@ -173,6 +165,25 @@ def _end(measuring: subprocess.Popen[str]) -> None:
         os.killpg(measuring.pid, signal.SIGKILL)
         raise
 
+
+_COMMAND = Command(
+    "bench",
+    _run,
+    brief="Measure fumehood beside its references, in one run.",
+    params=[
+        Option(["--quick"], is_flag=True, help="a tenth of the repetitions: too few to judge by"),
+        Option(
+            ["--only"],
+            multiple=True,
+            type=OneOf(list(GROUPS)),
+            metavar="GROUP",
+            help="measure this group; may be repeated",
+        ),
+        Option(["--json"], is_flag=True, help="print JSON"),
+        Option(["--markdown"], is_flag=True, help="print the table as Markdown"),
+        Option(["--one"], hidden=True, type=OneOf(list(GROUPS))),
+    ],
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -45,6 +45,7 @@ FOREIGN = {
     "fumehood.scorecard.attack": {"calls", "matplotlib", "numpy", "pip", "report"},
     # The extra `tools`, for schemas that say more than our own check understands.
     "fumehood.api.tool_schemas": {"jsonschema", "referencing"},
+    "fumehood.cli": {"click"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
     "fumehood.server": {

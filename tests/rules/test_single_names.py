@@ -76,6 +76,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.attacks",
         "fumehood.cli.chat",
         "fumehood.cli.host",
+        # The scripts of `fumehood completion` ask by a variable.
+        "fumehood.cli.main",
         "fumehood.cli.mcp",
         # XDG_STATE_HOME: where the user's state lies is no setting of ours.
         "fumehood.cli.outputs",

@@ -6,55 +6,21 @@ what is said about them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from fumehood.audit.verifying import Verification, read_lines, verify_lines
-from fumehood.cli.saved import at_server
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
+from fumehood.cli.saved import SERVER_OPTIONS, at_server
 from fumehood.cli.terminal import counted, note
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.codec import as_data
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 _HASH_CHARACTERS = 64
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser("audit", help="verify or fetch audit records")
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-
-    verify = verbs.add_parser(
-        "verify",
-        help="check that a record was not changed",
-        description="Compute the chain of a record anew, and say which line breaks it, and how. A chain can be "
-        "rewritten as a whole: --head checks that it is the one that a head was kept of.",
-        epilog="exit code: 0, or 1 when the record is broken or does not hold the head; 64 for a wrong argument, 74 "
-        "when the file could not be opened",
-    )
-    verify.add_argument("file", metavar="FILE", help="a record in JSON lines; - for standard input")
-    verify.add_argument(
-        "--head", metavar="HASH", help="the hash of an entry that must be in it, such as execution.audit_head"
-    )
-    verify.add_argument("--json", action="store_true", help="print an object")
-    verify.set_defaults(command=_verify)
-
-    export = verbs.add_parser(
-        "export",
-        help="print the record of a sandbox as JSON lines",
-        description="Print the record of a living sandbox at the server that FUMEHOOD_URL and FUMEHOOD_API_KEY name.",
-    )
-    export.add_argument("sandbox", metavar="SANDBOX", help="its id")
-    export.add_argument("--url", help="the server (default: FUMEHOOD_URL)")
-    export.add_argument("--api-key", help="what opens it (default: FUMEHOOD_API_KEY)")
-    export.set_defaults(command=_export)
-
-
-def _verify(options: argparse.Namespace) -> int:
+def _verify(options: Options) -> int:
     head = options.head
 
     if head is not None and not (len(head) == _HASH_CHARACTERS and set(head) <= set("0123456789abcdef")):
@@ -105,6 +71,44 @@ def _tell(name: str, found: Verification) -> None:
         note(f"{name}: without --head nobody can tell whether all of it was rewritten")
 
 
-def _export(options: argparse.Namespace) -> int:
+def _export(options: Options) -> int:
     sys.stdout.write(at_server(options).audit_log().to_jsonl())
     return 0
+
+
+AUDIT = Verbs(
+    "audit",
+    [
+        Command(
+            "verify",
+            _verify,
+            brief="check that a record was not changed",
+            about="Compute the chain of a record anew, and say which line breaks it, and how. A chain can be rewritten "
+            "as a whole: --head checks that it is the one that a head was kept of.",
+            epilog="exit code: 0, or 1 when the record is broken or does not hold the head; 64 for a wrong argument, "
+            "74 when the file could not be opened",
+            params=[
+                Argument(
+                    "file",
+                    metavar="FILE",
+                    type=PathWord(),
+                    about="a record in JSON lines; - for standard input",
+                ),
+                Option(
+                    ["--head"],
+                    metavar="HASH",
+                    help="the hash of an entry that must be in it, such as execution.audit_head",
+                ),
+                Option(["--json"], is_flag=True, help="print an object"),
+            ],
+        ),
+        Command(
+            "export",
+            _export,
+            brief="print the record of a sandbox as JSON lines",
+            about="Print the record of a living sandbox at the server that FUMEHOOD_URL and FUMEHOOD_API_KEY name.",
+            params=[Argument("sandbox", metavar="SANDBOX", about="its id"), *SERVER_OPTIONS],
+        ),
+    ],
+    brief="verify or fetch audit records",
+)

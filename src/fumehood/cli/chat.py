@@ -6,21 +6,17 @@ Runs in the user's terminal. It only turns options into an agent, a sandbox and 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.options import add_sandbox_options, check_file, check_folder, open_sandbox
+from fumehood.cli.options import check_file, check_folder, open_sandbox, sandbox_options
+from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.repl import enable_line_editing
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 _NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthropic:NAME (Messages)"
 
@@ -28,32 +24,7 @@ _NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthro
 _KEYS = {"OPENAI": ("OPENAI_API_KEY",), "ANTHROPIC": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")}
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "chat",
-        help="talk to a model that runs code in a sandbox",
-        description="Talk to a model that runs code in a sandbox. Ctrl-C interrupts an answer, Ctrl-D ends the chat, "
-        "/help lists its commands. Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY.",
-    )
-    parser.add_argument("--model", help=f"{_NAMES}; default: FUMEHOOD_MODEL")
-    parser.add_argument("--base-url", metavar="URL", help="address of a server that speaks the same dialect")
-    parser.add_argument(
-        "--fenced", action="store_true", help="the model has no tool calls: it writes code into its text"
-    )
-    parser.add_argument("--no-images", action="store_true", help="the model cannot see: send it no pictures")
-    parser.add_argument(
-        "--instructions", default="", metavar="TEXT", help="what you add to the system prompt"
-    )
-    parser.add_argument("--save", metavar="PATH", help="write the chat as a notebook at its end")
-    parser.add_argument(
-        "--output", metavar="DIR", default=".", help="where pictures and files are brought to (default: here)"
-    )
-    add_sandbox_options(parser, with_raw=False, files_go_to="/mnt/data")
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Chat until the end; return the exit code."""
     require_extra("chat", "rich", command="chat")
     # Late: nothing else of the command line needs a model or a terminal in colours.
@@ -124,3 +95,28 @@ def _check_key(model: str, base_url: str | None) -> None:
     raise InvalidArgumentError(
         field=keys[0], value=..., allowed=f"the key of {model!r}; a server of your own is named by --base-url"
     )
+
+
+CHAT = Command(
+    "chat",
+    run,
+    brief="talk to a model that runs code in a sandbox",
+    about="Talk to a model that runs code in a sandbox. Ctrl-C interrupts an answer, Ctrl-D ends the chat, "
+    "/help lists its commands. Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY.",
+    params=[
+        Option(["--model"], metavar="DIALECT:NAME", help=f"{_NAMES}; default: FUMEHOOD_MODEL"),
+        Option(["--base-url"], metavar="URL", help="address of a server that speaks the same dialect"),
+        Option(["--fenced"], is_flag=True, help="the model has no tool calls: it writes code into its text"),
+        Option(["--no-images"], is_flag=True, help="the model cannot see: send it no pictures"),
+        Option(["--instructions"], default="", metavar="TEXT", help="what you add to the system prompt"),
+        Option(["--save"], type=PathWord(), metavar="PATH", help="write the chat as a notebook at its end"),
+        Option(
+            ["--output"],
+            type=PathWord(is_folder=True),
+            metavar="DIR",
+            default=".",
+            help="where pictures and files are brought to (default: here)",
+        ),
+        *sandbox_options(files_go_to="/mnt/data"),
+    ],
+)

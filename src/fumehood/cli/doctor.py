@@ -7,36 +7,14 @@ scorecard.
 
 from __future__ import annotations
 
-import argparse
 import json
-from typing import TYPE_CHECKING
 
+from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.terminal import patience
 from fumehood.text import visible_line
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
-
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what this machine allows",
-        description="Print every layer of isolation: whether it is there, why not, and how to get it. "
-        "Then start one sandbox, and compute something in it. The exit code is 0 when that has worked, 1 when a "
-        "required layer is missing or no sandbox starts.",
-    )
-    parser.add_argument("--json", action="store_true", help="print a list of objects")
-    parser.add_argument(
-        "--attack",
-        action="store_true",
-        help="try harmless attacks on sandboxes of this machine, and print the scorecard; half a minute",
-    )
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Examine this machine and return the exit code."""
     if options.attack:
         # Late: attacks are a part of their own, which nothing else needs.
@@ -134,3 +112,21 @@ def _print_table(layers: list[dict[str, str]]) -> None:
         if layer["state"] != "there" and layer["how_to_get_it"] and not layer["cause"]:
             way_out = visible_line(layer["how_to_get_it"], max_characters=1000)
             print("  ".join([*(" " * width for width in widths), f"-> {way_out}"]))
+
+
+DOCTOR = Command(
+    "doctor",
+    run,
+    brief="what this machine allows",
+    about="Print every layer of isolation: whether it is there, why not, and how to get it. Then start one sandbox, "
+    "and compute something in it. The exit code is 0 when that has worked, 1 when a required layer is missing or no "
+    "sandbox starts.",
+    params=[
+        Option(["--json"], is_flag=True, help="print a list of objects"),
+        Option(
+            ["--attack"],
+            is_flag=True,
+            help="try harmless attacks on sandboxes of this machine, and print the scorecard; half a minute",
+        ),
+    ],
+)

@@ -1,36 +1,21 @@
 """`fumehood`: picks the command and turns what it raises into a message and an exit code.
 
 Runs in the user's terminal. Data goes to standard output, everything else to standard error; a traceback of
-ours is never shown for an error that is in the tree, because its message and hint say more.
+ours is never shown for an error that is in the tree, because its message and hint say more. No command is imported
+before it is used: the list of commands and `--version` cost a start of Python and of click.
 """
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import io
 import os
-import platform
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
-from fumehood.cli import (
-    audit,
-    bench,
-    chat,
-    demo,
-    doctor,
-    host,
-    mcp,
-    notebook,
-    repl,
-    run,
-    saved,
-    scan,
-    serve,
-    template,
-)
-from fumehood.cli.parser import EXIT_USAGE, CommandParser
+import click
+
+from fumehood.cli.parser import EXIT_USAGE, LazyGroup, Option, start
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError, StorageError
 from fumehood.text import visible_line
@@ -39,22 +24,48 @@ from fumehood.text import visible_line
 EXIT_SANDBOX_FAILED = 70
 EXIT_FILE_FAILED = 74
 EXIT_INTERRUPTED = 130
+PROGRAM = "fumehood"
 
-_COMMANDS = (run, repl, chat, notebook, scan, audit, saved, template, serve, host, mcp, doctor, bench, demo)
+COMMANDS = {
+    "commands": {
+        "run": "run a file in a fresh sandbox",
+        "repl": "a live prompt",
+        "chat": "talk to a model that runs code in a sandbox",
+        "notebook": "run a notebook in a fresh sandbox",
+        "scan": "look at code before it runs",
+        "audit": "verify or fetch audit records",
+        "save": "save a sandbox of a server to a file",
+        "load": "make a sandbox of a saved one, at a server",
+        "template": "what sandboxes start from",
+    },
+    "commands that serve others": {
+        "serve": "sandboxes for others, over HTTP",
+        "host": "keep sandboxes in a process of their own, for `fumehood serve --host-socket`",
+        "mcp": "sandboxes as tools of a host that speaks MCP",
+    },
+    "commands about this machine": {
+        "doctor": "what this machine allows",
+        "bench": "the figures of this machine",
+        "demo": "short shows of what a sandbox can do",
+        "completion": "print a script with which a shell completes commands and options",
+    },
+}
+# Modules with other names than their commands.
+_MODULES = {"save": "saved", "load": "saved"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     _prepare_streams()
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
 
-    if options.command is None:
-        parser.print_help()
-        return 0
+    if (instruction := os.environ.get("_FUMEHOOD_COMPLETE")) is not None:
+        from fumehood.cli.completion import answer
+
+        return answer(root(), PROGRAM, instruction)
 
     try:
-        return int(options.command(options))
+        return start(root(), PROGRAM, words)
     except InvalidArgumentError as error:
         return _complain(error, EXIT_USAGE)
     except FumehoodError as error:
@@ -71,6 +82,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
+def root() -> LazyGroup:
+    """Return the root of the commands."""
+    return LazyGroup(
+        PROGRAM,
+        COMMANDS,
+        _load,
+        callback=_show_help,
+        help="Run code that nobody has read yet, in a live, isolated sandbox.",
+        epilog="`fumehood COMMAND --help` lists the options of a command. To begin: `fumehood doctor`, then "
+        "`fumehood repl`. Sandboxes live in the command's own process, or at the server that FUMEHOOD_URL names, with "
+        "the token in FUMEHOOD_API_KEY.",
+        params=[
+            Option(
+                ["--version"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_version,
+                help="print the version, and end",
+            )
+        ],
+    )
+
+
+def _load(name: str) -> click.Command:
+    module = importlib.import_module(f"fumehood.cli.{_MODULES.get(name, name)}")
+    command: click.Command = getattr(module, name.upper())
+    return command
+
+
+def _show_help() -> None:
+    context = click.get_current_context()
+
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        # Late: what is installed is read only when it is asked for.
+        import platform
+        from importlib import metadata
+
+        print(f"fumehood {metadata.version('fumehood')}, Python {platform.python_version()}")
+        context.exit()
+
+
 def _prepare_streams() -> None:
     """Let what was closed by whoever started us (`<&-`, a service) lead nowhere; no socket gets its number either.
 
@@ -82,36 +140,6 @@ def _prepare_streams() -> None:
 
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="fumehood",
-        description="Run code that nobody has read yet, in a live, isolated sandbox.",
-        epilog="`fumehood COMMAND --help` lists the options of a command. To begin: `fumehood doctor`, then "
-        "`fumehood repl`. Sandboxes live in the command's own process, or at the server that FUMEHOOD_URL names, with "
-        "the token in FUMEHOOD_API_KEY.",
-    )
-    parser.add_argument("--version", action=_Version, help="print the version, and end")
-    parser.set_defaults(command=None)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-
-    for command in _COMMANDS:
-        command.add_parser(commands)
-
-    return parser
-
-
-class _Version(argparse.Action):
-    """Prints the version. What is installed is read only when it is asked for."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print it, and end."""
-        print(f"fumehood {metadata.version('fumehood')}, Python {platform.python_version()}")
-        parser.exit()
 
 
 def _about_file(error: OSError) -> str:

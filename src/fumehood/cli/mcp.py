@@ -5,56 +5,21 @@ Runs in the user's terminal, or is started by the host. It only turns flags into
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
+from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.terminal import note
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 # What a model may give a sandbox unless the user has said otherwise: enough for packages.
 _MAX_NETWORK = "listed"
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "mcp",
-        help="sandboxes as tools of a host that speaks MCP",
-        description="Serve sandboxes over the Model Context Protocol: on standard input and output, for a host that "
-        "starts this command, or over HTTP with --http. A running `fumehood serve` has the same tools at /mcp.",
-    )
-    parser.add_argument("--http", action="store_true", help="listen at http://HOST:PORT/mcp instead")
-    parser.add_argument(
-        "--host", metavar="ADDRESS", help="with --http: address to listen on (default: 127.0.0.1)"
-    )
-    parser.add_argument("--port", metavar="PORT", help="with --http: port to listen on (default: 8765)")
-    parser.add_argument(
-        "--max-network",
-        metavar="LEVEL",
-        help="most network that a sandbox may be given: none, listed (the package index), internet "
-        f"(default: {_MAX_NETWORK})",
-    )
-    parser.add_argument(
-        "--print-config", metavar="HOST", help="print what stands in the configuration of a host, and end"
-    )
-    parser.add_argument(
-        "--url",
-        metavar="URL",
-        default="",
-        help="with --print-config: the server that the host should use; /mcp is added where it is missing",
-    )
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Serve, and return the exit code."""
     if options.print_config:
         from fumehood.mcp.hosts import Launch, config_for, endpoint_of
@@ -98,8 +63,39 @@ def run(options: argparse.Namespace) -> int:
     return serve(settings)
 
 
-def _check_unheard(options: argparse.Namespace) -> None:
+def _check_unheard(options: Options) -> None:
     """Refuse what says where to listen when nobody will."""
     for name in ("host", "port"):
         if (value := getattr(options, name)) is not None:
             raise InvalidArgumentError(field=f"--{name}", value=value, allowed="a value beside --http alone")
+
+
+MCP = Command(
+    "mcp",
+    run,
+    brief="sandboxes as tools of a host that speaks MCP",
+    about="Serve sandboxes over the Model Context Protocol: on standard input and output, for a host that "
+    "starts this command, or over HTTP with --http. A running `fumehood serve` has the same tools at /mcp.",
+    params=[
+        Option(["--http"], is_flag=True, help="listen at http://HOST:PORT/mcp instead"),
+        Option(["--host"], metavar="ADDRESS", help="with --http: address to listen on (default: 127.0.0.1)"),
+        Option(["--port"], metavar="PORT", help="with --http: port to listen on (default: 8765)"),
+        Option(
+            ["--max-network"],
+            metavar="LEVEL",
+            help="most network that a sandbox may be given: none, listed (the package index), internet "
+            f"(default: {_MAX_NETWORK})",
+        ),
+        Option(
+            ["--print-config"],
+            metavar="HOST",
+            help="print what stands in the configuration of a host, and end",
+        ),
+        Option(
+            ["--url"],
+            metavar="URL",
+            default="",
+            help="with --print-config: the server that the host should use; /mcp is added where it is missing",
+        ),
+    ],
+)

@@ -6,11 +6,11 @@ is written whole, whether or not cells failed.
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fumehood.api.notebooks import Determinism, NotebookOptions, run_in_sandbox
-from fumehood.cli.options import add_sandbox_options, check_file, open_sandbox
+from fumehood.cli.options import check_file, open_sandbox, raw_option, sandbox_options
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.notebook.ipynb import notebook_text
@@ -19,61 +19,10 @@ from fumehood.notebook.running import NotebookRun, NotebookStep
 from fumehood.notebook.writing import write_whole
 from fumehood.refusals import naming_arguments
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 _SHOWN_CODE_CHARACTERS = 60
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser("notebook", help="run a notebook in a fresh sandbox")
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    run_parser = verbs.add_parser(
-        "run",
-        help="run a notebook and write it with its outputs",
-        description="Run the code cells of a notebook in a fresh sandbox, and write the notebook with their outputs.",
-        epilog="exit code: 0 when all cells ended well, 1 when one failed; 64 for a wrong argument, 70 when the "
-        "sandbox failed, 74 when a file could not be read or written",
-    )
-    run_parser.add_argument("path", metavar="IN.ipynb", help="the notebook")
-    run_parser.add_argument(
-        "-o", "--output", required=True, metavar="OUT.ipynb", help="where it is written with its outputs"
-    )
-    run_parser.add_argument(
-        "-p",
-        "--parameter",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="a variable that is set behind the cell with the tag `parameters`; may be repeated",
-    )
-    run_parser.add_argument(
-        "-r",
-        "--raw-parameter",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "TEXT"),
-        help="the same, always text",
-    )
-    run_parser.add_argument(
-        "--stop-on-error", action="store_true", help="leave the cells after the first that fails unrun"
-    )
-    run_parser.add_argument(
-        "--transactional",
-        action="store_true",
-        help="undo what a cell that fails has done to variables and files",
-    )
-    run_parser.add_argument(
-        "--deterministic", action="store_true", help="fix the seeds and the time of day before the first cell"
-    )
-    add_sandbox_options(run_parser)
-    run_parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Run it and return the exit code."""
     parameters: dict[str, Any] = {name: read_value(value) for name, value in options.parameter}
     parameters |= dict(options.raw_parameter)
@@ -117,3 +66,60 @@ def _show(screen: Screen, step: NotebookStep) -> None:
 def _report(done: NotebookRun, path: str) -> None:
     failed = f", {len(done.failed)} failed" if done.failed else ""
     note(f"{done.executed} of {done.total} cells ran{failed} -> {path}")
+
+
+NOTEBOOK = Verbs(
+    "notebook",
+    [
+        Command(
+            "run",
+            run,
+            brief="run a notebook and write it with its outputs",
+            about="Run the code cells of a notebook in a fresh sandbox, and write the notebook with their outputs.",
+            epilog="exit code: 0 when all cells ended well, 1 when one failed; 64 for a wrong argument, 70 when the "
+            "sandbox failed, 74 when a file could not be read or written",
+            params=[
+                Argument("path", metavar="IN.ipynb", type=PathWord(), about="the notebook"),
+                Option(
+                    ["-o", "--output"],
+                    required=True,
+                    type=PathWord(),
+                    metavar="OUT.ipynb",
+                    help="where it is written with its outputs",
+                ),
+                Option(
+                    ["-p", "--parameter"],
+                    nargs=2,
+                    multiple=True,
+                    metavar="NAME VALUE",
+                    help="a variable that is set behind the cell with the tag `parameters`; may be repeated",
+                ),
+                Option(
+                    ["-r", "--raw-parameter"],
+                    nargs=2,
+                    multiple=True,
+                    metavar="NAME TEXT",
+                    help="the same, always text",
+                ),
+                Option(
+                    ["--stop-on-error"],
+                    is_flag=True,
+                    help="leave the cells after the first that fails unrun",
+                ),
+                Option(
+                    ["--transactional"],
+                    is_flag=True,
+                    help="undo what a cell that fails has done to variables and files",
+                ),
+                Option(
+                    ["--deterministic"],
+                    is_flag=True,
+                    help="fix the seeds and the time of day before the first cell",
+                ),
+                *sandbox_options(),
+                raw_option(),
+            ],
+        )
+    ],
+    brief="run a notebook in a fresh sandbox",
+)

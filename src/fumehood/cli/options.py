@@ -6,17 +6,23 @@ value is made.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from fumehood.api.sandbox import Sandbox
+import click
+
 from fumehood.bounds import BOUNDS, GIB, KIB, MIB, TIB
+from fumehood.cli.parser import OneOf, Option, Options, PathWord
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
+
+if TYPE_CHECKING:
+    from fumehood.api.sandbox import Sandbox
 
 # Whoever runs a file wants its output; the default of the library is meant for the context of a model.
 _STDOUT_BYTES = 64 * MIB
@@ -37,69 +43,117 @@ _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
-def add_sandbox_options(
-    parser: argparse.ArgumentParser, *, with_raw: bool = True, files_go_to: str = "the home directory"
-) -> None:
-    """Add the options that say what the sandbox should be."""
-    group = parser.add_argument_group("sandbox")
-    group.add_argument(
-        "--template", default="default", help="what it starts from; see `fumehood template list`"
-    )
-    group.add_argument(
-        "--timeout", type=read_seconds, metavar="SECONDS", help="time of one execution (default: 30)"
-    )
-    group.add_argument(
-        "--lifetime",
-        type=read_seconds,
-        metavar="SECONDS",
-        help="how long the sandbox lives on should this command be cut off from it; while the command runs, its life "
-        "is renewed (default: the server's, or no end without a server)",
-    )
-    group.add_argument(
-        "--memory", type=_size, metavar="SIZE", help="memory, such as 512M or 2G (default: 1G)"
-    )
-    group.add_argument(
-        "--disk", type=_size, metavar="SIZE", help="room of the writable directories (default: 512M)"
-    )
-    group.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="environment variable; may be repeated",
-    )
-    group.add_argument(
-        "--file",
-        action="append",
-        default=[],
-        metavar="PATH[:DEST]",
-        help=f"upload a file first, to DEST or its own name in {files_go_to}; may be repeated",
-    )
-    group.add_argument(
-        "--strict", action="store_true", help="refuse to start when a layer of isolation is missing"
-    )
-    group.add_argument(
-        "--isolation",
-        choices=ISOLATION_LEVELS,
-        metavar="LEVEL",
-        help=f"the weakest isolation that will do: {', '.join(ISOLATION_LEVELS)} (default: {DEFAULT_ISOLATION})",
-    )
+class Seconds(click.ParamType[float]):
+    """A number of seconds; whether so many are allowed is decided where they are used."""
 
-    group.add_argument(
-        "--network",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="what it may reach: a rule such as api.example.com or '*.example.org:443', pip, or internet; "
-        "may be repeated (default: nothing)",
-    )
+    name = "seconds"
 
-    if not with_raw:
-        return
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or refuse the word."""
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is no number of seconds, such as 90 or 2.5", param, ctx)
 
-    parser.add_argument(
-        "--raw", action="store_true", help="pass terminal escapes of the code on to this terminal"
-    )
+
+class Size(click.ParamType[int]):
+    """A number of bytes with a unit."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes, or refuse the word."""
+        match = _SIZE.fullmatch(str(value).strip())
+
+        if match is None:
+            self.fail(f"{value!r} is no size; write a number and K, M, G or T, such as 512M", param, ctx)
+
+        return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def sandbox_options(*, files_go_to: str = "the home directory") -> list[Option]:
+    """Return the options that say what the sandbox should be."""
+    default = Limits()
+    group: dict[str, Any] = {"heading": "sandbox"}
+    return [
+        Option(
+            ["--template"],
+            default="default",
+            metavar="NAME",
+            help="what it starts from; see `fumehood template list`",
+            **group,
+        ),
+        Option(
+            ["--timeout"],
+            type=Seconds(),
+            metavar="SECONDS",
+            help=f"time of one execution (default: {default.wall_seconds:g})",
+            **group,
+        ),
+        Option(
+            ["--lifetime"],
+            type=Seconds(),
+            metavar="SECONDS",
+            help="how long the sandbox lives on should this command be cut off from it; while the command runs, its "
+            "life is renewed (default: the server's, or no end without a server)",
+            **group,
+        ),
+        Option(
+            ["--memory"],
+            type=Size(),
+            metavar="SIZE",
+            help=f"memory, such as 512M or 2G (default: {_size_text(default.memory_bytes)})",
+            **group,
+        ),
+        Option(
+            ["--disk"],
+            type=Size(),
+            metavar="SIZE",
+            help=f"room of the writable directories (default: {_size_text(default.disk_bytes)})",
+            **group,
+        ),
+        Option(
+            ["--env"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="environment variable; may be repeated",
+            **group,
+        ),
+        Option(
+            ["--file"],
+            multiple=True,
+            type=PathWord(),
+            metavar="PATH[:DEST]",
+            help=f"upload a file first, to DEST or its own name in {files_go_to}; may be repeated",
+            **group,
+        ),
+        Option(
+            ["--strict"],
+            is_flag=True,
+            help="refuse to start when a layer of isolation is missing",
+            **group,
+        ),
+        Option(
+            ["--isolation"],
+            type=OneOf(ISOLATION_LEVELS),
+            metavar="LEVEL",
+            help=f"the weakest isolation that will do: {', '.join(ISOLATION_LEVELS)} (default: {DEFAULT_ISOLATION})",
+            **group,
+        ),
+        Option(
+            ["--network"],
+            multiple=True,
+            metavar="WHAT",
+            help="what it may reach: a rule such as api.example.com or '*.example.org:443', pip, or internet; "
+            "may be repeated (default: nothing)",
+            **group,
+        ),
+    ]
+
+
+def raw_option() -> Option:
+    """Return the option that passes a guest's text on as it is."""
+    return Option(["--raw"], is_flag=True, help="pass terminal escapes of the code on to this terminal")
 
 
 def check_folder(path: str, option: str) -> None:
@@ -135,8 +189,11 @@ def check_file(path: str, option: str) -> None:
         )
 
 
-def open_sandbox(options: argparse.Namespace) -> Sandbox:
+def open_sandbox(options: Options) -> Sandbox:
     """Start the sandbox that the options describe and upload the files that they name."""
+    # Late: `--help` needs no engine.
+    from fumehood.api.sandbox import Sandbox
+
     uploads = [_upload(given) for given in options.file]
 
     with naming_arguments(_OPTIONS):
@@ -176,7 +233,7 @@ def _upload(given: str) -> tuple[str, str]:
         return path, destination or os.path.basename(path)
 
 
-def _network(given: list[str]) -> Network:
+def _network(given: Sequence[str]) -> Network:
     words = {"pip", "internet"}
     return Network(
         allow=[rule for rule in given if rule not in words],
@@ -185,7 +242,7 @@ def _network(given: list[str]) -> Network:
     )
 
 
-def _limits(options: argparse.Namespace) -> Limits:
+def _limits(options: Options) -> Limits:
     default = Limits()
 
     # In the units in which it is typed: that many bytes are seldom meant.
@@ -208,7 +265,7 @@ def _limits(options: argparse.Namespace) -> Limits:
     )
 
 
-def read_envs(given: list[str]) -> dict[str, str]:
+def read_envs(given: Sequence[str]) -> dict[str, str]:
     """Read options of the form NAME=VALUE."""
     envs: dict[str, str] = {}
 
@@ -223,20 +280,5 @@ def read_envs(given: list[str]) -> dict[str, str]:
     return envs
 
 
-def read_seconds(text: str) -> float:
-    """Read a number of seconds; whether so many are allowed is decided where they are used."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, such as 90 or 2.5") from None
-
-
-def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-
-    if match is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no size; write a number and K, M, G or T, such as 512M"
-        )
-
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+def _size_text(size_bytes: int) -> str:
+    return f"{size_bytes // GIB}G" if size_bytes % GIB == 0 else f"{size_bytes // MIB}M"

@@ -13,10 +13,12 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fumehood.api.artifacts import Saved
 from fumehood.cli.terminal import note
+
+if TYPE_CHECKING:
+    from fumehood.api.artifacts import Saved
 
 # Of one folder; the oldest are forgotten.
 _MAX_FILES = 20_000

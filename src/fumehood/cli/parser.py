@@ -1,70 +1,361 @@
-"""The parser of the command line: a wrong argument is one sentence, with the word that was probably meant.
+"""The words of the command line: commands, options and arguments as data, their help, and a sentence for a wrong one.
 
-Runs in the user's terminal. argparse itself would print the usage of the command, which hides the sentence, and end
-with 2, which code that runs may end with as well.
+Runs in the user's terminal. It reads what click raises by its types and never by its texts. A wrong argument is one
+sentence with the word that was probably meant, without the usage above it, and the exit code 64: click's own 2 is a
+code that programs of the user end with as well.
 """
 
 from __future__ import annotations
 
-import argparse
-import re
 import sys
-from collections.abc import Sequence
-from difflib import get_close_matches
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import click
+from click.exceptions import Exit
+from click.shell_completion import CompletionItem
 
 from fumehood.text import visible
 
 # EX_USAGE of sysexits.h, so that it is not taken for a code of the user's code.
 EXIT_USAGE = 64
+_WIDTH = 110
 
-_INVALID_CHOICE = re.compile(
-    r"argument (?P<name>\S+): invalid choice: '(?P<given>.*)' \(choose from (?P<all>.*)\)"
-)
+# The values of the options and arguments of a command, by name.
+Options = SimpleNamespace
 
 
-class CommandParser(argparse.ArgumentParser):
-    """Reads the arguments of a command, and complains in a sentence."""
+class WrongWordError(click.UsageError):
+    """A word that is refused with a sentence of ours."""
 
-    # The base class takes namespaces of any kind, and gives back the same.
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[Any, list[str]]:
-        """Read what is known; here, where the command is known, what is left is an error."""
-        found, unknown = super().parse_known_args(args, namespace)
 
-        if unknown:
-            self.error(self._about_unknown(unknown[0]))
+class Option(click.Option):
+    """An option, listed in the help under a heading.
 
-        return found, unknown
+    Args:
+        names: As click takes them, such as `["-o", "--output"]`.
+        heading: The group of options that it belongs to in the help.
+        others: What `click.Option` takes.
+    """
 
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is, and end."""
-        refused = _INVALID_CHOICE.fullmatch(message)
+    def __init__(self, names: Sequence[str], *, heading: str = "options", **others: Any) -> None:
+        super().__init__(names, **others)
+        self.heading = heading
 
-        if refused:
-            message = _about_choice(refused)
 
-        print(
-            visible(f"{self.prog}: {message}\n\nhint: `{self.prog} --help` says what it takes"),
-            file=sys.stderr,
+class Argument(click.Argument):
+    """An argument with a line in the help.
+
+    Args:
+        name: Its name in the options of the command.
+        about: What it is.
+        others: What `click.Argument` takes.
+    """
+
+    def __init__(self, name: str, *, about: str, **others: Any) -> None:
+        super().__init__([name], **others)
+        self.about = about
+
+
+class PathWord(click.ParamType[str]):
+    """The name of a file or a folder, completed by the shell; whether it is there is seen where it is used."""
+
+    name = "path"
+
+    def __init__(self, *, is_folder: bool = False) -> None:
+        self._kind = "dir" if is_folder else "file"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Let the shell complete it."""
+        return [CompletionItem(incomplete, type=self._kind)]
+
+
+class OneOf(click.ParamType[str]):
+    """One word of a few.
+
+    Args:
+        words: Those that are allowed.
+    """
+
+    name = "word"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word, or refuse it with the list of those that are allowed."""
+        if value not in self._words:
+            name = "argument" if param is None else _shown_name(param)
+            raise WrongWordError(_about_choice(name, value, self._words), ctx)
+
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer those that begin so."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
+
+class _Help(click.Command):
+    """Writes the help: arguments, then options under their headings."""
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the usage line."""
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), prefix="usage: ")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write arguments and options."""
+        arguments = [(one.make_metavar(ctx), one.about) for one in self.params if isinstance(one, Argument)]
+
+        if arguments:
+            with formatter.section("arguments"):
+                formatter.write_dl(arguments)
+
+        headings: dict[str, list[tuple[str, str]]] = {}
+
+        for one in self.get_params(ctx):
+            if not isinstance(one, click.Argument) and (record := one.get_help_record(ctx)) is not None:
+                headings.setdefault(getattr(one, "heading", "options"), []).append(record)
+
+        for heading in sorted(headings, key=lambda name: name != "options"):
+            with formatter.section(heading):
+                formatter.write_dl(headings[heading])
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option that shows the help."""
+        option = super().get_help_option(ctx)
+
+        if option is not None:
+            option.help = "show this text, and end"
+
+        return option
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing: arguments are written with the options."""
+
+
+class Command(_Help):
+    """A command whose options are handed to a function as one object.
+
+    Args:
+        name: As it is typed.
+        run: Called with the options; returns the exit code.
+        brief: The line in the list of commands.
+        about: The text of its help; the brief line unless given.
+        epilog: Text below the options.
+        params: Its options and arguments.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Options], int],
+        *,
+        brief: str,
+        params: Sequence[click.Parameter] = (),
+        about: str = "",
+        epilog: str | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            params=list(params),
+            short_help=brief,
+            help=about or brief,
+            epilog=epilog,
+            context_settings={"max_content_width": _WIDTH},
         )
-        raise SystemExit(EXIT_USAGE)
+        self._run = run
 
-    def _about_unknown(self, word: str) -> str:
-        if not word.startswith("-"):
-            return f"{word!r} is one argument too many"
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; one that no argument takes is refused."""
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, args)
 
-        flag = word.partition("=")[0]
-        known = [name for action in self._actions for name in action.option_strings]
-        return f"there is no option {flag!r}{_meant(flag, known)}"
+        if left and not ctx.resilient_parsing:
+            raise WrongWordError(f"{left[0]!r} is one argument too many", ctx)
+
+        return left
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run it and return the exit code."""
+        return self._run(Options(**ctx.params))
 
 
-def _about_choice(refused: re.Match[str]) -> str:
-    choices = re.findall(r"[\w.-]+", refused["all"])
-    return f"{refused['name']} {refused['given']!r} is none of {', '.join(choices)}{_meant(refused['given'], choices)}"
+class Verbs(_Help, click.Group):
+    """A command that has commands: `fumehood template build`.
+
+    Args:
+        name: As it is typed.
+        commands: The verbs.
+        brief: The line in the list of commands.
+        about: The text of its help; the brief line unless given.
+        default: The verb that runs when none is given; none: one must be given.
+    """
+
+    def __init__(
+        self, name: str, commands: Sequence[Command], *, brief: str, about: str = "", default: str = ""
+    ) -> None:
+        super().__init__(
+            name,
+            {str(one.name): one for one in commands},
+            short_help=brief,
+            help=about or brief,
+            no_args_is_help=False,
+            subcommand_metavar="VERB ...",
+            context_settings={"max_content_width": _WIDTH},
+        )
+        self._default = default
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order in which they were given."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words as far as they are the group's own."""
+        if not args and not self._default and not ctx.resilient_parsing:
+            raise WrongWordError("the following arguments are required: VERB", ctx)
+
+        return super().parse_args(ctx, args or [self._default])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or refuse the word."""
+        _check_command("VERB", args[0], self.list_commands(ctx), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of verbs."""
+        with formatter.section("verbs"):
+            formatter.write_dl([(name, one.get_short_help_str(200)) for name, one in self.commands.items()])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write options and verbs."""
+        _Help.format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+class LazyGroup(_Help, click.Group):
+    """The root: commands whose modules are imported when they are used, and not to list them.
+
+    Args:
+        name: The name of the program.
+        listed: Under each heading of the help, the brief line of each command.
+        load: Imports and returns a command.
+        others: What `click.Group` takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        listed: Mapping[str, Mapping[str, str]],
+        load: Callable[[str], click.Command],
+        **others: Any,
+    ) -> None:
+        super().__init__(
+            name,
+            invoke_without_command=True,
+            subcommand_metavar="COMMAND ...",
+            context_settings={"max_content_width": _WIDTH},
+            **others,
+        )
+        self._listed = listed
+        self._load = load
+        self._names = [name for commands in listed.values() for name in commands]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return self._names
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one and return it; None: there is none of that name."""
+        return self._load(cmd_name) if cmd_name in self._names else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or refuse the word."""
+        _check_command("COMMAND", args[0], self._names, ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the options."""
+        for heading, commands in self._listed.items():
+            with formatter.section(heading):
+                formatter.write_dl(list(commands.items()))
+
+        _Help.format_options(self, ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands without importing them."""
+        commands = [
+            CompletionItem(name, help=brief)
+            for listed in self._listed.values()
+            for name, brief in listed.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def start(command: click.Command, program: str, words: Sequence[str]) -> int:
+    """Read the words of a command and run it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SystemExit: The help was asked for, or a word is wrong: that was said, and the exit code is 64.
+    """
+    try:
+        with command.make_context(program, list(words)) as context:
+            return int(command.invoke(context) or 0)
+    except click.UsageError as error:
+        path = program if error.ctx is None else error.ctx.command_path
+        text = f"{path}: {_sentence(error)}\n\nhint: `{path} --help` says what it takes"
+        print(visible(text), file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+    except Exit as ended:
+        raise SystemExit(ended.exit_code) from None
+
+
+def _sentence(error: click.UsageError) -> str:
+    match error:
+        case click.NoSuchOption():
+            known = [] if error.ctx is None else _option_names(error.ctx)
+            return f"there is no option {error.option_name!r}{_meant(error.option_name, known)}"
+        case click.MissingParameter() if error.param is not None:
+            return f"the following arguments are required: {_shown_name(error.param)}"
+        case click.BadParameter() if error.param is not None:
+            return f"argument {_shown_name(error.param)}: {error.message}"
+
+    return error.message
+
+
+def _option_names(ctx: click.Context) -> list[str]:
+    return [name for one in ctx.command.get_params(ctx) if isinstance(one, click.Option) for name in one.opts]
+
+
+def _shown_name(param: click.Parameter) -> str:
+    """Returns an option as it is typed, or an argument as its command's usage shows it."""
+    return "/".join(param.opts) if isinstance(param, click.Option) else param.human_readable_name
+
+
+def _check_command(kind: str, word: str, known: Sequence[str], ctx: click.Context) -> None:
+    if word not in known and not ctx.resilient_parsing:
+        raise WrongWordError(_about_choice(kind, word, known), ctx)
+
+
+def _about_choice(name: str, word: str, choices: Sequence[str]) -> str:
+    return f"{name} {word!r} is none of {', '.join(choices)}{_meant(word, choices)}"
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
+    # Late: only a wrong word needs it.
+    from difflib import get_close_matches
+
     close = get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
-from fumehood.api.sandbox import Sandbox
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError
+
+if TYPE_CHECKING:
+    from fumehood.api.sandbox import Sandbox
 
 # Two renewals may fail before the sandbox ends.
 _RENEWALS_PER_LIFE = 3

@@ -6,47 +6,26 @@ figures are saved and named, Ctrl-C interrupts what runs, and Ctrl-D ends the sa
 
 from __future__ import annotations
 
-import argparse
 import ast
 import codeop
 import sys
 import warnings
-from typing import TYPE_CHECKING
 
 from fumehood.api.artifacts import save_pictures
 from fumehood.api.sandbox import Sandbox
-from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
+from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
+from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.execution import ExecutionError
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 # Lines of IPython that are no Python: magics, shell commands, questions.
 _SPECIAL = ("%", "!", "?")
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "repl",
-        help="a live prompt",
-        description="A live prompt into one sandbox. Ctrl-C interrupts what runs, Ctrl-D ends the sandbox.",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        default=".",
-        help="where figures are saved (default: the current directory)",
-    )
-    add_sandbox_options(parser)
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Read, run and print until the end of input; return the exit code."""
     check_folder(options.output, "--output")
     enable_line_editing()
@@ -106,7 +85,7 @@ def is_complete(text: str) -> bool:
         return True
 
 
-def _run_block(sandbox: Sandbox, code: str, options: argparse.Namespace) -> ExecutionError | None:
+def _run_block(sandbox: Sandbox, code: str, options: Options) -> ExecutionError | None:
     screen = Screen(raw=options.raw)
 
     try:
@@ -141,3 +120,22 @@ def enable_line_editing() -> None:
         import readline  # noqa: F401 - importing it is what enables it
     except ImportError:
         return
+
+
+REPL = Command(
+    "repl",
+    run,
+    brief="a live prompt",
+    about="A live prompt into one sandbox. Ctrl-C interrupts what runs, Ctrl-D ends the sandbox.",
+    params=[
+        Option(
+            ["--output"],
+            type=PathWord(is_folder=True),
+            metavar="DIR",
+            default=".",
+            help="where figures are saved (default: the current directory)",
+        ),
+        *sandbox_options(),
+        raw_option(),
+    ],
+)

@@ -6,7 +6,6 @@ the files that it left come back; figures are always saved, under names that are
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import json
 import os
@@ -14,22 +13,21 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fumehood.api.artifacts import Saved, list_tree, picture_of, save_files, save_pictures
-from fumehood.api.sandbox import Sandbox
 from fumehood.bounds import MIB
-from fumehood.cli.options import add_sandbox_options, check_folder, open_sandbox
+from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
 from fumehood.cli.outputs import OutputRecord
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.codec import as_data
-from fumehood.values.events import InputRequestEvent
-from fumehood.values.execution import Execution, ExecutionError
-from fumehood.values.results import Result
-from fumehood.values.sandbox import FileInfo, Language
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+    from fumehood.api.artifacts import Saved
+    from fumehood.api.sandbox import Sandbox
+    from fumehood.values.events import InputRequestEvent
+    from fumehood.values.execution import Execution, ExecutionError
+    from fumehood.values.results import Result
+    from fumehood.values.sandbox import FileInfo, Language
 
 _HOME = "/home/user"
 _ARTIFACTS = "/mnt/data"
@@ -54,33 +52,7 @@ back, 74 when a file of this machine could not be read or written
 """
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "run",
-        help="run a file in a fresh sandbox",
-        description="Run a file, or standard input (-), in a fresh sandbox that is killed afterwards.",
-        epilog=_EXIT_CODES_HELP,
-    )
-    parser.add_argument(
-        "path", metavar="FILE", help="file with Python code, or with bash (*.sh); - for stdin"
-    )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        help="bring files of /mnt/data and new files of the home directory back to DIR",
-    )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="let these replace every file that is already in DIR, not only what an earlier run wrote there",
-    )
-    parser.add_argument("--json", action="store_true", help="print the whole execution as JSON at its end")
-    add_sandbox_options(parser)
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Run it and return the exit code."""
     code = _read(options.path)
 
@@ -90,6 +62,9 @@ def run(options: argparse.Namespace) -> int:
 
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)
+
+    # Late: `--help` needs none of it.
+    from fumehood.api.artifacts import list_tree
 
     with sandbox, kept_alive(sandbox):
         before = list_tree(sandbox.files, _HOME) if options.output else []
@@ -122,7 +97,7 @@ def _read(path: str) -> str:
     )
 
 
-def _execute(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+def _execute(sandbox: Sandbox, code: str, options: Options) -> Execution:
     language: Language = "bash" if options.path.endswith((".sh", ".bash")) else "python"
     screen = Screen(raw=options.raw)
 
@@ -143,6 +118,8 @@ def _execute(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execut
 
 def show_result(screen: Screen, result: Result) -> None:
     """Print what was shown or returned; pictures are saved instead."""
+    from fumehood.api.artifacts import picture_of
+
     if picture_of(result) is None:
         screen.out(f"{result}\n")
 
@@ -173,8 +150,10 @@ def ask(screen: Screen, request: InputRequestEvent) -> str | None:
 
 
 def _bring_back(
-    sandbox: Sandbox, execution: Execution, before: Sequence[FileInfo], options: argparse.Namespace
+    sandbox: Sandbox, execution: Execution, before: Sequence[FileInfo], options: Options
 ) -> list[Saved]:
+    from fumehood.api.artifacts import list_tree, save_files, save_pictures
+
     into = options.output or "."
     stem = "figure" if options.path == "-" else os.path.splitext(os.path.basename(options.path))[0]
     saved = save_pictures(execution.results, into=into, stem=stem)
@@ -202,7 +181,7 @@ def _bring_back(
     return saved
 
 
-def _report(execution: Execution, saved: Sequence[Saved], options: argparse.Namespace) -> None:
+def _report(execution: Execution, saved: Sequence[Saved], options: Options) -> None:
     for item in saved:
         if item.skipped:
             note(f"{item.source} was left out: {item.skipped}")
@@ -213,6 +192,8 @@ def _report(execution: Execution, saved: Sequence[Saved], options: argparse.Name
         note(f"{execution.truncated.results} results were dropped")
 
     if options.json:
+        from fumehood.values.codec import as_data
+
         print(json.dumps({"execution": as_data(execution), "files": as_data(saved)}, indent=2))
 
 
@@ -223,3 +204,34 @@ def exit_code_of(error: ExecutionError | None) -> int:
 
     own = error.exit_code
     return _EXIT_CODES.get(error.kind, 1) if own is None else own
+
+
+RUN = Command(
+    "run",
+    run,
+    brief="run a file in a fresh sandbox",
+    about="Run a file, or standard input (-), in a fresh sandbox that is killed afterwards.",
+    epilog=_EXIT_CODES_HELP,
+    params=[
+        Argument(
+            "path",
+            metavar="FILE",
+            type=PathWord(),
+            about="file with Python code, or with bash (*.sh); - for stdin",
+        ),
+        Option(
+            ["--output"],
+            type=PathWord(is_folder=True),
+            metavar="DIR",
+            help="bring files of /mnt/data and new files of the home directory back to DIR",
+        ),
+        Option(
+            ["--overwrite"],
+            is_flag=True,
+            help="let these replace every file that is already in DIR, not only what an earlier run wrote there",
+        ),
+        Option(["--json"], is_flag=True, help="print the whole execution as JSON at its end"),
+        *sandbox_options(),
+        raw_option(),
+    ],
+)

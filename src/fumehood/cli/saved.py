@@ -6,14 +6,13 @@ printed.
 
 from __future__ import annotations
 
-import argparse
 import json
-from typing import TYPE_CHECKING
 
 from fumehood.api.sandbox import Sandbox
 from fumehood.api.saved_states import read_saved
 from fumehood.assemble import remote_backend
-from fumehood.cli.options import read_seconds
+from fumehood.cli.options import Seconds
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.terminal import counted, note
 from fumehood.portal import call
 from fumehood.refusals import naming_arguments
@@ -23,9 +22,6 @@ from fumehood.values.codec import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec
 from fumehood.values.saved_state import LeftOut, SaveReport
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
 _OPTIONS = {
     "sandbox_id": "SANDBOX",
     "place": "PLACE",
@@ -33,52 +29,19 @@ _OPTIONS = {
     "api_key": "--api-key",
     "timeout": "--timeout",
 }
+SERVER_OPTIONS = (
+    Option(["--url"], metavar="URL", help="the server (default: FUMEHOOD_URL)"),
+    Option(["--api-key"], metavar="TOKEN", help="what opens it (default: FUMEHOOD_API_KEY)"),
+)
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add these commands."""
-    save = commands.add_parser(
-        "save",
-        help="save a sandbox of a server to a file",
-        description="Write what lasts of a sandbox to a file of this machine or an object in a bucket, and say what "
-        "was left out.",
-    )
-    save.add_argument("sandbox", metavar="SANDBOX", help="its id")
-    save.set_defaults(command=_save)
-
-    load = commands.add_parser(
-        "load",
-        help="make a sandbox of a saved one, at a server",
-        description="Make a sandbox of a saved state, at a server, and print its id.",
-    )
-    load.set_defaults(command=_load)
-
-    for parser in (save, load):
-        parser.add_argument("place", metavar="PLACE", help="a path, or s3://BUCKET/NAME and the like")
-        parser.add_argument("--url", help="the server (default: FUMEHOOD_URL)")
-        parser.add_argument("--api-key", help="what opens it (default: FUMEHOOD_API_KEY)")
-        parser.add_argument("--json", action="store_true", help="print an object")
-
-    load.add_argument(
-        "--timeout",
-        type=read_seconds,
-        metavar="SECONDS",
-        help="how long the sandbox lives (default: what the server gives)",
-    )
-    load.add_argument(
-        "--show",
-        action="store_true",
-        help="say what is in the saved state, and start nothing; needs no server",
-    )
-
-
-def at_server(options: argparse.Namespace) -> Sandbox:
+def at_server(options: Options) -> Sandbox:
     """Take hold of the sandbox that the options name. This process has none: without a server, that is what is told."""
     with naming_arguments(_OPTIONS):
         return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
 
 
-def _save(options: argparse.Namespace) -> int:
+def _save(options: Options) -> int:
     sandbox = at_server(options)
 
     with naming_arguments(_OPTIONS):
@@ -88,7 +51,7 @@ def _save(options: argparse.Namespace) -> int:
     return 0
 
 
-def _load(options: argparse.Namespace) -> int:
+def _load(options: Options) -> int:
     with naming_arguments(_OPTIONS):
         if options.show:
             _tell(read_saved(options.place), as_json=options.json)
@@ -122,3 +85,38 @@ def _tell(report: SaveReport, *, as_json: bool) -> None:
 def _tell_left_out(left_out: tuple[LeftOut, ...]) -> None:
     for one in left_out:
         note(f"without {one.kind} {visible_line(one.name)}: {visible_line(one.reason)}")
+
+
+_PLACE = Argument("place", metavar="PLACE", type=PathWord(), about="a path, or s3://BUCKET/NAME and the like")
+_JSON = Option(["--json"], is_flag=True, help="print an object")
+
+SAVE = Command(
+    "save",
+    _save,
+    brief="save a sandbox of a server to a file",
+    about="Write what lasts of a sandbox to a file of this machine or an object in a bucket, and say what was "
+    "left out.",
+    params=[Argument("sandbox", metavar="SANDBOX", about="its id"), _PLACE, *SERVER_OPTIONS, _JSON],
+)
+LOAD = Command(
+    "load",
+    _load,
+    brief="make a sandbox of a saved one, at a server",
+    about="Make a sandbox of a saved state, at a server, and print its id.",
+    params=[
+        _PLACE,
+        *SERVER_OPTIONS,
+        _JSON,
+        Option(
+            ["--timeout"],
+            type=Seconds(),
+            metavar="SECONDS",
+            help="how long the sandbox lives (default: what the server gives)",
+        ),
+        Option(
+            ["--show"],
+            is_flag=True,
+            help="say what is in the saved state, and start nothing; needs no server",
+        ),
+    ],
+)

@@ -6,46 +6,19 @@ the scan and its verdict are those of the library.
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TYPE_CHECKING
 
+from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathWord
 from fumehood.cli.terminal import Screen, counted, note
 from fumehood.refusals import naming_arguments
 from fumehood.values.codec import as_data
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from fumehood.advice.files import ScannedFile
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "scan",
-        help="look at code before it runs",
-        description="Say what is dangerous, hidden or out of place in Python files, shell scripts and notebooks. "
-        "This is advice and no boundary: run what nobody has read in a sandbox all the same.",
-        epilog="exit code: 0, or 1 when something was found that --block names, or could not be read; 64 for a wrong "
-        "argument, 74 when a file could not be opened",
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="FILE", help="files: .py, .sh, .ipynb and others, as Python"
-    )
-    parser.add_argument("--json", action="store_true", help="print a list of objects")
-    parser.add_argument(
-        "--block",
-        choices=("info", "warning", "danger"),
-        help="end with 1 when anything is at least as bad as this",
-    )
-    parser.add_argument(
-        "--allow", action="append", default=[], metavar="RULE", help="leave this rule out; may be repeated"
-    )
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Scan the files and return the exit code."""
     from fumehood.advice.files import scan_files
 
@@ -71,3 +44,32 @@ def _show(screen: Screen, scanned: list[ScannedFile]) -> None:
             screen.out(f"{file.name}: and {file.findings.left_out:,} more\n")
 
     note(counted(sum(len(file.findings) for file in scanned), "finding"))
+
+
+SCAN = Command(
+    "scan",
+    run,
+    brief="look at code before it runs",
+    about="Say what is dangerous, hidden or out of place in Python files, shell scripts and notebooks. "
+    "This is advice and no boundary: run what nobody has read in a sandbox all the same.",
+    epilog="exit code: 0, or 1 when something was found that --block names, or could not be read; 64 for a wrong "
+    "argument, 74 when a file could not be opened",
+    params=[
+        Argument(
+            "paths",
+            nargs=-1,
+            required=True,
+            metavar="FILE...",
+            type=PathWord(),
+            about="files: .py, .sh, .ipynb and others, as Python",
+        ),
+        Option(["--json"], is_flag=True, help="print a list of objects"),
+        Option(
+            ["--block"],
+            type=OneOf(("info", "warning", "danger")),
+            metavar="SEVERITY",
+            help="end with 1 when anything is at least as bad as info, warning or danger",
+        ),
+        Option(["--allow"], multiple=True, metavar="RULE", help="leave this rule out; may be repeated"),
+    ],
+)

@@ -5,32 +5,16 @@ Runs in the user's terminal. It only turns flags into settings: each setting is 
 
 from __future__ import annotations
 
-import argparse
 import os
-from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.setting_flags import add_setting_flags, given_flags
+from fumehood.cli.parser import Command, Options
+from fumehood.cli.setting_flags import given_flags, setting_flags
 from fumehood.server.setting_fields import print_settings
 from fumehood.server.settings import ServerSettings, load_settings
 
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
-
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "serve",
-        help="sandboxes for others, over HTTP",
-        description="Serve sandboxes over HTTP: the native API, and the dialects of other products. Each "
-        "setting is a flag, a variable FUMEHOOD_<SETTING>, or a key of the TOML file, in this order.",
-    )
-    add_setting_flags(parser, ServerSettings)
-    parser.set_defaults(command=run)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Serve, and return the exit code."""
     flags = given_flags(options, ServerSettings)
     settings, sources = load_settings(flags, environ=os.environ, file=options.config)
@@ -44,3 +28,13 @@ def run(options: argparse.Namespace) -> int:
     from fumehood.server.run import serve
 
     return serve(settings)
+
+
+SERVE = Command(
+    "serve",
+    run,
+    brief="sandboxes for others, over HTTP",
+    about="Serve sandboxes over HTTP: the native API, and the dialects of other products. Each "
+    "setting is a flag, a variable FUMEHOOD_<SETTING>, or a key of the TOML file, in this order.",
+    params=setting_flags(ServerSettings),
+)

@@ -6,20 +6,16 @@ to standard output.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import time
-from typing import TYPE_CHECKING
 
 from fumehood.cli.options import read_envs
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.terminal import note
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
 from fumehood.values.codec import as_data
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 _OPTIONS = {
     "template name": "NAME",
@@ -32,61 +28,7 @@ _OPTIONS = {
 _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this command."""
-    parser = commands.add_parser(
-        "template",
-        help="what sandboxes start from",
-        description="Build named templates: a Python with packages, files and variables, from which sandboxes "
-        "start in every process of yours, by Sandbox('NAME') or --template NAME.",
-    )
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    _add_build(verbs)
-
-    listing = verbs.add_parser("list", help="those that are there", description="List the named templates.")
-    listing.add_argument("--json", action="store_true", help="print a list of objects")
-    listing.set_defaults(command=run_list)
-
-    removal = verbs.add_parser(
-        "remove", help="remove one", description="Remove a template. Sandboxes that live from it go on."
-    )
-    removal.add_argument("name", metavar="NAME")
-    removal.set_defaults(command=run_remove)
-
-
-def _add_build(verbs: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser(
-        "build",
-        help="build one, if what it is made of has changed",
-        description="Build a template, try it with a real sandbox, and only then put it in place of an older "
-        "one. Nothing is done when nothing that it is made of has changed.",
-    )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--requirements", metavar="FILE", help="packages to install, as pip's -r takes them")
-    parser.add_argument(
-        "--python", metavar="VERSION", help="such as 3.12, or the path of an interpreter (default: this one)"
-    )
-    parser.add_argument(
-        "--preload", default="", metavar="MODULES", help="imported once for all, such as numpy,pandas"
-    )
-    parser.add_argument("--files", metavar="DIR", help="what each sandbox finds in its home directory")
-    parser.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="environment variable of its sandboxes; may be repeated",
-    )
-    parser.add_argument(
-        "--own-interpreter",
-        action="store_true",
-        help="start an interpreter for each sandbox: hash seed and addresses differ, and a start takes longer",
-    )
-    parser.add_argument("--force", action="store_true", help="build it even if nothing has changed")
-    parser.set_defaults(command=run_build)
-
-
-def run_build(options: argparse.Namespace) -> int:
+def run_build(options: Options) -> int:
     """Build, tell each step, and return the exit code."""
     # Late: the builder and the engine are needed by no other command's start.
     from fumehood.api.templates import build_template
@@ -111,7 +53,7 @@ def run_build(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_list(options: argparse.Namespace) -> int:
+def run_list(options: Options) -> int:
     """Print what is there and return the exit code."""
     from fumehood.api.templates import list_templates
 
@@ -143,7 +85,7 @@ def run_list(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_remove(options: argparse.Namespace) -> int:
+def run_remove(options: Options) -> int:
     """Remove one and return the exit code."""
     from fumehood.api.templates import remove_template
 
@@ -153,3 +95,75 @@ def run_remove(options: argparse.Namespace) -> int:
         )
 
     return 0
+
+
+_NAME = Argument("name", metavar="NAME", about="its name")
+
+TEMPLATE = Verbs(
+    "template",
+    [
+        Command(
+            "build",
+            run_build,
+            brief="build one, if what it is made of has changed",
+            about="Build a template, try it with a real sandbox, and only then put it in place of an older "
+            "one. Nothing is done when nothing that it is made of has changed.",
+            params=[
+                _NAME,
+                Option(
+                    ["--requirements"],
+                    type=PathWord(),
+                    metavar="FILE",
+                    help="packages to install, as pip's -r takes them",
+                ),
+                Option(
+                    ["--python"],
+                    metavar="VERSION",
+                    help="such as 3.12, or the path of an interpreter (default: this one)",
+                ),
+                Option(
+                    ["--preload"],
+                    default="",
+                    metavar="MODULES",
+                    help="imported once for all, such as numpy,pandas",
+                ),
+                Option(
+                    ["--files"],
+                    type=PathWord(is_folder=True),
+                    metavar="DIR",
+                    help="what each sandbox finds in its home directory",
+                ),
+                Option(
+                    ["--env"],
+                    multiple=True,
+                    metavar="NAME=VALUE",
+                    help="environment variable of its sandboxes; may be repeated",
+                ),
+                Option(
+                    ["--own-interpreter"],
+                    is_flag=True,
+                    help="start an interpreter for each sandbox: hash seed and addresses differ, and a start takes "
+                    "longer",
+                ),
+                Option(["--force"], is_flag=True, help="build it even if nothing has changed"),
+            ],
+        ),
+        Command(
+            "list",
+            run_list,
+            brief="those that are there",
+            about="List the named templates.",
+            params=[Option(["--json"], is_flag=True, help="print a list of objects")],
+        ),
+        Command(
+            "remove",
+            run_remove,
+            brief="remove one",
+            about="Remove a template. Sandboxes that live from it go on.",
+            params=[_NAME],
+        ),
+    ],
+    brief="what sandboxes start from",
+    about="Build named templates: a Python with packages, files and variables, from which sandboxes "
+    "start in every process of yours, by Sandbox('NAME') or --template NAME.",
+)

@@ -26,6 +26,7 @@ class HostSettings:
     """What the host daemon may be told; `help` of each field says what for."""
 
     STATE_NAME: ClassVar[str] = "fumehood-host"
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     socket: str = setting(
         "unix socket to listen on; empty: fumehood/engine.sock in XDG_RUNTIME_DIR, or host.sock in the state folder",

@@ -13,7 +13,7 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood import AsyncSandbox
+from fumehood import AsyncSandbox, Limits
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.unfencing import unfenced
 from fumehood.mcp.arguments import Seconds, SomeSandbox
@@ -24,7 +24,7 @@ from fumehood.mcp.shapes import RunOutcome
 from fumehood.mcp.telling import tell_execution
 
 _MAX_CODE_CHARS = 1_000_000
-DEFAULT_SECONDS = 30.0
+DEFAULT_SECONDS = Limits().wall_seconds
 
 Code = Annotated[
     str,

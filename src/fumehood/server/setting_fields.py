@@ -35,6 +35,8 @@ class SettingsKind(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     # What its state folder is called among those of other programs.
     STATE_NAME: ClassVar[str]
+    # The headings of its help, and the settings under each; what is under none is listed first.
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]]
 
 
 _Settings = TypeVar("_Settings", bound=SettingsKind)

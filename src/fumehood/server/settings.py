@@ -28,6 +28,41 @@ class ServerSettings:
     """What the server may be told; `help` of each field says what for."""
 
     STATE_NAME: ClassVar[str] = "fumehood"
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "address and access": (
+            "host",
+            "port",
+            "token",
+            "public_url",
+            "domain",
+            "public_ports",
+            "allowed_hosts",
+            "allowed_origins",
+            "dialects",
+        ),
+        "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
+        "sandboxes": (
+            "host_socket",
+            "pool_size",
+            "max_sandboxes",
+            "sandbox_seconds",
+            "max_sandbox_seconds",
+            "isolation",
+            "own_interpreters",
+            "max_network",
+            "private_networks",
+        ),
+        "load": (
+            "max_concurrent_runs",
+            "max_queued_runs",
+            "queue_seconds",
+            "memory_reserve_bytes",
+            "max_cpu_pressure",
+            "max_body_bytes",
+            "max_upload_bytes",
+        ),
+        "operation": ("drain_seconds", "log_level"),
+    }
 
     host: str = setting("address to listen on; another than loopback needs a token of your own", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8765, 0, 65_535)

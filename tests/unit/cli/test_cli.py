@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
+import click
 import pytest
 
 from fumehood import ExecutionError, InputRequestEvent, InvalidArgumentError, Result
 from fumehood.cli import main, repl, run
-from fumehood.cli.options import _size, read_envs
+from fumehood.cli.options import Size, read_envs
 from fumehood.cli.terminal import Screen, note, patience
 
 
@@ -25,14 +24,14 @@ from fumehood.cli.terminal import Screen, note, patience
 )
 def test_sizes_are_read(text, size):
     """A size is a number and a unit."""
-    assert _size(text) == size
+    assert Size().convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1M", "1X", "1e9", "nan"])
 def test_what_is_no_size_is_refused(text):
     """The message shows how a size is written."""
-    with pytest.raises(argparse.ArgumentTypeError, match="512M"):
-        _size(text)
+    with pytest.raises(click.BadParameter, match="512M"):
+        Size().convert(text, None, None)
 
 
 def test_environment_is_read():

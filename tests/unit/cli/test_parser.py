@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
+import re
+import subprocess
+import sys
+from dataclasses import fields
 
+import click
 import pytest
 
-from fumehood.cli import main as command_line
-from fumehood.cli.main import main
-from fumehood.cli.parser import CommandParser
+from fumehood.cli.main import COMMANDS, PROGRAM, main, root
+from fumehood.server.settings import ServerSettings
+from fumehood.values.limits import Limits
 
 
 def _words() -> list[list[str]]:
     """Every command, and every verb of one, as it is typed."""
     found: list[list[str]] = []
-    waiting: list[tuple[list[str], argparse.ArgumentParser]] = [([], command_line._parser())]
+    waiting: list[tuple[list[str], click.Command]] = [([], root())]
 
     while waiting:
-        words, parser = waiting.pop()
+        words, command = waiting.pop()
         found.append(words)
 
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                waiting += [([*words, name], one) for name, one in action.choices.items()]
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            names = command.list_commands(context)
+            waiting += [([*words, name], command.get_command(context, name)) for name in names]
 
     return found
 
@@ -100,7 +105,106 @@ def test_the_version_is_told(capsys):
 
 def test_a_word_of_a_terminals_own_is_spelled_out(capsys):
     """What was typed may have been pasted from anywhere."""
-    with pytest.raises(SystemExit):
-        CommandParser(prog="fumehood").parse_args(["--\x1b[2J"])
+    for words in (["--\x1b[2J"], ["\x1b[2J"], ["run", "-", "--memory", "\x1b[2J"]):
+        with pytest.raises(SystemExit):
+            main(words)
 
-    assert "\x1b" not in capsys.readouterr().err
+        assert "\x1b" not in capsys.readouterr().err
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself():
+    """The list is read without the commands; it must not say something else."""
+    group = root()
+    context = click.Context(group)
+
+    for name, brief in (item for listed in COMMANDS.values() for item in listed.items()):
+        command = group.get_command(context, name)
+        assert (command.name, command.short_help) == (name, brief)
+
+
+def test_help_and_version_import_no_command():
+    """They cost a start of Python and of click, and nothing else of ours."""
+    for word in ("--help", "--version", "dcotor"):
+        code = f"import sys\nfrom fumehood.cli.main import main\ntry: main([{word!r}])\nexcept SystemExit: pass\n"
+        code += "print(*sorted(name for name in sys.modules if name.startswith('fumehood')), file=sys.stderr)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert set(done.stderr.splitlines()[-1].split()) <= {
+            "fumehood",
+            "fumehood.bounds",
+            "fumehood.cli",
+            "fumehood.cli.main",
+            "fumehood.cli.parser",
+            "fumehood.cli.terminal",
+            "fumehood.errors",
+            "fumehood.text",
+        }
+
+
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_the_help_of_a_command_starts_no_engine(command):
+    """Nor does it load the web framework of a server."""
+    code = f"import sys\nfrom fumehood.cli.main import main\ntry: main([{command!r}, '--help'])\n"
+    code += "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"asyncio", "fastapi", "fumehood.portal", "fumehood.engine"} & set(done.stderr.split())
+
+
+def test_settings_are_listed_under_headings(capsys):
+    """Each under one, and the headings name settings that exist."""
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+
+    shown = capsys.readouterr().out
+    grouped = [name for names in ServerSettings.GROUPS.values() for name in names]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {item.name for item in fields(ServerSettings)}
+
+    for heading, names in ServerSettings.GROUPS.items():
+        (section,) = re.findall(rf"^{heading}:\n((?:  .*\n)+)", shown, re.MULTILINE)
+        assert all(f"  --{name.replace('_', '-')} " in section for name in names)
+
+
+def test_defaults_are_those_of_the_library(capsys):
+    """The help reads them where they are declared."""
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"time of one execution (default: {Limits().wall_seconds:g})" in shown
+    assert "512M or 2G (default: 1G)" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_its_script(shell, capsys):
+    """The script calls the program back for what may follow."""
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert f"_FUMEHOOD_COMPLETE={shell}_complete" in script
+    assert PROGRAM in script
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("fumehood do", {"doctor"}),
+        ("fumehood run --isol", {"--isolation"}),
+        ("fumehood run --isolation name", {"namespaces"}),
+        ("fumehood template ", {"build", "list", "remove"}),
+        ("fumehood completion z", {"zsh"}),
+    ],
+)
+def test_bash_completes_what_is_typed(typed, offered, tmp_path):
+    """By the script itself, in a real shell."""
+    program = tmp_path / "fumehood"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fumehood "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+        PATH={tmp_path}:$PATH
+        eval "$(fumehood completion bash)"
+        COMP_WORDS=({typed} {"''" if typed.endswith(" ") else ""})
+        COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        _fumehood_completion fumehood
+        printf '%s\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from fumehood.server.schemas.describe import model_of
 from fumehood.server.schemas.fields import Body, Code, ExecutionSeconds, Name
-from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.requests import TakeCheckpoint
 from fumehood.values.sandbox import CheckpointInfo
 
@@ -44,7 +44,7 @@ class NewJudgement(Body):
     stdins: list[Annotated[str, Field(max_length=4 << 20)]] = Field(
         max_length=200, description="The standard input of each run; ask again for more."
     )
-    timeout_seconds: ExecutionSeconds = Field(10, description="Time of each run.")
+    timeout_seconds: ExecutionSeconds = Field(DEFAULT_CASE_SECONDS, description="Time of each run.")
     memory_bytes: int | None = Field(
         None,
         ge=1 << 20,

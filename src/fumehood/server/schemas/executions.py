@@ -26,7 +26,7 @@ from fumehood.values.events import (
     ToolCallEvent,
 )
 from fumehood.values.execution import Execution, Logs
-from fumehood.values.requests import ExecuteRequest, ToolSpec
+from fumehood.values.requests import DEFAULT_TOOL_SECONDS, ExecuteRequest, ToolSpec
 from fumehood.values.sandbox import Language
 
 _STDIN_CHARACTERS = 4 << 20
@@ -42,7 +42,7 @@ class NewTool(Body):
         default_factory=dict, description="Its arguments: a JSON Schema whose type is object."
     )
     awaited: bool = Field(False, description="Whether the code awaits it; otherwise a call blocks.")
-    timeout_seconds: ExecutionSeconds = Field(30, description="How long one call may take.")
+    timeout_seconds: ExecutionSeconds = Field(DEFAULT_TOOL_SECONDS, description="How long one call may take.")
     max_calls: int = Field(100, ge=1, le=10_000, description="How often this execution may call it.")
 
     def spec(self) -> ToolSpec:
