@@ -22,7 +22,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def as_markdown(figures: Sequence[Figure]) -> str:
-    """The table as the README shows it."""
+    """The table as benchmarks/README.md shows it."""
     rows = [_HEADINGS, ("---",) * len(_HEADINGS), *(_row(figure) for figure in figures)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

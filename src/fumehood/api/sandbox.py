@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 
 class Sandbox(Uncopied):
-    """An isolated machine with files and state, for code that nobody has read yet.
+    """An isolated machine with files and state, for untrusted code.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
     a `with`.

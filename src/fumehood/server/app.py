@@ -40,7 +40,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
     settings = services.settings
     app = FastAPI(
         title="fumehood",
-        summary="Runs code nobody has read yet.",
+        summary="Runs untrusted Python in sandboxes.",
         version="1",
         docs_url=None,
         redoc_url=None,
