@@ -81,9 +81,10 @@ print("begun", flush=True)
 keep(SHOUT, None)
 '''
 
-# Writes the shortest frames there are to the channel of its context, as fast as the host takes them.
+# Writes the shortest frames there are to the channel of its context, as fast as the host takes them. It waits for the
+# end of the execution: what the context itself writes at the same time would break the frames, and end the sandbox.
 _FLOOD = """
-import gc, json, os, socket, struct, threading
+import gc, json, os, socket, struct, threading, time
 
 found = [one.id for one in gc.get_objects() if type(one).__name__ == 'Execution' and hasattr(one, 'id')]
 name = next(one for one in found if one[-1:].isdigit())
@@ -94,6 +95,9 @@ channel.setblocking(True)
 
 def flood():
     piece = frame * 10_000
+    while not os.path.exists('/tmp/execution-has-ended'): time.sleep(0.01)
+    channel.sendall(piece)
+    open('/tmp/flood-has-begun', 'w').close()
     while True: channel.sendall(piece)
 
 threading.Thread(target=flood, daemon=True).start()
@@ -205,6 +209,11 @@ def _calls_beside_a_flood(plan: Plan) -> Figure:
     with Sandbox() as sandbox, Sandbox(limits=_LIMITS) as neighbour:
         _calls(sandbox, 20, [])
         neighbour.run_code(_FLOOD)
+        neighbour.files.write("/tmp/execution-has-ended", "")
+
+        while not neighbour.files.exists("/tmp/flood-has-begun"):
+            _calls(sandbox, 1, [])
+
         neighbour.pause()
 
         while len(flooded) < calls:
