@@ -4,7 +4,8 @@ Every reader of a guest's bytes registers here instead of at the loop. A reader 
 milliseconds. A sandbox has a small credit of loop time, refilled at a rate; while the credit lasts its readers run as
 soon as their descriptors are ready. A sandbox without credit, or with more work than one turn, is queued: the loop
 runs one queued turn in each of its iterations, round robin over the sandboxes. On an idle loop the queued sandbox
-therefore still gets nearly all of the time, and a busy loop gives it the rest.
+therefore still gets nearly all of the time, and a busy loop gives it the rest. While sandboxes that are not queued are
+served, queued turns are a millisecond apart.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ _LONG_TURN_PAUSE = 3.0
 _BUSY_SECONDS = 0.001
 _BUSY_PAUSE = 2.0
 _MAX_BUSY_PAUSE_SECONDS = 0.02
+# While sandboxes that are not queued use the loop, it sleeps between two queued turns, as briefly as it can. A loop
+# that never sleeps keeps the interpreter's lock: a thread that has called it gets the lock only after the switch
+# interval of 5 ms, several times for each call.
+_SHARED_PAUSE_SECONDS = 0.001
+# How long the loop counts as used by others after one of their readers has run.
+_SHARED_HOLD_SECONDS = 0.05
 
 Reader = Callable[[], bool]
 
@@ -43,6 +50,7 @@ class _Queue:
         self._waiting: deque[LoopShare] = deque()
         self._handle: asyncio.Handle | None = None
         self._asked_at = 0.0
+        self._is_shared_until = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -53,6 +61,10 @@ class _Queue:
 
         if self._handle is None:
             self._ask()
+
+    def note_other(self) -> None:
+        """Notes that a sandbox that is not queued uses the loop."""
+        self._is_shared_until = time.monotonic() + _SHARED_HOLD_SECONDS
 
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
@@ -65,9 +77,13 @@ class _Queue:
 
         if others_seconds > _BUSY_SECONDS:
             pause = min(_BUSY_PAUSE * others_seconds, _MAX_BUSY_PAUSE_SECONDS)
-            self._handle = asyncio.get_running_loop().call_later(pause, self._turn)
+        elif now < self._is_shared_until:
+            pause = _SHARED_PAUSE_SECONDS
         else:
             self._turn()
+            return
+
+        self._handle = asyncio.get_running_loop().call_later(pause, self._turn)
 
     def _turn(self) -> None:
         self._handle = None
@@ -170,6 +186,9 @@ class LoopShare:
         if self._is_out_of_credit():
             self.call_again(fd)
             return
+
+        if len(self._queue) > self._is_queued:
+            self._queue.note_other()
 
         handles = self._ready_handles
         is_alone = not handles

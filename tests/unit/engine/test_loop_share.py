@@ -199,3 +199,49 @@ def test_what_pipes_hold_waits_for_the_channel_however_much_lies_in_it() -> None
         return seen
 
     assert asyncio.run(work()) == ["frame"] * 200 + ["first", "second"]
+
+
+def test_a_flood_leaves_the_loop_time_to_sleep_while_others_use_it() -> None:
+    """While another sandbox is served, the turns of a flood are a millisecond apart; when it is alone they are not."""
+
+    async def work() -> list[float]:
+        turns = 0
+        rates: list[float] = []
+        flooded, quiet = os.pipe(), os.pipe()
+        shares = [LoopShare(), LoopShare()]
+
+        def flood() -> bool:
+            nonlocal turns
+            turns += 1
+            return True
+
+        def answer() -> bool:
+            os.read(quiet[0], 1)
+            return False
+
+        shares[0].add_reader(flooded[0], flood)
+        shares[1].add_reader(quiet[0], answer)
+        os.write(flooded[1], b"x")
+
+        for is_shared in (False, True):
+            turns = 0
+            began = time.monotonic()
+
+            while (seconds := time.monotonic() - began) < 0.3:
+                if is_shared:
+                    os.write(quiet[1], b"x")
+
+                await asyncio.sleep(0)
+
+            rates.append(turns / seconds)
+
+        for share, (read_end, write_end) in zip(shares, (flooded, quiet), strict=True):
+            share.remove_reader(read_end)
+            os.close(read_end)
+            os.close(write_end)
+
+        return rates
+
+    alone, beside = asyncio.run(work())
+    # In a second; a few more until the other was noticed.
+    assert beside <= 1050 < alone
