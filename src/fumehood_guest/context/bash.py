@@ -1,13 +1,13 @@
-"""The language "bash": one live bash whose directory, variables and functions last from cell to cell.
+"""The language "bash": one live bash whose directory, variables and functions persist from cell to cell.
 
-Runs in a context. It is an interactive bash without a terminal, because only that one gives up the whole
-cell at an interrupt and goes on with the next. It takes each cell out of a memory file, writes to fds 1 and
-2 by itself, and tells the exit status on a pipe.
+Runs in a context. It is an interactive bash without a terminal, because only such a bash abandons the whole cell at an
+interrupt and continues with the next. It reads each cell from a memory file, writes to fds 1 and 2 itself, and reports
+the exit status on a pipe.
 
-A cell that ends bash (`exit`, a failure under `set -e`) ends with that status, and a new bash goes on. Before
-the old one exits it writes its variables, functions, aliases and directory into a memory file, which the new
-one reads; options such as `set -e`, traps and jobs are not carried over. A bash that is ended by a signal takes
-the context with it: so the host learns of a lack of memory.
+A cell that ends bash (`exit`, a failure under `set -e`) ends with that status, and a new bash is started. Before the
+old one exits it writes its variables, functions, aliases and directory into a memory file, which the new one reads;
+options such as `set -e`, traps and jobs are not carried over. A bash that is killed by a signal takes the context with
+it, so that the host detects an out-of-memory kill.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 
 _BASH = ("bash", "--norc", "--noprofile", "--noediting", "+H", "-i")
-# Before its first line, bash complains on fd 2 that it has no terminal; then fd 2 is put back.
+# Before its first line, bash complains on fd 2 that it has no terminal; then fd 2 is restored.
 _START = (
     "exec 2>&{stderr} {stderr}>&-; PS1= PS2= PROMPT_COMMAND=; set +o history; unset HISTFILE;"
     ' __fumehood_status() {{ return "$1"; }}; __fumehood_last=0'
 )
-# The last line tells a complete file from one that was cut off, as when memory ran out.
+# The last line distinguishes a complete file from one that was cut off, for example when memory ran out.
 _KEPT = b": fumehood-kept\n"
 _KEEP = (
     "__fumehood_keep() {{ {{ declare -p; declare -f; declare -F; alias -p;"
     " printf 'builtin cd -- %q\\n: fumehood-kept\\n' \"$PWD\"; }} >|/proc/self/fd/{state}; }} 2>/dev/null"
 )
-# An interactive bash prints "exit" on fd 2 before it exits. A trap of the user's may stand in the place of ours.
+# An interactive bash prints "exit" on fd 2 before it exits. A trap of the user may have replaced ours.
 _EXIT = (
     'exit() {{ set -- "${{@-$?}}"; [[ $BASHPID != $$ ]] || __fumehood_keep;'
     ' case $# in 1) case $1 in *[!0-9]*|"") ;; *) builtin exit "$1" 2>/dev/null ;; esac ;; esac;'
@@ -45,14 +45,14 @@ _EXIT = (
 )
 _TRAP = "trap __fumehood_keep EXIT"
 _RESTORE = ". /proc/self/fd/{state} >/dev/null 2>&1"
-# Short lines without open quotes: an interrupt that hits bash while it reads one spoils only that one. None of them
-# may fail where `set -e` would end bash.
+# Short lines without open quotes: an interrupt while bash reads a line loses only that line. None of them may fail
+# where `set -e` would end bash.
 _LOAD = "IFS= read -r -d '' __fumehood_code </proc/self/fd/{code} || :"
 _RUN = '__fumehood_status "$__fumehood_last" && :; eval "$__fumehood_code" <{stdin}'
 _TELL = "__fumehood_last=$?{restore}; printf '%s %s\\0' {number} \"$__fumehood_last\" >&{status}"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READ_BYTES = 4096
-# After an interrupt, how long bash may take before it is interrupted and asked again.
+# How long bash may take to react to an interrupt before it is interrupted and asked again.
 _PATIENCE_MS = 300
 _SIGNAL_BASE = 128
 # An interrupt may hit a bash that is being set up.
@@ -64,11 +64,11 @@ _LOST_WORDS = "a new one was started; directory, variables and functions of the 
 
 
 def _watch_end(process: "subprocess.Popen[bytes]") -> int:
-    """Returns a descriptor that is ready when a child has ended; the caller closes it."""
+    """Returns a descriptor that becomes readable when a child has ended; the caller closes it."""
     try:
         return os.pidfd_open(process.pid)
     except OSError:
-        # Where there are no namespaces it is refused, since it opens every process of the host.
+        # Without namespaces pidfd_open is refused, because it could open every process of the host.
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
 
     def wait() -> None:
@@ -110,7 +110,7 @@ class BashShell:
             os._exit(ended.status)
 
     def _start(self) -> None:
-        """Starts a bash in the place of the one before."""
+        """Starts a bash, in place of the previous one if there is one."""
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
@@ -135,7 +135,7 @@ class BashShell:
         self._run("\n".join(lines), restore="")
 
     def _start_anew(self, status: int, restore: str) -> bool:
-        """Starts a new bash in the place of one that has exited; returns whether that has kept its state.
+        """Starts a new bash in place of one that has exited; returns whether the old one had saved its state.
 
         Raises:
             KeyboardInterrupt: The cell was interrupted meanwhile. The new bash runs.
@@ -151,7 +151,7 @@ class BashShell:
                 self._run(lines, restore=restore)
                 break
             except KeyboardInterrupt as error:
-                # It may have lost a line of those that set it up.
+                # One of its set-up lines may have been lost.
                 interrupt = error
                 self._process.kill()
                 self._process.wait()
@@ -167,14 +167,14 @@ class BashShell:
 
     @property
     def reply_count(self) -> int:
-        """The number of the last cell that counts."""
+        """The number of the last cell with a history number."""
         return self._count
 
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs one cell to its end.
 
         Raises:
-            KeyboardInterrupt: The cell was interrupted, and bash has given it up.
+            KeyboardInterrupt: The cell was interrupted, and bash has abandoned it.
         """
         self._count += execution.store_history
         self._failed_status = 0
@@ -190,7 +190,7 @@ class BashShell:
 
         self._settle()
         save, restore = _borrow(execution.envs)
-        # Opened anew, so that each cell reads from the beginning.
+        # Reopened, so that each cell reads from the beginning.
         run = _RUN.format(stdin=f"/proc/self/fd/{self._input}" if execution.stdin else "/dev/null")
         lines = f"{save}{_LOAD.format(code=self._code)}\n{run}"
         try:
@@ -200,12 +200,12 @@ class BashShell:
             is_kept = self._start_anew(ended.status, restore)
             self._cleanup = _KEPT_WORDS if is_kept else _LOST_WORDS
 
-            # No error carries it: it is said when it matters, which is in the next cell.
+            # No error reports it, so it is printed with the next cell, where it matters.
             if ended.status == 0 and not is_kept:
                 self._unsaid = _LOST_WORDS
 
     def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
-        """Does nothing: no widget lives here."""
+        """Does nothing: bash has no widgets."""
         self._failed_status = 0
 
     def report(self, error: Optional[BaseException] = None) -> None:
@@ -224,7 +224,7 @@ class BashShell:
             self._outlet.error("ExitCode", str(status), [f"ExitCode: {words}"])
 
     def _settle(self) -> None:
-        """Waits until bash can take a cell: a new one, when it has ended by itself between two cells."""
+        """Waits until bash can take a cell; starts a new one if it has ended by itself between two cells."""
         try:
             self._synchronize()
         except _ShellEndedError as ended:
@@ -245,7 +245,7 @@ class BashShell:
         return status
 
     def _synchronize(self) -> None:
-        """Waits until bash has dealt with every signal sent to it: a late one would cost it lines of the cell."""
+        """Waits until bash has handled every signal sent to it: a late one would cost it lines of the cell."""
         self._number += 1
         line = f"printf '%s 0\\0' {self._number} >&{self._status}\n"
         self._write(line)
@@ -254,7 +254,7 @@ class BashShell:
             self._write(line)
 
     def _wait_interrupted(self, tell: str) -> None:
-        """Waits until bash has given up the cell; how long that may take is the host's business."""
+        """Waits until bash has abandoned the cell; the host decides how long that may take."""
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             if self._wait(_PATIENCE_MS) is not None:
@@ -263,7 +263,7 @@ class BashShell:
             # A command that was just being started has missed the signal.
             os.killpg(0, signal.SIGINT)
 
-            # A line that bash was reading is lost with an interrupt; to tell twice does no harm.
+            # An interrupt discards the line that bash was reading; reporting the status twice is harmless.
             while self._wait(_PATIENCE_MS) is None:
                 self._write(f"{tell}\n")
         finally:
@@ -301,7 +301,7 @@ class BashShell:
                     return int(status)
 
     def _ended(self) -> _ShellEndedError:
-        """What to raise when bash has exited; one that was ended by a signal takes this process with it."""
+        """Returns the error for a bash that has exited; if a signal ended it, ends this process by the same signal."""
         status = self._process.wait()
 
         if status < 0:
@@ -326,12 +326,12 @@ def _say(words: str) -> None:
 
 
 def _end_of(fd: int, length: int) -> bytes:
-    """The last bytes of a memory file."""
+    """Returns the last bytes of a memory file."""
     return os.pread(fd, length, max(0, os.fstat(fd).st_size - length))
 
 
 def _borrow(envs: Dict[str, str]) -> Tuple[str, str]:
-    """Commands that set variables before a cell, and those that put back what was there before."""
+    """Returns commands that set variables before a cell, and commands that restore the previous values."""
     save = restore = ""
 
     for index, (name, value) in enumerate(envs.items()):

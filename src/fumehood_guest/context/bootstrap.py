@@ -1,7 +1,7 @@
-"""What a freshly forked process must do to become a context.
+"""The set-up of a freshly forked process that becomes a context.
 
-Runs once, in a fork of the zygote, before any user code: its descriptors, its environment, its randomness, and what
-happens if user code forks again. After it, fds 0 to 3 are open and nothing else of the zygote's is.
+Runs once, in a fork of the zygote, before any user code: descriptors, environment, random state, and hooks for forks by
+user code. Afterwards fds 0 to 3 are open and no other descriptor of the zygote.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_OPEN_FILES = 65_536
 
 
 def take_descriptors(channel_fd: int, stdout_fd: int, stderr_fd: int) -> socket.socket:
-    """Puts the descriptors where they belong, closes all others, and returns the socket on fd 3."""
+    """Moves the descriptors to their numbers, closes all others, and returns the socket on fd 3."""
     given = (channel_fd, stdout_fd, stderr_fd)
     channel, stdout, stderr = (fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE_STANDARD) for fd in given)
     null = os.open(os.devnull, os.O_RDWR)
@@ -38,9 +38,9 @@ def take_descriptors(channel_fd: int, stdout_fd: int, stderr_fd: int) -> socket.
 
 
 def take_environment(envs: Mapping[str, str]) -> None:
-    """Sets the environment and renews the randomness."""
+    """Sets the environment and reseeds the random generators."""
     for name, value in envs.items():
-        # Most of them are the zygote's own already.
+        # Most of them are in the zygote's environment already.
         if os.environ.get(name) != value:
             os.environ[name] = value
 
@@ -53,7 +53,7 @@ def take_environment(envs: Mapping[str, str]) -> None:
 
 
 class BorrowedEnvironment:
-    """Environment variables that hold during one execution and are undone after it."""
+    """Environment variables that are set during one execution and restored after it."""
 
     def __init__(self, envs: Dict[str, str]) -> None:
         self._envs = envs

@@ -1,10 +1,9 @@
-"""Bundles: a result in several formats, made ready for the wire.
+"""Bundles: a result in several formats, encoded for the wire.
 
-Runs in a context, on what the representation methods of user objects return, so every value may be of any
-type. Text becomes UTF-8, pictures raw bytes, JSON formats JSON text that any parser takes. A format that is
-too large is left out and named, never cut: half a picture is no picture.
-
-Tables as data: a DataFrame or Series of pandas as columns of plain values.
+Runs in a context, on the return values of user objects' representation methods, so every value may be of any type. Text
+becomes UTF-8, pictures raw bytes, JSON formats JSON text that any parser accepts. A format that is too large is left
+out and named, never cut: half a picture cannot be decoded. A DataFrame or Series of pandas is also encoded as columns
+of plain values.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from traitlets import ObjectName, Unicode
 
 from fumehood_wire.rules import is_mime_name
 
-# Formats whose content is bytes; as text they are base64, the custom of Jupyter.
+# Formats whose content is bytes; as text they are base64, as in Jupyter.
 _BINARY = frozenset(
     (
         "image/png",
@@ -36,7 +35,7 @@ _BINARY = frozenset(
 _MAX_PARTS = 32
 _MAX_METADATA_BYTES = 64 * 1024
 _MAX_DEPTH = 24
-# More digits than that a peer need not read: fumehood_wire.frames.MAX_INTEGER_DIGITS.
+# The peer rejects integers with more digits: fumehood_wire.frames.MAX_INTEGER_DIGITS.
 _LARGEST_INTEGER = 10**20 - 1
 
 
@@ -60,7 +59,7 @@ def encode_bundle(data: Dict[str, Any], metadata: Dict[str, Any], limit: int) ->
     truncated: List[List[Any]] = []
     left = limit
 
-    # The small ones first: the text of a result shall not be lost to its picture.
+    # The small ones first: a large picture must not displace a result's text.
     for mime, content in sorted(formats, key=lambda item: len(item[1])):
         if len(content) <= left:
             kept[mime] = content
@@ -109,7 +108,7 @@ def _to_str(value: Any) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON text of any value; what JSON has no word for becomes null or a string. Text is JSON already."""
+    """Returns JSON text of any value; what JSON cannot represent becomes null or a string. Text is JSON already."""
     if isinstance(value, str):
         return value
 
@@ -120,7 +119,7 @@ def to_json(value: Any) -> str:
 
 
 def json_safe(value: Any, depth: int = 0) -> Any:
-    """The value made of what JSON has: finite numbers, strings, lists, and objects with string keys."""
+    """Returns the value in JSON's types: finite numbers, strings, lists, and objects with string keys."""
     if value is None or isinstance(value, (bool, str)):
         return value
 
@@ -144,7 +143,7 @@ def _scalar(value: Any) -> Any:
         text = value.isoformat()
         return None if text == "NaT" else text
 
-    # Numbers of numpy and its kin.
+    # Scalars of numpy and similar libraries.
     item = getattr(value, "item", None)
 
     if callable(item) and getattr(value, "ndim", 0) == 0:
@@ -188,10 +187,10 @@ class TableFormatter(BaseFormatter):  # type: ignore[misc]
 
 
 def register_tables(formatter: Any) -> None:
-    """Teaches IPython's display formatter about tables."""
+    """Registers the table formatter with IPython's display formatter."""
     tables = TableFormatter(parent=formatter)
 
-    # From version 3 on, pandas gives its classes the name by which they are imported.
+    # From version 3 on, the classes of pandas report the module that exports them.
     for frames, series in (("pandas.core.frame", "pandas.core.series"), ("pandas", "pandas")):
         tables.for_type_by_name(frames, "DataFrame", _describe_frame)
         tables.for_type_by_name(series, "Series", _describe_series)
@@ -200,7 +199,7 @@ def register_tables(formatter: Any) -> None:
 
 
 def _describe_frame(frame: Any) -> Optional[Table]:
-    """The columns of a DataFrame; its index is not one of them."""
+    """Returns the columns of a DataFrame, without its index."""
     total_rows, total_columns = frame.shape
     columns = min(total_columns, _MAX_COLUMNS)
     rows = min(total_rows, _MAX_ROWS, _MAX_CELLS // max(1, columns))
@@ -215,7 +214,7 @@ def _describe_frame(frame: Any) -> Optional[Table]:
 
 
 def _describe_series(series: Any) -> Optional[Table]:
-    """A Series, and its index before it unless that only counts."""
+    """Returns a Series, preceded by its index unless that is a plain range."""
     total = len(series)
     part = series.iloc[:_MAX_ROWS]
     data: Dict[str, List[Any]] = {}
@@ -246,7 +245,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT_CHARACTERS else f"{value[:_MAX_TEXT_CHARACTERS]}..."
 
-    # pandas.NA and NaT; neither is equal to itself in a way that can be asked for.
+    # pandas.NA and NaT: comparing them with themselves is of no use.
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
 
@@ -265,7 +264,7 @@ def _name(label: Any, default: str = "") -> str:
 
 
 def _unused_name(name: str, data: Dict[str, Any]) -> str:
-    """The name, or with a number after it if the table has it twice."""
+    """Returns the name, with a number appended if the table has it twice."""
     candidate, count = name, 0
 
     while candidate in data:

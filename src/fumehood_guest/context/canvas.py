@@ -1,6 +1,6 @@
-"""The matplotlib backend of a context: draws with Agg, and shows where the cell's results go.
+"""The matplotlib backend of a context: draws with Agg, and shows figures as results of the cell.
 
-Loaded by matplotlib in a context, and the only module here that imports it at once. It opens no window.
+Loaded by matplotlib in a context, and the only module here that imports it at module level. It opens no window.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FigureCanvas(FigureCanvasAgg):  # type: ignore[misc]
 
 
 def show(*_args: Any, **_options: Any) -> None:
-    """Carries out `plt.show()`."""
+    """Implements `plt.show()`."""
     shell = get_ipython()
 
     if shell is not None:
@@ -42,5 +42,5 @@ def new_figure_manager(number: int, *args: Any, FigureClass: Any = None, **optio
 
 
 def new_figure_manager_given_figure(number: int, figure: Any) -> FigureManager:
-    """Takes up a figure, for versions of matplotlib before 3.6."""
+    """Wraps a figure, for versions of matplotlib before 3.6."""
     return FigureManager(FigureCanvas(figure), number)

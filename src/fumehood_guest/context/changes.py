@@ -1,8 +1,8 @@
-"""Changes: which variables a cell has added, changed and deleted, found without running any code of the user's.
+"""Changes: which variables a cell has added, changed and deleted, found without running user code.
 
-Runs in a context, around a cell whose caller has asked for it. How an object is looked at says `looking`; all looks
-together are bounded in time. So it is a bounded answer: what is large is known by a sample, and when the time is over
-an object is known by being that one.
+Runs in a context, around a cell whose caller has asked for it. `fingerprints` defines how an object is examined; all
+examinations together are bounded in time. So the result is approximate: large objects are sampled, and after the time
+limit an object is identified by its id alone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Change = Dict[str, Any]
 
 
 class Survey:
-    """The variables of a namespace as they were at one moment.
+    """The variables of a namespace at one moment.
 
     Args:
-        namespace: Theirs.
-        hidden: Names that are the shell's own.
+        namespace: The namespace.
+        hidden: Names that belong to the shell.
     """
 
     def __init__(self, namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Survey:
         self._types = {name: type_name(value) for name, value in variables.items()}
 
     def changes(self) -> List[Change]:
-        """Returns what is different now, by name."""
+        """Returns the differences since then, sorted by name."""
         variables = self._variables()
         now = _take(variables)
         changes = [
@@ -53,7 +53,7 @@ class Survey:
         return changes
 
     def encoded(self) -> bytes:
-        """Returns `changes` as the wire takes them: as many as there is room for."""
+        """Returns `changes` encoded for the wire: as many as fit."""
         changes = self.changes()[:MAX_VARIABLES]
 
         while True:
@@ -74,7 +74,7 @@ class Survey:
 
 def _take(variables: Mapping[str, Any]) -> Dict[str, Mark]:
     deadline = time.monotonic() + _LOOK_SECONDS
-    # Out of time: it is known by what object it is, and by nothing more.
+    # Out of time: only the identity of the object is recorded.
     return {
         name: mark(value) if time.monotonic() < deadline else (id(value),)
         for name, value in variables.items()

@@ -1,8 +1,8 @@
 """The channel: frames between a context and the host, over the socket on fd 3.
 
-Runs in a context; any of its threads may send. A frame is sent whole or not at all: signals are blocked
-meanwhile, so that no handler of the user can raise between its first and its last byte. When the socket is
-gone, so is the reason for this process, and it exits. Never looks into a message.
+Runs in a context; any of its threads may send. A frame is sent whole or not at all: signals are blocked meanwhile, so
+that no handler of the user can raise between its first and its last byte. When the socket is closed, the process has no
+purpose left, and exits. It must never interpret a message.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fumehood_wire.frames import Decoder, encode
 
 CHANNEL_FD = 3
 _RECEIVE_BYTES = 1 << 18
-# One descriptor comes with the request for a checkpoint, and none with anything else.
+# One descriptor comes with the request for a checkpoint, and none with any other.
 _FD_ROOM = socket.CMSG_SPACE(array("i").itemsize)
 
 Header = Dict[str, Any]
 
 
 class Channel:
-    """A connected stream socket that speaks frames. It holds what it needs: user code may damage modules."""
+    """A connected stream socket for frames. It keeps references to all it needs, since user code may damage modules."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -51,11 +51,11 @@ class Channel:
         return self._sock.fileno()
 
     def send(self, header: Header, payload: bytes = b"", *, is_quiet: bool = False) -> None:
-        """Sends one frame; blocks while the host is slow. Leaves the process when the host is gone.
+        """Sends one frame; blocks while the host is slow. Exits the process when the host is gone.
 
         Args:
             header: The message.
-            payload: What follows it.
+            payload: The bytes that follow it.
             is_quiet: The caller, the main thread, blocks signals already, as between two cells.
         """
         frame = encode(header, payload)
@@ -65,7 +65,7 @@ class Channel:
                 self._send_whole(frame)
                 return
 
-            # Asked for first: a handler that raises inside the blocking call would take the old mask with it.
+            # Read first: a handler that raises inside the blocking call would lose the old mask.
             mask = self._set_mask(_signal.SIG_BLOCK, ())
             try:
                 self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
@@ -84,9 +84,9 @@ class Channel:
         return bool(self._inbox) or bool(self._poller.poll(0))
 
     def receive(self) -> Optional[Tuple[Header, bytes]]:
-        """Returns the next frame if it is complete, else None. Leaves the process at the end of the stream.
+        """Returns the next frame if it is complete, else None. Exits the process at the end of the stream.
 
-        Blocks unless something is readable. The caller blocks signals: none may lose what was read.
+        Blocks unless the channel is readable. The caller blocks signals: a handler could lose data that was read.
         """
         if not self._inbox:
             try:
@@ -107,18 +107,18 @@ class Channel:
         return self._inbox.popleft() if self._inbox else None
 
     def take_fd(self) -> int:
-        """Hands over the next descriptor that the host has sent with a frame."""
+        """Returns the next descriptor that the host has sent with a frame."""
         return self._fds.pop(0)
 
     def renew(self) -> None:
-        """The socket behind the descriptor is another one now, on which nothing was said yet."""
+        """Resets the state after the socket behind the descriptor was replaced by a new one."""
         self._lock = threading.RLock()
         self._decoder = Decoder()
         self._inbox.clear()
         self._fds.clear()
 
     def abandon(self) -> None:
-        """Gives the socket up in a process that user code has forked: the frames are its parent's."""
+        """Closes the socket in a process that user code has forked: the channel belongs to its parent."""
         self._lock = threading.RLock()
         try:
             os.close(self._sock.detach())
@@ -127,7 +127,7 @@ class Channel:
 
 
 def encode_lines(lines: list[str]) -> bytes:
-    """A list of texts as JSON, the payload of an `error`."""
+    """Returns a list of texts as JSON, the payload of an `error`."""
     return _to_json(lines).encode("ascii")
 
 

@@ -1,8 +1,8 @@
-"""Charts as data: what a matplotlib figure shows, in numbers and words.
+"""Charts as data: what a matplotlib figure shows, as numbers and text.
 
-Runs in a context, after the figure was drawn, for ticks have no labels before. A chart that cannot be read
-is "unknown" and never an error. The fields are those that clients of code interpreters know: type, title,
-labels, units, ticks, scales, elements.
+Runs in a context, after the figure was drawn, because ticks have no labels before. A chart that cannot be read is
+"unknown" and must never be an error. The fields are those that clients of code interpreters know: type, title, labels,
+units, ticks, scales, elements.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _UNIT = re.compile(r"\(([^()]+)\)\s*$|\[([^\[\]]+)\]\s*$")
 
 Chart = Dict[str, Any]
 
-# What boxplots were made of: the statistics of each box, and an artist that tells whether it is still there.
+# The statistics of each boxplot, with an artist that shows whether the plot still exists.
 _boxes: WeakKeyDictionary[Any, List[Tuple[Any, Dict[str, Any]]]] = WeakKeyDictionary()
 
 
 def describe_figure(figure: Any) -> Chart:
-    """The chart of a figure: of its only axes, or a superchart of all of them."""
+    """Returns the chart of a figure: of its only axes, or a superchart of all of them."""
     axes = [one for one in figure.axes if one.get_label() != "<colorbar>"]
     axes = [one for one in axes if one.has_data()] or axes
     budget = _Budget()
@@ -49,7 +49,7 @@ def describe_figure(figure: Any) -> Chart:
 
 
 def record_boxes() -> None:
-    """Makes matplotlib remember the statistics of its boxplots: the drawn lines no longer tell them."""
+    """Makes matplotlib keep the statistics of its boxplots, which cannot be recovered from the drawn lines."""
     from matplotlib.axes import Axes
 
     if hasattr(Axes.bxp, "__wrapped__") and Axes.bxp.__module__ == __name__:
@@ -69,14 +69,14 @@ def record_boxes() -> None:
 
 
 class _Budget:
-    """The points that one figure may still describe."""
+    """The number of points that one figure may still describe."""
 
     def __init__(self) -> None:
         self._left = _MAX_POINTS
         self.is_spent = False
 
     def take(self, wanted: int) -> int:
-        """How many of the wanted points there is room for."""
+        """Returns how many of the wanted points fit, and subtracts them."""
         granted = min(wanted, self._left)
         self._left -= granted
         self.is_spent = self.is_spent or granted < wanted
@@ -116,7 +116,7 @@ def _pie(axes: Any, _budget: _Budget) -> Optional[Chart]:
 
 
 def _rounded(value: Any) -> float:
-    """A difference without the digits that only subtraction has made: the fewer of them, the larger it is."""
+    """Rounds a difference to the digits that are not artefacts of the subtraction."""
     number = float(value)
     magnitude = math.floor(math.log10(abs(number))) if number else 0
     return float(f"{number:.{max(1, 8 - magnitude)}g}")
@@ -185,7 +185,7 @@ def _bar(axes: Any, budget: _Budget) -> Optional[Chart]:
 
 
 def _bar_labels(axis: Any) -> Callable[[float], str]:
-    """What stands under a bar: the nearest tick if somebody has written the labels, else the place itself."""
+    """Returns a function for the label of a bar: the nearest tick if labels were set, else the coordinate."""
     is_written = type(axis.get_major_formatter()).__name__ in (
         "FixedFormatter",
         "StrCategoryFormatter",
@@ -235,7 +235,7 @@ def _points(axes: Any, budget: _Budget) -> Optional[Chart]:
 
 
 def _is_in_data_space(line: Any, axes: Any) -> bool:
-    """False for the lines of axhline() and axvline(), which span the axes."""
+    """Returns False for the lines of axhline() and axvline(), which span the axes."""
     return all(line.get_transform().contains_branch_seperately(axes.transData))
 
 
@@ -248,7 +248,7 @@ def _read_points(
 
 
 def _unmasked(values: Any) -> Any:
-    """The values of an array, NaN for those that are masked."""
+    """Returns the values of an array, with NaN for masked ones."""
     return values.astype(float).filled(float("nan")) if hasattr(values, "filled") else values
 
 
@@ -271,7 +271,7 @@ def _scale(axis: Any) -> str:
 
 
 def _kind(axis: Any) -> str:
-    """Whether the numbers of an axis stand for dates or for names."""
+    """Returns whether the numbers of an axis represent dates or categories."""
     get_converter = getattr(axis, "get_converter", None)
     converter = get_converter() if get_converter is not None else axis.converter
     name = type(converter).__name__
@@ -297,7 +297,7 @@ _DATE_CONVERTERS = frozenset(
 
 
 def _value_reader(axis: Any) -> Callable[[Any], Any]:
-    """A function from the numbers of an axis to what they stand for."""
+    """Returns a function that converts an axis's numbers to the values that they represent."""
     kind = _kind(axis)
 
     if kind == "category":
@@ -320,7 +320,7 @@ def _read_date(value: Any) -> Any:
 
 
 def _read_period(frequency: Any, value: Any) -> Any:
-    """The numbers of an axis that pandas has made for a time series are periods."""
+    """Converts a number of an axis that pandas has made for a time series, which is a period."""
     from pandas import Period
 
     return Period(ordinal=int(value), freq=frequency).to_timestamp().isoformat()

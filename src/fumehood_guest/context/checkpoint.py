@@ -1,10 +1,10 @@
-"""Checkpoints: forks of a context that wait, and from each of which contexts are made as often as the host asks.
+"""Checkpoints: forks of a context that wait, from each of which the host can have contexts forked any number of times.
 
-A checkpoint is a process of the guest, made by the context between two cells: all it holds is in its memory, and
-the kernel copies only what one of them changes. It has a line of its own to the host, lets go of everything that
-it shares with the context (see `open_resources`), and sleeps. Asked to, it forks again: that fork takes over a new
-channel and goes on where the context stood; the checkpoint stays. It runs no user code, and it ends when the
-host closes the line.
+A checkpoint is a process of the guest, forked by the context between two cells: all it holds is in its memory, and the
+kernel copies only pages that one of them changes. It has a socket of its own to the host, closes everything that it
+shares with the context (see `open_resources`), and sleeps. On request it forks again: that fork takes over a new
+channel and continues where the context was; the checkpoint stays. It must never run user code, and it exits when the
+host closes the socket.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fumehood_wire.messages import MAX_LEFT_BEHIND, MAX_LEFT_BEHIND_CHARS
 
 _RECEIVE_BYTES = 1 << 16
 _MAX_FDS = 3
-# EX_SOFTWARE of sysexits.h: what could not be made ends at once.
+# EX_SOFTWARE of sysexits.h: the exit status of a checkpoint that could not be made.
 _DAMAGED = 70
 _ZOMBIE = "Z"
 # include/uapi/linux/wait.h: __WALL
@@ -37,7 +37,7 @@ _ALL_KINDS = 0x40000000
 
 
 class Checkpoints:
-    """Makes the checkpoints of a context. Holds what it needs: user code may damage modules."""
+    """Makes the checkpoints of a context. It keeps references to all it needs, since user code may damage modules."""
 
     def __init__(self, channel: Channel, background: BackgroundLoop) -> None:
         self._channel = channel
@@ -47,27 +47,27 @@ class Checkpoints:
         self._be_forked = syscalls.be_forked
         self._waitpid = os.waitpid
         self._exit = os._exit
-        # What tells of the end of each child, by its number.
+        # A pidfd of each child, by its pid.
         self._children: Dict[int, int] = {}
-        # True while a fork is made that is none of the user's.
+        # True while a fork is made that user code did not request.
         self.is_forking = False
 
     def make(self, line_fd: int) -> bool:
         """Makes a checkpoint of the calling process.
 
-        Before: nothing of the user's runs in this thread, signals are blocked, all output is sent.
+        Before: no user code runs in this thread, signals are blocked, all output is sent.
 
         Args:
-            line_fd: The line to the host, which is the checkpoint's from now on.
+            line_fd: The socket to the host, owned by the checkpoint from now on.
 
         Returns:
-            False in the context itself, and true, later and any number of times, in each context made from the
-            checkpoint; that has its channel, its files and its place again, and has not said that it is ready.
+            False in the context itself; True, later and any number of times, in each context made from the checkpoint.
+            Such a context has its channel, its files and its state again, and has not reported that it is ready.
         """
         self.reap()
         beside = _other_threads() + _children_of(os.getpid(), self._children)
-        # libc's own fork takes the locks that other threads may hold. Without any, one that user code cannot wait for
-        # can be had at once: a wait for all children must not find one that never ends.
+        # libc's fork takes the locks that other threads may hold. With a single thread, a raw clone is possible, whose
+        # child user code cannot wait for: a wait for all children must not find one that never ends.
         is_alone = _is_alone()
 
         if not is_alone:
@@ -88,7 +88,7 @@ class Checkpoints:
             return False
 
         try:
-            # Else init becomes the parent.
+            # Otherwise fork twice, so that init becomes the parent.
             if not is_alone and self._fork_quietly(self._fork):
                 self._exit(0)
 
@@ -100,7 +100,7 @@ class Checkpoints:
         return True
 
     def reap(self) -> None:
-        """Takes leave of checkpoints that have ended, and of those that were only forked to fork one."""
+        """Reaps checkpoints that have ended, and intermediate processes of a double fork."""
         for pid, watch in list(self._children.items()):
             try:
                 ended, _ = self._waitpid(pid, os.WNOHANG | _ALL_KINDS)
@@ -113,7 +113,7 @@ class Checkpoints:
                 _close_all([watch])
 
     def _let_go_of_children(self) -> None:
-        """In a fork: they are its parent's."""
+        """Forgets, in a fork, the children of its parent."""
         for watch in self._children.values():
             self._background.forget(watch)
 
@@ -121,19 +121,19 @@ class Checkpoints:
         self._children = {}
 
     def fork(self) -> int:
-        """Forks this process, which is a fork itself; nothing of the user's hears of it."""
+        """Forks this process, itself a fork, without running user code's at-fork hooks."""
         return self._fork_quietly(self._fork)
 
     def be_forked(self) -> int:
-        """Waits until the host has this process fork, which is a fork itself; nothing of the user's hears of it."""
+        """Waits until the host makes this process, itself a fork, fork; runs no at-fork hooks of user code."""
         return self._fork_quietly(self._be_forked)
 
     def _fork_unseen(self) -> int:
-        """Forks so that no wait of user code finds the child."""
+        """Forks with exit signal 0, so that no wait of user code finds the child."""
         return self._clone(0, exit_signal=0)
 
     def _fork_quietly(self, fork: Callable[[], int], *, is_alone: bool = True) -> int:
-        """Forks without what a fork does to a program's randomness, and unseen by the shell.
+        """Forks without changing the program's random state, and without the shell's at-fork handler.
 
         Args:
             fork: Forks.
@@ -153,7 +153,7 @@ class Checkpoints:
         return pid
 
     def take_over(self, fds: List[int]) -> None:
-        """In a fork of a checkpoint: makes channel, standard output and standard error those that the host has sent."""
+        """In a fork of a checkpoint: installs the channel and the outputs that the host has sent."""
         channel, stdout, stderr = fds
         os.setsid()
         os.dup2(stdout, 1)
@@ -166,7 +166,7 @@ class Checkpoints:
         self._channel.renew()
 
     def wait_for_leave(self) -> None:
-        """Blocks until the host lets this context go on."""
+        """Blocks until the host lets this context proceed."""
         while True:
             frame = self._channel.receive()
 
@@ -177,7 +177,7 @@ class Checkpoints:
                 self._exit(0)
 
     def take_up(self, open_resources: OpenResources, cwd: Optional[str]) -> None:
-        """In a context made from a checkpoint, when the files are what they were: opens them anew."""
+        """In a context made from a checkpoint: reopens its files, after init has restored their content."""
         if cwd is not None:
             try:
                 os.chdir(cwd)
@@ -198,14 +198,14 @@ class _Checkpoint:
         self._decoder = Decoder()
         self._fds: List[int] = []
         self._poller = select.poll()
-        # Contexts made from it: number by pid, and pid by the descriptor that tells of the end.
+        # The contexts made from it: number by pid, and pid by pidfd.
         self._numbers: Dict[int, int] = {}
         self._watched: Dict[int, int] = {}
         self._cwd = _working_directory()
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
 
-        # The host hears of the context's end by its channel and pipes: nobody else may hold them.
+        # The host detects the context's end by its channel and pipes: no other process may hold them.
         for fd in (1, 2, CHANNEL_FD):
             os.dup2(null, fd)
 
@@ -213,11 +213,11 @@ class _Checkpoint:
         own = {0, 1, 2, CHANNEL_FD, line_fd, *maker._background.fds()}
         self._open_resources = OpenResources(own)
         self._open_resources.release()
-        # In words: what stays behind of the context, and what of it this process cannot keep.
+        # Messages: what the checkpoint does not carry over, and what of it this process could not keep.
         self._lost = beside + self._open_resources.lost
 
     def wait(self) -> None:
-        """Waits; returns in each context that is made."""
+        """Serves the host's requests; returns in each context that is made."""
         self._send({"type": "kept", "pid": os.getpid(), "left_behind": _bounded(self._lost)})
         self._poller.register(self._line, select.POLLIN)
 
@@ -229,7 +229,7 @@ class _Checkpoint:
                     return
 
     def _is_context_after_request(self) -> bool:
-        """Carries out what the host asks; true in a context that was made for it."""
+        """Handles a request of the host; returns True in a context that was made for it."""
         data, fds, _, _ = socket.recv_fds(self._line, _RECEIVE_BYTES, _MAX_FDS)
 
         if not data:
@@ -245,9 +245,9 @@ class _Checkpoint:
         return self._revive(header["number"])
 
     def _send_migrator(self, reseeds: bool, is_last: bool) -> bool:
-        """Has a fork move into a forked sandbox; true there. What becomes of it the host hears from itself.
+        """Has a fork migrate into a forked sandbox, and report to the host itself; returns True there.
 
-        The last one need not be a fork: nobody wants this checkpoint any more.
+        The last migration uses the checkpoint process itself, which is not needed any more.
         """
         sock = socket.socket(fileno=self._fds.pop(0))
         try:
@@ -308,7 +308,7 @@ class _Checkpoint:
         _, status = os.waitpid(pid, 0)
 
         if pid not in self._numbers:
-            return  # one that has moved, and told the host
+            return  # a migrator, which has reported to the host itself
 
         code = os.waitstatus_to_exitcode(status)
         outcome = {"exit_code": code} if code >= 0 else {"signal": -code}
@@ -338,7 +338,7 @@ def _is_alone() -> bool:
 
 
 def _other_threads() -> List[str]:
-    """Names the threads beside this one; after a fork threading has forgotten them."""
+    """Returns the names of the other threads, which the threading module forgets after a fork."""
     main = threading.main_thread()
     return [f"thread {one.name!r}" for one in threading.enumerate() if one is not main and one.is_alive()]
 
@@ -356,7 +356,7 @@ def _children_of(parent: int, known: Iterable[int]) -> List[str]:
 
 
 def _bounded(lines: List[str]) -> List[str]:
-    """As much of it as the wire takes."""
+    """Returns as many of the lines as the wire takes."""
     kept = [line[:MAX_LEFT_BEHIND_CHARS] for line in lines[:MAX_LEFT_BEHIND]]
 
     if len(lines) > MAX_LEFT_BEHIND:

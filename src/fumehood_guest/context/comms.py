@@ -1,8 +1,8 @@
 """Comms: the channels of Jupyter's widgets, between objects in user code and a front end.
 
-Runs in a context. It never imports the package `comm`: it waits until somebody does, a widget library as a rule,
-and then makes its comms speak to the host. What a front end says is handed to the package, which calls the
-handlers of the user.
+Runs in a context. It never imports the package `comm`: it waits until user code does, usually through a widget library,
+and then makes its comms talk to the host. Messages of a front end are passed to the package, which calls the user's
+handlers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Comms:
         call_after_import(_PACKAGE, self._take_over)
 
     def deliver(self, header: Dict[str, Any], payload: bytes) -> None:
-        """Gives a message of a front end to the comm that it is for; without the package there is none."""
+        """Passes a message of a front end to its comm; drops it if the package is not loaded."""
         package = sys.modules.get(_PACKAGE)
 
         if package is None:
@@ -61,10 +61,10 @@ class Comms:
         metadata: Optional[Dict[str, Any]],
         buffers: Optional[Sequence[Any]],
     ) -> None:
-        """Sends a message to whoever looks at the execution.
+        """Sends a message to the clients that follow the execution.
 
         Raises:
-            ValueError: It is too large or too deep, or holds what is no JSON.
+            ValueError: It is too large or too deeply nested, or cannot be represented in JSON.
         """
         self._shell.streams.flush()
         parts = [memoryview(one).tobytes() for one in buffers or ()]
@@ -78,7 +78,7 @@ class Comms:
         self._shell.outlet.comm({**fields, "buffers": [len(part) for part in parts]}, payload)
 
     def _take_over(self, package: ModuleType) -> None:
-        """Makes the comms of the package ours; called once it is imported."""
+        """Replaces the comm class of the package; called once it is imported."""
         from comm.base_comm import BaseComm, CommManager
 
         send = self.send
@@ -115,7 +115,7 @@ def _name(text: Any) -> str:
 
 
 def _encode(said: Dict[str, Any]) -> bytes:
-    """JSON that any host takes: what it would refuse is made simpler first, and if that does not help, refused here."""
+    """Encodes as JSON that every host accepts; simplifies what it would refuse, and raises if that does not help."""
     try:
         return _accepted(_dumps(said))
     except (TypeError, ValueError, RecursionError, ProtocolError):

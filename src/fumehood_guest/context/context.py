@@ -1,9 +1,8 @@
-"""The context: a live interpreter that runs one request of the host after the other.
+"""The context: a live interpreter that runs the host's requests one after the other.
 
-Runs as a child of init, and is where hostile code lives; nothing in it is trusted by anybody. The loop
-reads a request, opens the signal gate, lets the language run the code, closes the gate and replies. It must
-outlive everything that user code does short of ending the process, and it ends when the host closes the
-channel.
+Runs as a child of init, and is where hostile code lives; no other process trusts it. The loop reads a request, opens
+the signal gate, lets the language run the code, closes the gate and replies. It must survive everything that user code
+does short of ending the process, and it exits when the host closes the channel.
 """
 
 from __future__ import annotations
@@ -35,28 +34,29 @@ _KIB = 1024
 # EX_SOFTWARE of sysexits.h: the exit status of a context that can no longer answer.
 _DAMAGED = 70
 _ATTEMPTS = (1, 2, 3)
-# Between two requests: how often the user's loop may fail before it is given up, and then the context.
+# Between two requests: how often the user's loop may fail before it is abandoned, and how often until the context
+# exits.
 _MAX_IDLE_FAULTS = 100
 _MAX_FAULTS = 1_000
-# Handlers of a comm message run like a cell that nobody counts.
+# Handlers of a comm message run like a cell without a history number.
 _HANDLERS = {"allow_stdin": False, "silent": True, "store_history": False, "envs": {}}
 _QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request"))
 
 
 class Language(Protocol):
-    """What a context needs of an interpreter."""
+    """The interface of an interpreter to its context."""
 
     answerer: Answerer
 
     @property
     def reply_count(self) -> int:
-        """The number of the last cell that counts."""
+        """The number of the last cell with a history number."""
 
     def run_source(self, source: str, execution: Execution) -> None:
-        """Runs code. What escapes from it is given to `report`."""
+        """Runs code; the caller passes an escaping exception to `report`."""
 
     def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
-        """Runs the handlers of a comm message. What escapes from them is given to `report`."""
+        """Runs the handlers of a comm message; the caller passes an escaping exception to `report`."""
 
     def report(self, error: BaseException | None = None) -> None:
         """Sends the error of the code that has just run, if it had one."""
@@ -77,7 +77,7 @@ def run_context(
 
     Before: the process was forked from the zygote, is confined, and has a session of its own. After: it has ended.
     """
-    # First: that it cannot be entered is told by a descriptor that is then where it belongs.
+    # First, because a failure is reported on a descriptor that is moved next.
     os.chdir(cwd)
     channel = Channel(take_descriptors(channel_fd, stdout_fd, stderr_fd))
     take_environment(envs)
@@ -108,7 +108,7 @@ class Context:
         self._speaks_bash = language == "bash"
 
     def serve(self) -> NoReturn:
-        """Says that it is ready, then runs what the host sends."""
+        """Reports that it is ready, then runs the host's requests."""
         self._gate.start()
         self._shell.attach(self._outlet, self._streams, self._background)
         self._repairs.attach(self._streams)
@@ -117,7 +117,7 @@ class Context:
         os.register_at_fork(before=self._streams.settle, after_in_child=self._become_fork)
 
         if self._speaks_bash:
-            # A child inherits the mask: bash must not be started with its signals blocked.
+            # A child inherits the mask: bash must not be started with signals blocked.
             with self._gate.opened():
                 self._language = BashShell(self._outlet, self._gate)
 
@@ -165,7 +165,7 @@ class Context:
             self._leave()
 
     def _make_checkpoint(self, request_id: str) -> None:
-        """Forks a checkpoint, and waits until the host lets this context go on: nothing may change meanwhile."""
+        """Forks a checkpoint, and waits until the host lets this context proceed: nothing may change meanwhile."""
         self._insist(self._streams.settle)
         self._insist(self._flush_c)
         self._insist(self._replies.let_go)
@@ -224,7 +224,7 @@ class Context:
             self._telemetry.begin()
 
         error = self._run(work, borrowed, standard_input)
-        # Listening ends with the cell, also in a fork of it.
+        # Telemetry ends with the cell, also in a fork of it.
         heard = self._telemetry.end() if execution.tells_telemetry else b""
 
         if self._outlet.is_detached:
@@ -250,7 +250,7 @@ class Context:
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
 
     def _survey(self) -> Survey | None:
-        """None when it cannot be made: another thread changes what is looked at, memory runs out, or code gets in."""
+        """Returns None if it fails: another thread changes the namespace, memory runs out, or user code interferes."""
         try:
             return Survey(self._shell.user_ns, self._shell.user_ns_hidden)
         except BaseException:
@@ -260,12 +260,12 @@ class Context:
         try:
             changes = survey.encoded()
         except BaseException:
-            return  # what is not known is not told
+            return  # unknown changes are not reported
 
         self._outlet.changes(changes)
 
     def _answer(self, question: Dict[str, Any], code: str) -> None:
-        """Answers a question about code. To look at objects runs code of the user, which may do anything."""
+        """Answers a question about code. Examining objects runs user code, which may do anything."""
         if question.get("after_interrupt", False):
             self._insist(self._gate.forget_interrupt)
 
@@ -277,7 +277,7 @@ class Context:
             finally:
                 self._gate.close_after_cell()
         except BaseException:
-            # What it is that cannot be looked at is of no interest to whoever asked.
+            # The caller does not need the reason why an object cannot be examined.
             reply = empty_answer(question)
 
         if self._outlet.is_detached:
@@ -288,7 +288,7 @@ class Context:
         self._insist(lambda: self._channel.send({**header, "id": question["id"]}, payload))
 
     def _insist(self, step: Callable[[], None]) -> None:
-        """Takes a step that the reply needs. A handler of the user may hit it, through a thread."""
+        """Retries a step that the reply needs, since a user's handler may interrupt it from another thread."""
         for _ in _ATTEMPTS:
             try:
                 step()
@@ -297,7 +297,7 @@ class Context:
 
             return
 
-        # Damaged beyond repair: an end says so at once, silence would not.
+        # Damaged beyond repair: exiting reports it at once.
         self._exit(_DAMAGED)
 
     def _flush_c(self) -> None:
@@ -309,7 +309,7 @@ class Context:
     def _run(
         self, work: Callable[[], None], borrowed: BorrowedEnvironment, standard_input: BorrowedInput
     ) -> BaseException | None:
-        """Runs code with the gate open; returns what escaped from it."""
+        """Runs code with the gate open; returns the exception that escaped, if any."""
         self._inputs.is_cell_running = True
         try:
             try:
@@ -327,7 +327,7 @@ class Context:
         return None
 
     def _become_fork(self) -> None:
-        """Makes a child that user code forks an ordinary program: no channel, plain text on fds 1 and 2."""
+        """Turns a child that user code forks into an ordinary program: no channel, plain text on fds 1 and 2."""
         if self._checkpoints.is_forking:
             return
 
@@ -340,7 +340,7 @@ class Context:
         raise AssertionError("unreachable")
 
     def _spent(self) -> Tuple[float, float, int]:
-        """Seconds of CPU time, of the user's and the system's, and the peak of memory."""
+        """Returns user and system CPU seconds and the peak memory."""
         own = self._getrusage(resource.RUSAGE_SELF)
         children = self._getrusage(resource.RUSAGE_CHILDREN)
         return own.ru_utime + children.ru_utime, own.ru_stime + children.ru_stime, own.ru_maxrss * _KIB

@@ -1,7 +1,7 @@
-"""What IPython shows, on its way to the outlet: the last expression of a cell, and `display()`.
+"""Sends what IPython shows to the outlet: the last expression of a cell, and `display()`.
 
-Runs in a context. The two classes replace the parts of IPython that print; what they show is not kept, for
-a kept picture costs memory for as long as the context lives.
+Runs in a context. The two classes replace the parts of IPython that print; they keep no results, because a kept picture
+costs memory for the life of the context.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN_TYPES = frozenset((bool, bytes, complex, dict, float, frozenset, int, lis
 
 
 class Publisher(DisplayPublisher):  # type: ignore[misc]
-    """Carries out `display()`, `update_display()` and `clear_output()`."""
+    """Implements `display()`, `update_display()` and `clear_output()`."""
 
     shell: ConnectedShell
 
@@ -49,7 +49,7 @@ class Publisher(DisplayPublisher):  # type: ignore[misc]
         self.shell.outlet.bundle(kind, data, metadata, display_id=display_id)
 
     def clear_output(self, wait: bool = False) -> None:
-        """Clears what the cell has shown; with `wait`, when the next thing is shown."""
+        """Clears the output of the cell; with `wait`, once there is new output."""
         self.shell.streams.flush()
         self.shell.outlet.clear(wait=bool(wait))
 
@@ -59,7 +59,7 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
 
     shell: ConnectedShell
     exec_result = QuickResult()
-    # Whether a value is being shown now: an error in that fails the cell.
+    # Whether a value is being shown: an error during that fails the cell.
     is_showing = False
 
     def start_displayhook(self) -> None:
@@ -77,7 +77,7 @@ class ResultHook(DisplayHook):  # type: ignore[misc]
         return _ends_with_semicolon(source)
 
     def write_output_prompt(self) -> None:
-        """Nothing: the number travels with the result."""
+        """Does nothing: the number is part of the result."""
 
     def write_format_data(
         self, format_dict: Dict[str, Any], md_dict: Optional[Dict[str, Any]] = None
@@ -113,7 +113,7 @@ class ValueFormatter(DisplayFormatter):  # type: ignore[misc]
         """Returns the formats of a value and their metadata."""
         plain = self.formatters["text/plain"]
 
-        # Plain values have text and nothing else, unless somebody has registered a formatter for them.
+        # Plain values have only text, unless a formatter is registered for them.
         if type(obj) in _PLAIN_TYPES and include is None and exclude is None and not self._has_printer(obj):
             text = plain(obj)
             return ({} if text is None else {"text/plain": text}), {}

@@ -1,8 +1,8 @@
-"""The user's asyncio loop: top-level await, and tasks that go on between cells.
+"""The user's asyncio loop: top-level await, and tasks that run between cells.
 
-Runs in a context, in its main thread. While a cell without await runs, the loop counts as running, as in
-Jupyter, so that `asyncio.create_task` works there; `asyncio.run` works there too, which Jupyter refuses.
-While the context is idle the loop runs only if it has something to do: an idle context does not wake up.
+Runs in a context, in its main thread. While a cell without await runs, the loop counts as running, as in Jupyter, so
+that `asyncio.create_task` works there; `asyncio.run` works there too, unlike in Jupyter. While the context is idle the
+loop runs only if it has work: an idle context does not wake up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _set_running_loop = events._set_running_loop
 
 
 class BackgroundLoop:
-    """The one loop of a context; made anew when user code has closed it."""
+    """The one loop of a context; replaced when user code has closed it."""
 
     def __init__(self, channel_fd: int) -> None:
         self._channel_fd = channel_fd
@@ -29,12 +29,12 @@ class BackgroundLoop:
         self._is_lent = False
 
     def install(self) -> None:
-        """Lets `asyncio.run` and its kin see through a loop that only counts as running."""
+        """Makes `asyncio.run` and the like ignore a loop that only counts as running."""
         events._get_running_loop = self._visible_loop
         events._set_running_loop = self._replace_running
 
     def lend(self) -> None:
-        """Lets the loop count as running while a cell without await runs."""
+        """Marks the loop as running while a cell without await runs."""
         if self._loop is None or self._loop.is_closed():
             self._make()
 
@@ -42,14 +42,14 @@ class BackgroundLoop:
         _set_running_loop(self._loop)
 
     def take_back(self) -> None:
-        """Ends what `lend` began."""
+        """Undoes `lend`."""
         self._is_lent = False
         _set_running_loop(None)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a cell with await to its end.
 
-        An interrupt cancels the cell; other tasks go on, but for one that it meets at work.
+        An interrupt cancels the cell; other tasks continue, except one that was running at that moment.
         """
         self.take_back()
         try:
@@ -63,7 +63,7 @@ class BackgroundLoop:
             self.lend()
 
     def wait(self) -> None:
-        """Blocks until the channel is readable; meanwhile runs what the user's loop has to do.
+        """Blocks until the channel is readable; meanwhile runs the user's loop.
 
         Raises whatever a task or a signal handler of the user raises; the caller waits again.
         """
@@ -82,7 +82,7 @@ class BackgroundLoop:
         try:
             loop.add_reader(self._channel_fd, loop.stop)
         except OSError:
-            # User code has closed the descriptor by which the loop waits: it would fail like this for ever.
+            # User code has closed the selector's descriptor: the loop would fail like this forever.
             self.abandon()
             raise
 
@@ -92,28 +92,28 @@ class BackgroundLoop:
             loop.remove_reader(self._channel_fd)
 
     def _poll(self) -> Dict[int, int]:
-        """Returns what of the loop and the channel is ready; nothing, when it is something that was to be heeded."""
+        """Returns which of loop and channel are ready; empty if a watched descriptor became readable."""
         ready = dict(self._poller.poll())
         heeded = self._heeded.intersection(ready)
 
-        # Once each: user code may have put something else in its place.
+        # Only once: user code may have reused the descriptor's number.
         for fd in heeded:
             self.forget(fd)
 
         return {} if heeded else ready
 
     def abandon(self) -> None:
-        """Gives up a loop that only fails; the next cell makes a new one."""
+        """Abandons a loop that only fails; the next cell makes a new one."""
         self._loop = None
         self._poller = self._new_poller()
 
     def heed(self, fd: int) -> None:
-        """Lets `wait` return as well when this can be read, at the latest when the user's loop has nothing to do."""
+        """Makes `wait` return also when this is readable, at the latest when the user's loop is idle."""
         self._heeded.add(fd)
         self._poller.register(fd, select.POLLIN)
 
     def forget(self, fd: int) -> None:
-        """Ends what `heed` began; before the descriptor is closed."""
+        """Undoes `heed`; call it before the descriptor is closed."""
         if fd in self._heeded:
             self._heeded.remove(fd)
             self._poller.unregister(fd)
@@ -128,7 +128,7 @@ class BackgroundLoop:
         return [loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()]
 
     def renew(self) -> None:
-        """In a process made from a checkpoint: gives the loop a poller and a wake-up line of its own.
+        """In a process made from a checkpoint: gives the loop a new selector and wake-up socket.
 
         Its tasks, timers and watched descriptors stay; its threads are gone, and new ones are made when needed.
         """
@@ -139,7 +139,7 @@ class BackgroundLoop:
         loop = self._loop
         old, loop._selector = loop._selector, selectors.DefaultSelector()
         watched = [key for key in old.get_map().values() if key.fd != loop._ssock.fileno()]
-        # Nothing may be taken off the old poller: other processes hold it too.
+        # The old epoll instance must not be changed: other processes share it.
         old.close()
         loop._ssock.close()
         loop._csock.close()
@@ -154,7 +154,7 @@ class BackgroundLoop:
             try:
                 loop._selector.register(key.fileobj, key.events, key.data)
             except (OSError, ValueError, KeyError):
-                continue  # it leads nowhere now
+                continue  # the descriptor is dead now
 
         self._watch()
 
@@ -168,7 +168,7 @@ class BackgroundLoop:
         self._watch()
 
     def _watch(self) -> None:
-        # A descriptor of epoll is readable when one of those that it watches is.
+        # An epoll descriptor is readable when one of its watched descriptors is.
         self._poller = self._new_poller()
         self._poller.register(self._loop._selector.fileno(), select.POLLIN)
 

@@ -1,8 +1,8 @@
-"""Traits that each cell sets, without what a trait does for watchers when there are none.
+"""Traits that each cell sets, without the overhead of notifications when there are no observers.
 
-Used in a context, by the parts of its shell. Setting a trait of IPython's costs more than running most statements: the
-value is checked, compared and announced. These do the same when somebody watches or the value is an unusual one;
-otherwise they keep the value, which is all that anybody could notice.
+Used in a context, by the parts of its shell. Setting a trait of IPython costs more than running most statements: the
+value is validated, compared and announced. These do the same when there are observers or the value has an unusual type;
+otherwise they store the value, with no observable difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RESULT = "IPython.core.interactiveshell.ExecutionResult"
 
 
 class _Quick:
-    """A trait that takes values of some types as they are, unless somebody wants to know."""
+    """A trait that stores values of some types directly, unless there are observers or validators."""
 
     plain: ClassVar[FrozenSet[type]]
     name: str
@@ -35,7 +35,7 @@ class _Quick:
             type(value) in self.plain
             and name not in watched
             and name not in owner._trait_validators
-            # A list of nobody stays behind when somebody has watched.
+            # An empty list of observers stays behind after an observer was removed.
             and not any(watched.get(All, _NOBODY).values())
         ):
             owner._trait_values[name] = value
@@ -62,7 +62,7 @@ class QuickUnicode(_Quick, Unicode):  # type: ignore[misc]
 
 
 class QuickResult(_Quick, Instance):  # type: ignore[misc]
-    """What came of a cell, as IPython has it, or None."""
+    """IPython's result of a cell, or None."""
 
     plain = frozenset((ExecutionResult, type(None)))
 

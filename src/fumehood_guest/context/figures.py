@@ -1,12 +1,8 @@
-"""Figures of matplotlib: shown without being asked for, as a picture and as data, then closed.
+"""Figures of matplotlib, plotly and altair: shown automatically, as a picture and as data.
 
-Runs in a context. It never imports matplotlib: it waits until somebody does, then makes `canvas` the
-backend. A figure is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the
-next cell begins a new one.
-
-Pictures of PIL that a cell saves: shown as results too, as in other code interpreters.
-
-Renderers: figures of plotly and altair are shown as the data that they are, once, as any front end can draw them.
+Runs in a context. It never imports these libraries: it waits until user code does, then sets the backend or renderer. A
+matplotlib figure is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the next cell
+begins a new one. Pictures of PIL that a cell saves are shown as results too, as in other code interpreters.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ class Figures:
         call_after_import(_PYPLOT, _configure)
 
     def show_open(self) -> None:
-        """Shows each open figure that was not shown as it is now, and closes all."""
+        """Shows each open figure that was not shown in its present state, and closes all."""
         pyplot = sys.modules.get(_PYPLOT)
 
         if pyplot is None or not pyplot.get_fignums():
@@ -72,7 +68,7 @@ class Figures:
             pyplot.close("all")
 
     def _draw(self, figure: Any) -> Optional[bytes]:
-        """The figure as PNG."""
+        """Returns the figure as PNG."""
         if _is_empty(figure):
             return None
 
@@ -90,13 +86,13 @@ class Figures:
             facecolor=figure.get_facecolor(),
             edgecolor=figure.get_edgecolor(),
         )
-        # From here on, stale means: changed after it was shown.
+        # From here on, `stale` means: changed since it was shown.
         figure.stale = False
         self._shown.add(figure)
         return file.getvalue()
 
     def _describe(self, figure: Any) -> Optional[Dict[str, Any]]:
-        """The figure as data; ticks have no labels before it was drawn."""
+        """Returns the figure as data; it is drawn first, because ticks have no labels before."""
         if _is_empty(figure):
             return None
 
@@ -110,12 +106,12 @@ class Figures:
         try:
             return describe_figure(figure)
         finally:
-            # To ask for ticks makes a figure stale.
+            # Reading ticks marks a figure as stale.
             figure.stale = is_stale
 
 
 def call_after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
-    """Calls `callback(module)` once the module has been imported; now, if it is."""
+    """Calls `callback(module)` once the module has been imported; at once, if it is loaded."""
     module = sys.modules.get(name)
 
     if module is not None:
@@ -125,7 +121,7 @@ def call_after_import(name: str, callback: Callable[[ModuleType], None]) -> None
 
 
 class _ImportWatch(importlib.abc.MetaPathFinder):
-    """Finds one module, by way of the other finders, to be told when it is there."""
+    """Import hook that finds one module through the other finders, to call back after its import."""
 
     def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -134,7 +130,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
-        """The module's own spec, with a loader that calls back."""
+        """Returns the module's own spec, with a loader that calls back."""
         if fullname != self._name:
             return None
 
@@ -157,12 +153,12 @@ class _CallingLoader(importlib.abc.Loader):
         self._callback = callback
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> Optional[ModuleType]:
-        """As the loader behind."""
+        """Delegates to the original loader."""
         module: Optional[ModuleType] = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the loader behind; then the module gets its own loader back."""
+        """Delegates to the original loader, after restoring it in the module."""
         module.__loader__ = self._loader
 
         if module.__spec__ is not None:
@@ -173,11 +169,11 @@ class _CallingLoader(importlib.abc.Loader):
 
 
 def _configure(pyplot: ModuleType) -> None:
-    """Makes our canvas the backend, unless the user has named another one."""
+    """Makes our canvas the backend, unless the user has chosen another one."""
     from fumehood_guest.context.charts import record_boxes
 
     record_boxes()
-    # Said by other backends of plt.show(); here the figure is shown nevertheless.
+    # A warning of other backends at plt.show(); here the figure is shown nevertheless.
     warnings.filterwarnings("ignore", message=".* is non-interactive, and thus cannot be shown")
 
     if "MPLBACKEND" not in os.environ:
@@ -193,7 +189,7 @@ _MAX_SHOWN = 10
 
 
 class SavedPictures:
-    """What the cells of a shell save.
+    """Shows the pictures that the cells of a shell save.
 
     Args:
         shell: The shell, which need not be attached yet.
@@ -237,18 +233,18 @@ _MAX_KINDS = 5
 
 
 def set_renderers() -> None:
-    """Sets up what is imported later, and what is imported already."""
+    """Sets up plotly and altair, now or when they are imported."""
     call_after_import("plotly.io._renderers", _set_up_plotly)
     call_after_import("altair", _set_up_altair)
 
 
 def _set_up_plotly(module: ModuleType) -> None:
-    """Makes a renderer of ours the default, unless `PLOTLY_RENDERER` names another."""
+    """Makes our renderer the default, unless `PLOTLY_RENDERER` names another."""
     if os.environ.get("PLOTLY_RENDERER") or not hasattr(module, "ExternalRenderer"):
         return
 
     class Renderer(module.ExternalRenderer):  # type: ignore[misc, name-defined]
-        """Shows a figure; of the kind that plotly does not ask for nbformat."""
+        """Shows a figure; of a renderer kind for which plotly does not need nbformat."""
 
         def render(self, fig_dict: Dict[str, Any]) -> None:
             """Shows it."""
@@ -260,7 +256,7 @@ def _set_up_plotly(module: ModuleType) -> None:
 
 
 def _describe(figure: Dict[str, Any]) -> str:
-    """Says in a line what a figure of plotly shows."""
+    """Returns a one-line description of a plotly figure."""
     kinds = list(dict.fromkeys(str(trace.get("type", "scatter")) for trace in figure.get("data", ())))
     title = figure.get("layout", {}).get("title")
     words = title.get("text") if isinstance(title, dict) else title
@@ -268,7 +264,7 @@ def _describe(figure: Dict[str, Any]) -> str:
 
 
 def _set_up_altair(module: ModuleType) -> None:
-    """Has charts shown as Vega-Lite, unless another renderer was chosen."""
+    """Shows charts as Vega-Lite, unless another renderer was chosen."""
     renderers = getattr(module, "renderers", None)
 
     if renderers is None or renderers.active != "default":
@@ -278,7 +274,7 @@ def _set_up_altair(module: ModuleType) -> None:
     as_data = renderers.get()
 
     def render(spec: Dict[str, Any], **_options: Any) -> Any:
-        """Returns the specification; the text that altair puts beside it says that nothing can be seen."""
+        """Returns the specification with a description; altair's own text says that nothing can be seen."""
         bundle = as_data(spec)
         formats, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         return {**formats, "text/plain": _describe_chart(spec)}, metadata
@@ -288,7 +284,7 @@ def _set_up_altair(module: ModuleType) -> None:
 
 
 def _describe_chart(spec: Dict[str, Any]) -> str:
-    """Says in a line what a chart of altair shows."""
+    """Returns a one-line description of an altair chart."""
     parts = [spec, *spec.get("layer", ()), *spec.get("hconcat", ()), *spec.get("vconcat", ())]
     marks = [part["mark"] for part in parts if isinstance(part, dict) and "mark" in part]
     kinds = list(dict.fromkeys(str(mark.get("type") if isinstance(mark, dict) else mark) for mark in marks))

@@ -1,7 +1,7 @@
 """input() and getpass.getpass(), answered by the host, or by the standard input if the host has sent one.
 
-Runs in a context. The question goes out as a frame; the answer comes back among the replies to the cell. A
-wait can be interrupted; an answer that comes too late is nobody's.
+Runs in a context. The question is sent as a frame; the answer arrives among the replies to the cell. A wait can be
+interrupted; an answer that arrives too late is dropped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Inputs:
         getpass.getpass = self.getpass
 
     def input(self, prompt: object = "", /) -> str:
-        """Reads a line from whoever runs this code. The trailing newline is stripped."""
+        """Reads a line from the caller of this execution. The trailing newline is stripped."""
         return self._ask("input", str(prompt), password=False)
 
     def getpass(self, prompt: str = "Password: ", stream: Any = None, **_options: Any) -> str:
-        """Reads a line that is not to be shown."""
+        """Reads a line that is not echoed."""
         return self._ask("getpass", str(prompt), password=True)
 
     def _ask(self, name: str, prompt: str, *, password: bool) -> str:
@@ -69,7 +69,7 @@ class Inputs:
         return reply[1].decode("utf-8", "replace").rstrip("\n")
 
     def _read(self, prompt: str) -> str:
-        """Reads a line of what the host has sent as standard input, as a program does that is started with it."""
+        """Reads a line of the standard input that the host has sent, as a program would."""
         sys.stdout.write(prompt)
         sys.stdout.flush()
         line: str = sys.stdin.readline()

@@ -1,8 +1,7 @@
-"""What a context says about code without running it: what would complete it, what an object is, whether it is complete.
+"""Questions about code, answered without running it: completions, object documentation, completeness.
 
-Runs in a context, with the signal gate open: looking at an object can run its code, which may take for ever and
-is then interrupted by the host. Every answer is cut to what the wire allows before it is sent; a question
-always has one.
+Runs in a context, with the signal gate open: examining an object can run its code, which may never return and is then
+interrupted by the host. Every answer is cut to what the wire allows; a question always gets one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fumehood_wire.messages import MAX_CHUNK_BYTES, MAX_INDENT_CHARS, MAX_MATCH_
 _MAX_MATCHES_BYTES = 1_000_000
 _MAX_TEXT_CHARACTERS = 200_000
 _STATUSES = ("complete", "incomplete", "invalid")
-# What bash says of code that goes on in the next line, in the C locale.
+# Messages of bash, in the C locale, for code that continues in the next line.
 _UNFINISHED = (b"unexpected end of file", b"unexpected EOF", b"here-document", b"delimited by end-of-file")
 _to_json = json.JSONEncoder(ensure_ascii=True).encode
 
@@ -33,26 +32,26 @@ Matches = Tuple[Iterable[str], int, int]
 
 
 class Answerer(Protocol):
-    """What knows a language."""
+    """Answers questions about code in one language."""
 
     def complete(self, code: str, cursor: int) -> Matches:
-        """What could stand at the cursor, and from where to where it would stand."""
+        """Returns completions at the cursor, and the range that they replace."""
 
     def inspect(self, code: str, cursor: int, detail: int) -> Dict[str, str]:
-        """What the cursor is on, in several formats."""
+        """Returns the documentation of the object at the cursor, in several formats."""
 
     def check(self, code: str) -> Tuple[str, str]:
-        """Whether the code is complete, incomplete or invalid, and how the next line begins."""
+        """Returns whether the code is complete, incomplete or invalid, and the indentation of the next line."""
 
 
 class PythonAnswerer:
-    """Asks IPython."""
+    """Answers with IPython."""
 
     def __init__(self, shell: ConnectedShell) -> None:
         self._shell = shell
 
     def complete(self, code: str, cursor: int) -> Matches:
-        """As the protocol says."""
+        """Returns IPython's completions, without jedi."""
         from IPython.core.completer import provisionalcompleter, rectify_completions
 
         with self._shell.builtin_trap, provisionalcompleter(), _interrupts_passed_on():
@@ -65,7 +64,7 @@ class PythonAnswerer:
         return [match.text for match in matches], matches[0].start, matches[0].end
 
     def inspect(self, code: str, cursor: int, detail: int) -> Dict[str, str]:
-        """As the protocol says."""
+        """Returns IPython's documentation of the object; empty if there is none."""
         from IPython.utils.tokenutil import token_at_cursor
 
         try:
@@ -74,14 +73,14 @@ class PythonAnswerer:
             return {}
 
     def check(self, code: str) -> Tuple[str, str]:
-        """As the protocol says."""
+        """Returns IPython's verdict and indentation."""
         status, indent = self._shell.check_complete(code)
         return str(status), str(indent)
 
 
 @contextmanager
 def _interrupts_passed_on() -> Iterator[None]:
-    """IPython asks one matcher after the other, whatever they raise: an interrupt would have to come for each."""
+    """Re-raises interrupts: IPython swallows what a matcher raises, so each matcher would need an interrupt."""
 
     def pass_on(_kind: Any, error: BaseException, _traceback: Any) -> None:
         if not isinstance(error, Exception):
@@ -95,18 +94,18 @@ def _interrupts_passed_on() -> Iterator[None]:
 
 
 class BashAnswerer:
-    """Asks a bash of its own: the one that runs the cells is left alone."""
+    """Answers with a separate bash, leaving the one that runs the cells alone."""
 
     def complete(self, code: str, cursor: int) -> Matches:
-        """Nothing: only the bash of the cells knows its functions and where it is."""
+        """Returns nothing: only the bash of the cells knows its functions and its directory."""
         return [], cursor, cursor
 
     def inspect(self, code: str, cursor: int, detail: int) -> Dict[str, str]:
-        """Nothing."""
+        """Returns nothing."""
         return {}
 
     def check(self, code: str) -> Tuple[str, str]:
-        """Has the code read without running it."""
+        """Parses the code without running it."""
         told = subprocess.run(
             ("bash", "--norc", "--noprofile", "-n"),
             input=code.replace("\0", "").encode("utf-8", "surrogateescape"),
@@ -124,7 +123,7 @@ class BashAnswerer:
 
 
 def answer(answerer: Answerer, question: Header, code: str) -> Reply:
-    """Returns the reply to a question, but for its id. Raises what the code that was looked at raises."""
+    """Returns the reply to a question, without its id. Raises what the examined code raises."""
     if question["type"] == "complete_request":
         matches, start, end = answerer.complete(code, min(question["cursor_pos"], len(code)))
         return _completion(matches, start, end, len(code))
@@ -139,7 +138,7 @@ def answer(answerer: Answerer, question: Header, code: str) -> Reply:
 
 
 def empty_answer(question: Header) -> Reply:
-    """Returns the reply for when there is nothing to say."""
+    """Returns the reply for a question without an answer."""
     if question["type"] == "complete_request":
         cursor = question["cursor_pos"]
         return _completion([], cursor, cursor, cursor)

@@ -1,9 +1,9 @@
-"""Moving: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
+"""Migration: how a fork of a checkpoint enters the namespaces of a forked sandbox, and becomes a context there.
 
-Runs in forks of a checkpoint. The first one waits in a call that the host takes over: it holds it there, and makes it
-enter all namespaces of the fork, which are empty but for an init that waits, give up what that takes, and fork. Only
-its child runs on: as the fork's user, in its PID namespace and control groups, under the same system call filter and
-Landlock rules as before, and as a child of the fork's init. The first one ends.
+Runs in forks of a checkpoint. The first one blocks in a call on which the host traces it: the host makes it enter all
+namespaces of the fork, in which only an idle init lives, drop all rights, and fork. Only its child runs on: as the
+fork's user, in its PID namespace and control groups, under the same system call filter and Landlock rules as before,
+and as a child of the fork's init. The first one exits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _HERE = b"!"
 
 
 def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
-    """Moves; returns in the new process only, with channel, standard output and standard error.
+    """Migrates; returns in the new process only, with channel, standard output and standard error.
 
     Args:
-        sock: To the host, which knows the processes that move by the credentials of what they send.
-        fork: Waits until the host has this process fork.
+        sock: The socket to the host, which identifies migrating processes by the credentials of their messages.
+        fork: Blocks until the host has made this process fork.
     """
     try:
         sock.send(_HERE)
@@ -45,15 +45,15 @@ def move(sock: socket.socket, fork: Callable[[], int]) -> List[int]:
 
 
 def _take_leave(child: int) -> None:
-    # Here may be whoever the user's code has named for that, and perhaps sleeps: then the fork could not end.
+    # A SIGCHLD handler of user code could run here, and sleep: then the fork could not end.
     try:
         os.waitpid(child, 0)
     except ChildProcessError:
-        return  # user code has said that nobody waits for children
+        return  # user code has set SIGCHLD to be ignored
 
 
 def report(sock: socket.socket, error: OSError) -> None:
-    """Tells the host why nobody comes."""
+    """Sends the host the errno of a failed migration."""
     try:
         sock.send(str(error.errno or 0).encode("ascii"))
     except OSError:

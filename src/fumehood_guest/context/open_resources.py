@@ -1,10 +1,10 @@
-"""Holdings: what a forked process shares with the one it was forked from: open files and shared memory.
+"""Open resources: what a forked process shares with its parent: open files and shared memory.
 
-Runs in a checkpoint, which lets go of them at once, and in a context made from it, which takes them up again. A
-file is opened anew by its path, at the place where it was read or written, after init has put the files back; so
-neither reading on nor writing on in one process is seen by the other. What has another end (pipes, sockets) or
-belongs to the kernel (event counters, pollers) cannot be taken along: it is named, and its descriptor leads
-nowhere. Never changes a file's content, and never looks at the user's objects.
+Runs in a checkpoint, which releases them at once, and in a context made from it, which reopens them. A file is reopened
+by its path, at the same offset, after init has restored the files; so neither reading nor writing in one process
+affects the other. Pipes and sockets, which have a peer, and kernel objects (event counters, pollers) cannot be carried
+over: they are listed, and their descriptors are dead afterwards. It must never change a file's content or touch the
+user's objects.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fumehood_jail.mounts import WRITABLE
 
 _DELETED = " (deleted)"
 _ACCESS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK
-# Of what has no path any more and is copied: a temporary file, memory without a name.
+# Bound on copies of content without a path: deleted temporary files, anonymous shared memory.
 _MAX_COPY_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 20
-# What has another end among devices: /dev/ptmx and its kin, and the other ends of those (devices.txt of Linux).
+# Devices with a peer: /dev/ptmx and the like, and their other ends (devices.txt of Linux).
 _TERMINALS = frozenset((5, *range(136, 144)))
 # PROT_NONE of mman.h.
 _NO_ACCESS = 0
@@ -40,12 +40,12 @@ class _File(NamedTuple):
     flags: int
     offset: int
     inheritable: bool
-    # Holds the content of a file that has no path.
+    # A copy of the content of a file without a path.
     copy: Optional[int]
 
 
 class _Region(NamedTuple):
-    """Memory that others may see."""
+    """Memory shared with other processes."""
 
     start: int
     length: int
@@ -56,10 +56,10 @@ class _Region(NamedTuple):
 
 
 class OpenResources:
-    """What a process holds, let go of in `release` and taken up again in `resume`.
+    """The open resources of a process, closed in `release` and reopened in `resume`.
 
     Args:
-        own_fds: Descriptors that are none of the user's.
+        own_fds: Descriptors that do not belong to user code.
     """
 
     def __init__(self, own_fds: Iterable[int]) -> None:
@@ -68,13 +68,13 @@ class OpenResources:
         self._regions: List[_Region] = []
         self._room = _MAX_COPY_BYTES
         self._nowhere: Optional[int] = None
-        # In words, for people: what could not be kept.
+        # Messages: what could not be kept.
         self.lost: List[str] = []
 
     # -- in the checkpoint
 
     def release(self) -> None:
-        """Notes everything and lets go of it; afterwards nothing that this process does is seen by another."""
+        """Records and closes everything; afterwards no action of this process is visible to another."""
         self._release_memory()
 
         for name in os.listdir("/proc/self/fd"):
@@ -84,7 +84,8 @@ class OpenResources:
                 try:
                     status = os.fstat(fd)
                 except OSError as error:
-                    # The one by which the folder itself was listed is closed. What is kept of others would be shared.
+                    # The descriptor of the listing itself is closed. Any other that could not be examined would stay
+                    # shared.
                     if error.errno != errno.EBADF:
                         raise
                 else:
@@ -93,7 +94,7 @@ class OpenResources:
     def _release_descriptor(self, fd: int, status: os.stat_result) -> None:
         link = os.readlink(f"/proc/self/fd/{fd}")
 
-        # What has no path, such as a namespace, calls itself a file as well.
+        # Objects without a path, such as namespaces, are regular files by their mode too.
         if link.startswith("/") and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             self._release_file(fd, link, status)
         elif not stat.S_ISCHR(status.st_mode) or os.major(status.st_rdev) in _TERMINALS:
@@ -114,7 +115,7 @@ class OpenResources:
         flags = fcntl.fcntl(fd, fcntl.F_GETFL) & _ACCESS
         offset = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(status.st_mode) else 0
         self._files.append(_File(fd, link, flags, offset, os.get_inheritable(fd), copy))
-        # A file that is open for writing could not be watched for changes.
+        # A file that is open for writing could not be leased.
         self._replace(fd, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), os.get_inheritable(fd))
 
     def _own_copy(self, fd: int, status: os.stat_result) -> Optional[int]:
@@ -122,7 +123,7 @@ class OpenResources:
             return None
 
         try:
-            # Who has it open to write alone could not read it.
+            # A descriptor that is open for writing only cannot be read.
             source = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
@@ -150,7 +151,7 @@ class OpenResources:
                 self._room -= length
                 _make_own(region)
             else:
-                # Keeps the place, and lets go of the file.
+                # Reserves the address range, and unmaps the file.
                 syscalls.map_over(
                     start,
                     length,
@@ -161,7 +162,7 @@ class OpenResources:
     # -- in the context made from it
 
     def resume(self) -> None:
-        """Takes everything up again, each thing for this process alone."""
+        """Reopens everything, privately for this process."""
         for region in self._regions:
             try:
                 _take_up(region)
@@ -183,7 +184,7 @@ class OpenResources:
         if file.copy is None:
             fd = os.open(file.path, file.flags | os.O_CLOEXEC)
         else:
-            # One of this process alone: others may be made from the same checkpoint.
+            # A private copy: other contexts may be made from the same checkpoint.
             own = os.memfd_create("fumehood-file")
             os.ftruncate(own, os.fstat(file.copy).st_size)
             _copy_content(file.copy, own)
@@ -198,7 +199,7 @@ class OpenResources:
     # -- inside
 
     def _lead_nowhere(self, fd: int) -> None:
-        """Reading from it finds the end, writing to it a broken pipe."""
+        """Makes reads from a descriptor return the end of file, and writes fail with EPIPE."""
         if self._nowhere is None:
             near, far = socket.socketpair()
             far.close()
@@ -214,7 +215,7 @@ class OpenResources:
 
 
 def _is_nameless(link: str, inode: int) -> bool:
-    """Whether what the kernel calls so has no name any more; a name may end as if it were gone."""
+    """Whether a file has no path any more; a real name may end like the kernel's mark for deleted files."""
     if link.startswith("/memfd:"):
         return True
 
@@ -239,7 +240,7 @@ def _kind(link: str, mode: int) -> str:
 
 
 def _copy_content(source: int, target: int) -> int:
-    """Copies what is written of a file, and leaves its holes as they are; returns the bytes copied."""
+    """Copies the written parts of a file, and keeps its holes; returns the bytes copied."""
     copied = position = 0
 
     while True:
@@ -260,7 +261,7 @@ def _copy_content(source: int, target: int) -> int:
 
 
 def _shared_regions() -> List[Tuple[int, int, int, int, Optional[str]]]:
-    """Lists shared memory that somebody may write to: start, length, protection, offset, and path if it has one."""
+    """Lists writable shared memory: start, length, protection, offset, and path if it has one."""
     regions = []
 
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
@@ -279,13 +280,13 @@ def _shared_regions() -> List[Tuple[int, int, int, int, Optional[str]]]:
             mmap.PROT_WRITE if fields[1][1] == "w" else 0
         )
 
-        # The kernel spells out where a name breaks the line, and nothing else.
+        # The kernel escapes newlines in names, and nothing else.
         if path and not _leads_to(path, inode):
             path = path.replace("\\012", "\n")
 
         if path and path.startswith("/") and path != "/dev/zero" and not _is_nameless(path, inode):
             if not path.startswith(tuple(f"{place}/" for place in (*WRITABLE, "/tmp"))):  # noqa: S108
-                continue  # of the system, which nobody changes
+                continue  # of the system, and so never changed
         else:
             path = None
 
@@ -295,7 +296,7 @@ def _shared_regions() -> List[Tuple[int, int, int, int, Optional[str]]]:
 
 
 def _make_own(region: _Region) -> None:
-    """Puts a copy in the place of memory that others see."""
+    """Replaces shared memory by a private copy."""
     content = syscalls.read_memory(region.start, region.length) if region.protection & mmap.PROT_READ else b""
     syscalls.map_over(
         region.start,

@@ -1,9 +1,9 @@
-"""The outlet: the only way out of a context for what user code prints, shows and fails with.
+"""The outlet: sends all output of user code to the host: text, results and errors.
 
-Runs in a context. It knows the execution that runs, gives each message its id and time, and keeps the limits of
-results: what is over them is counted and not sent. Of text everything is sent: the host keeps its head and its tail,
-also when this process is killed. The host trusts none of this and counts again. In a process that user code has
-forked, the outlet writes plain text to fds 1 and 2 instead, for the channel belongs to the parent.
+Runs in a context. It knows the current execution, gives each message its id and time, and enforces the limits of
+results: excess results are counted and not sent. Text is sent completely: the host keeps its head and its tail, also
+when this process is killed. The host trusts none of this and counts again. In a process that user code has forked, the
+outlet writes plain text to fds 1 and 2 instead, because the channel belongs to the parent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fumehood_guest.context.bundles import Bundle, encode_bundle
 from fumehood_guest.context.channel import Channel, encode_lines
 
 STREAM_FDS = {"stdout": 1, "stderr": 2}
-# Of one `stream` frame; a character has at most four bytes.
+# Size of one `stream` frame; a character has at most four bytes.
 _CHUNK_CHARACTERS = 1 << 16
 _MAX_NAME_CHARACTERS = 1024
 _MAX_VALUE_CHARACTERS = 10_000
@@ -43,7 +43,7 @@ class Execution:
         self.results_left: int = request["result_count"]
         self.dropped = {"stdout": 0, "stderr": 0, "results": 0}
         self.failed = False
-        # What the standard input gives; None when nobody has said.
+        # The content of the standard input; None if the host has sent none.
         self.stdin: Optional[bytes] = None
         self._stdin_bytes: Optional[int] = request.get("stdin_bytes")
         self.tools: List[Dict[str, Any]] = request.get("tools", [])
@@ -55,7 +55,7 @@ class Execution:
         return self.allow_stdin or bool(self.tools)
 
     def take_stdin(self, payload: bytes) -> bytes:
-        """Cuts the standard input off the payload of its request, and returns the code."""
+        """Splits the standard input off the payload of its request, and returns the code."""
         if self._stdin_bytes is None:
             return payload
 
@@ -65,13 +65,13 @@ class Execution:
 
 
 class Outlet:
-    """Sends what user code brings forth, under the id of its execution."""
+    """Sends the output of user code, under the id of its execution."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel: Optional[Channel] = channel
         self._clock = channel.clock
         self._write = os.write
-        # The execution whose limits count, and the last one when none runs: threads may go on after a cell.
+        # The execution whose limits apply; the last one when none runs, because threads may outlive a cell.
         self.execution: Optional[Execution] = None
         # Inherited by asyncio tasks, so that their output names the cell that made them.
         self._origin: ContextVar[str] = ContextVar("fumehood_execution_id")
@@ -84,19 +84,19 @@ class Outlet:
         return self._channel is None
 
     def begin(self, execution: Execution) -> None:
-        """Makes `execution` the one that runs."""
+        """Makes `execution` the current one."""
         self.execution = execution
         self._origin.set(execution.id)
 
     def detach(self) -> None:
-        """Gives up the channel; only for a forked child of user code."""
+        """Closes the channel; only for a forked child of user code."""
         channel, self._channel = self._channel, None
 
         if channel is not None:
             channel.abandon()
 
     def text(self, name: str, text: str) -> None:
-        """Sends text of stdout or stderr; the host keeps its head and its tail, and counts what lies between."""
+        """Sends text of stdout or stderr; the host keeps its head and its tail, and counts what is between."""
         execution = self.execution
 
         if self._channel is None:
@@ -168,7 +168,7 @@ class Outlet:
         return header
 
     def clear(self, *, wait: bool) -> None:
-        """Asks the host to forget what the execution has shown so far."""
+        """Asks the host to discard the output of the execution so far."""
         if self.execution is not None:
             self._send({"type": "clear_output", "id": self._id(), "at": self._clock(), "wait": wait})
 
@@ -226,17 +226,17 @@ class Outlet:
         self._send(header, payload)
 
     def changes(self, payload: bytes) -> None:
-        """Tells which variables the execution has changed."""
+        """Sends which variables the execution has changed."""
         assert self.execution is not None
         self._send({"type": "changes", "id": self.execution.id, "at": self._clock()}, payload)
 
     def telemetry(self, payload: bytes) -> None:
-        """Tells what the code of the execution did in the interpreter."""
+        """Sends the telemetry of the execution."""
         assert self.execution is not None
         self._send({"type": "telemetry", "id": self.execution.id, "at": self._clock()}, payload)
 
     def reply(self, execution_count: int, usage: Dict[str, Any]) -> None:
-        """Ends the execution; its code has ended, and the signal gate is closed behind it."""
+        """Ends the execution; its code has ended, and the signal gate is closed."""
         execution = self.execution
         assert execution is not None
         header = {
@@ -248,12 +248,12 @@ class Outlet:
             **usage,
             "dropped": dict(execution.dropped),
         }
-        # What comes later belongs to no reply: its limits go on, what it drops is told to nobody.
+        # Later output belongs to no reply: its limits still apply, and what they drop is not reported.
         if self._channel is not None:
             self._channel.send(header, is_quiet=True)
 
     def ready(self) -> None:
-        """Tells the host that requests may come."""
+        """Reports that the context accepts requests."""
         self._send({"type": "status", "state": "ready", "pid": os.getpid()})
 
     def _send(self, header: Dict[str, Any], payload: bytes = b"") -> None:
@@ -280,7 +280,7 @@ class Outlet:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text, or its start and its end when it is longer than the limit, with how much is left out."""
+    """Returns the text; if it exceeds the limit, its start and its end with the number of omitted characters."""
     if len(text) <= limit:
         return text
 

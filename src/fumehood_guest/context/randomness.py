@@ -1,8 +1,8 @@
-"""Fresh randomness for a forked context.
+"""Fresh random state for a forked context.
 
-All contexts of a template are forked from the same memory, random states included, and may even have the
-same pid. This runs once in each, before user code, and takes new entropy from the kernel for every
-generator that is loaded. It never loads one.
+All contexts of a template are forked from the same memory, random states included, and may even have the same pid. This
+runs once in each, before user code, and reseeds every loaded generator from the kernel's entropy. It must never import
+one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict
 
 
 def reseed() -> None:
-    """Gives every global generator of the loaded libraries a state of its own."""
+    """Reseeds every global generator of the loaded libraries."""
     random.seed()
-    # Made anew on the next use.
+    # Recreated on the next use.
     tempfile._name_sequence = None  # type: ignore[attr-defined]
 
     for name, refresh in _LIBRARIES.items():
@@ -28,8 +28,8 @@ def reseed() -> None:
 
 
 def _numpy(module: Any) -> None:
-    # One number of 32 bits, all that this old generator takes as one: a list of them, or its own search for entropy,
-    # touches ten times as many pages, and a fork pays for each.
+    # A single number of 32 bits: a list of them, or the generator's own seeding, touches ten times as many pages, and a
+    # fork pays for each.
     module.seed(int.from_bytes(os.urandom(4), "little"))
 
 
@@ -46,7 +46,7 @@ def _uuid(module: Any) -> None:
     module._node = None
 
 
-# OpenSSL is not here: it notices a fork by itself (since 1.1.1), and asking it would cost milliseconds.
+# OpenSSL is not here: it detects forks itself (since 1.1.1), and a call would cost milliseconds.
 _LIBRARIES: Dict[str, Callable[[Any], None]] = {
     "numpy.random": _numpy,
     "torch": _torch,

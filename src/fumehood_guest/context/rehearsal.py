@@ -1,7 +1,7 @@
-"""Warming up a shell in the zygote: every path that a cell may take is taken once, and the traces are wiped.
+"""Warms up a shell in the zygote: runs every path that a cell may take once, and removes the traces.
 
-Runs in the zygote, which has one thread and must keep it. The rehearsal goes through a real channel, so
-that what a context does first has been done before: a fork shares what is loaded and pays for what is not.
+Runs in the zygote, which must stay single-threaded. The rehearsal uses a real channel, so that lazy initialisation is
+done before the fork: a fork shares what is loaded and pays for what is not.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def _warm_up(shell: PythonShell, preload: Preloading) -> None:
     forget_lookups()
     _rehearse(shell, _CELLS)
 
-    # What it was connected with ends here: each context would take it apart, and copy it for that.
+    # Disconnected here: otherwise each context would deallocate them, and copy pages for that.
     for name in ("outlet", "streams", "background"):
         setattr(shell, name, None)
 
 
 def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:
-    """Runs the cells as a context would, and puts everything back that they have changed."""
+    """Runs the cells as a context would, and reverts all their changes."""
     streams = sys.stdout, sys.stderr, sys.modules["__main__"]
     namespaces = dict(shell.user_ns), dict(shell.user_ns_hidden)
     near, far = socket.socketpair()

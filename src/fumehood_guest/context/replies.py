@@ -1,9 +1,9 @@
-"""Replies: what the host answers while a cell runs, handed to whoever in the cell waits for it.
+"""Replies: the host's answers during a cell, passed to the thread or coroutine that waits for each.
 
-Runs in a context. Threads and coroutines may wait at the same time, and there is one channel. Of the waiting
-threads one reads for all, the leader; when it has its own reply the next one takes over. Event loops watch
-the channel themselves while one of their coroutines waits. Nobody looks twice for what is not there. Between
-cells nothing here reads: the channel is the context's own again, and whatever still waits is told that it is over.
+Runs in a context. Threads and coroutines may wait at the same time, and there is one channel. One of the waiting
+threads, the leader, reads for all; when it has its own reply the next one takes over. Event loops watch the channel
+themselves while one of their coroutines waits. Between cells nothing here reads: the channel belongs to the context
+again, and pending waits end with None.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 from fumehood_guest.context.channel import Channel, Header
 from fumehood_guest.context.signals import SignalGate
 
-# The type of the reply, the id of the execution, and the number of the call where there are several.
+# The type of the reply, the id of the execution, and the number of the call if there are several.
 Key = Tuple[str, str, Optional[int]]
 Frame = Tuple[Header, bytes]
 
 
 class Waiter:
-    """One that waits for a reply, which is None when the cell has ended first."""
+    """A pending wait for a reply; the reply is None when the cell has ended first."""
 
     __slots__ = ("baton", "blocks", "epoch", "future", "is_done", "key", "loop", "reply", "thread", "wake")
 
@@ -33,19 +33,19 @@ class Waiter:
         self.epoch = epoch
         self.reply: Optional[Frame] = None
         self.is_done = False
-        # Of a thread: held until the reply is there, or until it is this thread's turn to read.
+        # For a thread: held until the reply is there, or until this thread becomes the leader.
         self.baton = threading.Lock()
         self.baton.acquire()
         self.blocks = False
         self.thread = threading.get_ident()
         self.wake: Optional[Tuple[int, int]] = None
-        # Of a coroutine.
+        # For a coroutine.
         self.loop: Any = None
         self.future: Any = None
 
 
 class Replies:
-    """Reads for a running cell.
+    """Reads replies for a running cell.
 
     Args:
         on_shutdown: Called when the host ends the context instead of answering.
@@ -55,7 +55,7 @@ class Replies:
         self._channel = channel
         self._gate = gate
         self._on_shutdown = on_shutdown
-        # A finalizer of the user's may run, and ask, in the middle of anything.
+        # Reentrant: a finalizer of user code may ask the host at any point.
         self._lock = threading.RLock()
         self._is_open = False
         self._epoch = 0
@@ -67,17 +67,17 @@ class Replies:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps others, and the handlers of signals, out for a few statements."""
+        """Blocks other threads and signal handlers during a few statements."""
         with self._gate.closed():
             with self._lock:
                 yield
 
     def begin(self) -> None:
-        """A cell begins: from now on the channel is read here."""
+        """Begins a cell: from now on the channel is read here."""
         self._is_open = True
 
     def end(self) -> None:
-        """The cell has ended: nothing is read here any more, and nobody waits."""
+        """Ends a cell: stops reading, and ends all pending waits."""
         with self.held():
             self._is_open = False
             self._epoch += 1
@@ -105,7 +105,7 @@ class Replies:
             return waiter
 
     def wait(self, waiter: Waiter) -> Optional[Frame]:
-        """Blocks the thread until the reply is there; a signal's handler may raise out of it."""
+        """Blocks the thread until the reply is there; a signal handler may raise out of it."""
         try:
             waiter.blocks = True
 
@@ -144,14 +144,14 @@ class Replies:
         return waiter.reply
 
     def let_go(self) -> None:
-        """Closes what is kept for the next wait: a checkpoint would share it."""
+        """Closes the spare pipe: a checkpoint would share it."""
         spare, self._spare = self._spare, None
 
         if spare is not None:
             self._close_wake(spare)
 
     def detach(self) -> None:
-        """Forgets, in a process that user code has forked, what its parent waits for."""
+        """Discards, in a process that user code has forked, the pending waits of its parent."""
         self._lock = threading.RLock()
         self._is_open = False
         self._waiting, self._watched, self._leader = {}, {}, None
@@ -162,7 +162,7 @@ class Replies:
         with self.held():
             leader = self._leader
 
-            # A handler of a signal may ask while its own thread waits as the leader: then it reads in its place.
+            # A signal handler may ask while its own thread waits as the leader: then it reads in its place.
             if waiter.is_done or (leader is not None and leader.thread != waiter.thread):
                 return False
 
@@ -199,7 +199,7 @@ class Replies:
             waiter.wake = None
 
         if self._leader is None:
-            # Whose turn it is takes it, or leaves in turn.
+            # The woken waiter becomes the leader, or wakes the next one as it leaves.
             follower = next((one for one in self._waiting.values() if one.blocks), None)
 
             if follower is not None and follower.baton.locked():
@@ -214,7 +214,7 @@ class Replies:
         try:
             return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            # User code has used up all descriptors: a reply that a loop reads for this thread is then noticed late.
+            # User code has used up all descriptors: this thread then notices late a reply that a loop has read.
             return None
 
     def _give_wake(self, wake: Tuple[int, int]) -> None:
@@ -226,7 +226,7 @@ class Replies:
                 self._spare = wake
                 return
         except OSError:
-            # User code has closed it: its numbers may be somebody else's by now.
+            # User code has closed it: its number may have been reused.
             return
 
         self._close_wake(wake)
@@ -285,7 +285,7 @@ class Replies:
         if header["type"] == "shutdown_request":
             self._on_shutdown()
 
-        # What comes too late is nobody's.
+        # A reply without a waiter is too late, and is dropped.
         waiter = self._waiting.pop((header["type"], header.get("id", ""), header.get("call")), None)
 
         if waiter is not None:
@@ -306,7 +306,7 @@ class Replies:
         if waiter.baton.locked():
             waiter.baton.release()
 
-        # It reads itself, and somebody else was quicker: another thread, or a handler that runs in the middle of it.
+        # If it reads itself, another thread or a handler in the middle of it was quicker.
         is_reader = waiter is self._leader and waiter.thread == threading.get_ident()
 
         if waiter.wake is not None and not is_reader:

@@ -1,8 +1,8 @@
-"""Repairs: what a cell may have broken that the context needs, put back.
+"""Restores what a cell may have broken that the context needs.
 
-Runs in a context, after each cell and before anything else does, so it relies on nothing that it repairs.
-It keeps what user code may rightly change: a builtin that was replaced by another function stays replaced,
-one that is gone or was overwritten by something that cannot be called comes back.
+Runs in a context, after each cell and before anything else, so it uses nothing that it restores. It keeps legitimate
+changes: a builtin replaced by another function stays replaced; one that is deleted or was overwritten by something not
+callable is restored.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _PARTS = (
     "magics_manager",
     "prefilter_manager",
 )
-# Less than that, and the shell itself does not fit on the stack.
+# With a lower limit the shell itself cannot run.
 _MIN_RECURSION = 1_000
 
 
 class Repairs:
-    """A picture of what has to be there.
+    """Snapshot of builtins and shell attributes, used to restore what a cell has overwritten.
 
-    Taken in the zygote, where looking at every builtin costs nothing: in a fork, each look copies a page.
+    Taken in the zygote, where reading every builtin costs nothing: in a fork, each read copies a page.
     """
 
     def __init__(self, shell: ConnectedShell) -> None:
@@ -44,7 +44,7 @@ class Repairs:
         self._builtins = vars(builtins)
         self._names = tuple(names)
         self._originals = tuple(vars(builtins)[name] for name in names)
-        # What was found last: a builtin that was replaced is looked at more closely once, and not after each cell.
+        # The state found last: a replaced builtin is examined once, and not after each cell.
         self._found = self._originals
         self._parts = tuple((name, getattr(shell, name)) for name in _PARTS if hasattr(shell, name))
         self._lookup = vars(builtins).get
@@ -53,11 +53,11 @@ class Repairs:
         self._sys = sys
 
     def attach(self, streams: Streams) -> None:
-        """Says which streams the context has."""
+        """Sets the streams of the context."""
         self._streams = streams
 
     def apply(self) -> None:
-        """Puts back what is missing."""
+        """Restores what is missing."""
         self._repair_builtins()
         shell = self._shell
 

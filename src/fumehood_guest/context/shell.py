@@ -1,9 +1,8 @@
-"""PythonShell: IPython, made fit for a context without a terminal.
+"""PythonShell: IPython, adapted for a context without a terminal.
 
-Made once, in the zygote, and warmed up there, so that a fork finds nothing left to load; attached to a
-channel in each context. It keeps IPython's language (magics, top-level await, display, history) and
-replaces what IPython does with the world: where text goes, how errors look, how commands run. It starts no
-thread and opens no file.
+Made once, in the zygote, and warmed up there, so that a fork has nothing left to load; attached to a channel in each
+context. It keeps IPython's language (magics, top-level await, display, history) and replaces its interface to the
+outside: output, error formatting, commands. It must start no thread and open no file.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class _Profile(ProfileDir):  # type: ignore[misc]
 
     @observe("location")  # type: ignore[untyped-decorator]
     def _location_changed(self, _change: Any) -> None:
-        """Nothing is created."""
+        """Does nothing: no folder is created."""
 
 
 class _Exit(ExitAutocall):  # type: ignore[misc]
@@ -66,7 +65,7 @@ class _History(HistoryManager):  # type: ignore[misc]
     _iii = QuickUnicode("")
 
 
-# `%config` goes by it.
+# `%config` looks the class up by this name.
 _History.__name__ = HistoryManager.__name__
 
 
@@ -92,7 +91,7 @@ class PythonShell(ConnectedShell):
         config.InteractiveShell.colors = "nocolor"
         config.InteractiveShell.display_page = True
         config.InteractiveShell.warn_venv = False
-        # It reads the sources of packages for seconds, and starts processes.
+        # Jedi reads the sources of packages for seconds, and starts processes.
         config.Completer.use_jedi = False
         profile = _Profile(location=os.path.expanduser(_PROFILE))
         shell: PythonShell = cls.instance(config=config, profile_dir=profile, user_module=_main_module())
@@ -114,15 +113,15 @@ class PythonShell(ConnectedShell):
         set_renderers()
 
     def init_ipython_dir(self, ipython_dir: Optional[str]) -> None:
-        """Names the folder, and leaves it to be made by what writes to it."""
+        """Sets the folder's name; it is created by the first write."""
         self.set_trait("ipython_dir", os.path.dirname(os.path.expanduser(_PROFILE)))
 
     @observe("ipython_dir")  # type: ignore[untyped-decorator]
     def _ipython_dir_changed(self, _change: Any) -> None:
-        """Nothing is created."""
+        """Does nothing: no folder is created."""
 
     def init_virtualenv(self) -> None:
-        """The interpreter's own packages are those of the template."""
+        """Does nothing: the interpreter's own packages are those of the template."""
 
     def init_display_formatter(self) -> None:
         """Makes the formatter of values."""
@@ -152,7 +151,7 @@ class PythonShell(ConnectedShell):
         sys.modules["__main__"] = self.user_module
 
     def _follow_home(self) -> None:
-        """Names the profile anew where the home is another than in the zygote."""
+        """Renames the profile where the home is another than in the zygote."""
         location = os.path.expanduser(_PROFILE)
 
         if self.profile_dir.location != location:
@@ -162,7 +161,7 @@ class PythonShell(ConnectedShell):
         return self.background.run(coroutine)
 
     def run_source(self, source: str, execution: Execution) -> None:
-        """Runs one cell and sends what it shows; an error of it is kept for `report`."""
+        """Runs one cell and sends its output; an error of it is kept for `report`."""
         self._begin_work(source)
         try:
             self.run_cell(source, store_history=execution.store_history, silent=execution.silent)
@@ -171,7 +170,7 @@ class PythonShell(ConnectedShell):
             self.background.take_back()
 
     def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
-        """Runs the user's handlers of one comm message, and sends what they show."""
+        """Runs the user's handlers of one comm message, and sends their output."""
         self._begin_work("")
         try:
             self.comms.deliver(header, payload)
@@ -188,7 +187,7 @@ class PythonShell(ConnectedShell):
         self.background.lend()
 
     def report(self, error: Optional[BaseException] = None) -> None:
-        """Sends the cell's error, if there is one; `error` is what escaped from `run_source`."""
+        """Sends the cell's error, if there is one; `error` is an exception that escaped from `run_source`."""
         if error is not None:
             self._note_failure(error)
 
@@ -199,14 +198,14 @@ class PythonShell(ConnectedShell):
 
     @property
     def reply_count(self) -> int:
-        """The number of the last cell that counts."""
+        """The number of the last cell with a history number."""
         count: int = self.execution_count
         return max(0, count - 1)
 
     # -- IPython's execution
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Turns IPython's syntax into Python, as IPython does, but for what is an assignment anyway."""
+        """Translates IPython's syntax into Python as IPython does, with a shortcut for plain assignments."""
         cell: str = self.input_transformer_manager.transform_cell(raw_cell)
 
         if len(cell.splitlines()) == 1:
@@ -234,7 +233,7 @@ class PythonShell(ConnectedShell):
             return filtered
 
     def should_run_async(self, raw_cell: str, **options: Any) -> bool:
-        """Whether a cell awaits something; nothing can be awaited without one of the two words."""
+        """Whether a cell awaits something; requires one of the two keywords."""
         source = options.get("transformed_cell") or raw_cell
 
         if "await" not in source and "async" not in source:
@@ -243,7 +242,7 @@ class PythonShell(ConnectedShell):
         return bool(super().should_run_async(raw_cell, **options))
 
     def _tee(self, channel: str) -> ContextManager[None]:
-        """IPython would keep a copy of all output."""
+        """Does nothing: IPython would keep a copy of all output."""
         return _NO_COPY
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
@@ -277,7 +276,7 @@ class PythonShell(ConnectedShell):
     runcode = run_code
 
     def leave_fork(self, error: Optional[BaseException] = None) -> NoReturn:
-        """Ends a process that the user's code has forked, at the place where its cell ends."""
+        """Exits a process that the user's code has forked, at the end of its cell."""
         status = 0
         try:
             if isinstance(error, SystemExit):
@@ -340,7 +339,7 @@ class PythonShell(ConnectedShell):
         return format_exception(error, tb or error.__traceback__, self.compile._filename_map.get)
 
     def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> Dict[str, Any]:
-        """What the history keeps of an error: IPython would render its own traceback."""
+        """Returns what the history keeps of an error; IPython would render its own traceback."""
         return {
             "ename": exception_name(type(exception)),
             "evalue": exception_value(exception),
@@ -366,10 +365,10 @@ class PythonShell(ConnectedShell):
     system_raw = system
 
     def enable_gui(self, gui: Optional[str] = None) -> None:
-        """Nothing: there is no display."""
+        """Does nothing: there is no display."""
 
     def enable_matplotlib(self, gui: Optional[str] = None) -> Tuple[str, str]:
-        """Nothing: figures are shown anyway."""
+        """Does nothing: figures are shown anyway."""
         return "inline", "inline"
 
     def ask_exit(self) -> NoReturn:

@@ -1,7 +1,7 @@
 """`!command` and `%pip`: a shell command as a child that writes straight to fds 1 and 2.
 
-Runs in a context. The child is in the context's process group, so that an interrupt reaches both. No
-terminal is made up for it, and nothing is read on its behalf: what it writes streams to the host by itself.
+Runs in a context. The child is in the context's process group, so that an interrupt reaches both. It has no terminal,
+and no thread reads on its behalf: its output streams to the host by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from typing import Set
 
 _SHELL = "/bin/bash"
-# `!pip install`, which must mean the pip of this interpreter, whatever PATH says.
+# `!pip install` must mean the pip of this interpreter, whatever PATH says.
 _PIP = re.compile(r"^\s*(?:pip3?|python3? -m pip)(?=\s)")
 _GRACE_SECONDS = 2.0
 
@@ -40,7 +40,7 @@ def run_command(command: str) -> int:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Waits a moment for a child that the same interrupt has reached, then kills it."""
+    """Waits briefly for a child that the same interrupt has reached, then kills it."""
     try:
         child.wait(_GRACE_SECONDS)
     except BaseException:
@@ -49,7 +49,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 class UserSite:
-    """Notices when the user's own site-packages come to be: what was just installed can then be imported."""
+    """Detects when the user's site-packages folder is created, so that new packages can be imported."""
 
     def __init__(self) -> None:
         self._known: Set[str] = set(sys.path)

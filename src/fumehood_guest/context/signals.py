@@ -1,9 +1,8 @@
-"""When signals may act: only while the user's code runs, or while the context waits for work.
+"""When signals are delivered: only while user code runs, or while the context waits for work.
 
-Runs in a context, in its main thread. Between the two, signals are blocked: an interrupt can neither end
-the loop that serves the host nor cut a frame in half. One that arrives on the way into a cell stays pending
-and interrupts that cell; one that arrives after it is spent on nothing. Never blocks a signal while user
-code runs.
+Runs in a context, in its main thread. At other times signals are blocked: an interrupt can neither end the loop that
+serves the host nor cut a frame in half. One that arrives on the way into a cell stays pending and interrupts that cell;
+one that arrives after it is discarded. It must never block a signal while user code runs.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from typing import Any, Callable, Iterator, Set
 
 _SIGINT = int(_signal.SIGINT)
 _SIGIO = int(_signal.SIGIO)
-# All but the real-time signals, which nobody handles in Python; SIGKILL and SIGSTOP cannot be blocked anyway.
+# All but the real-time signals, for which Python programs set no handlers; SIGKILL and SIGSTOP cannot be blocked
+# anyway.
 ALL_SIGNALS = frozenset(range(1, 32))
 
 
 class SignalGate:
-    """Opens for user code, closes behind it, and keeps what that has set: its mask and its SIGINT handler.
+    """Unblocks signals for user code, blocks them afterwards, and keeps the user's mask and SIGINT handler.
 
     Args:
-        is_work_waiting: Tells whether a request lies in the channel. An interrupt that comes while the
+        is_work_waiting: Returns whether the channel holds a request. An interrupt that comes while the
             context is idle belongs to that request: the host sends the request first.
     """
 
@@ -49,7 +49,7 @@ class SignalGate:
         self._set_mask(_signal.SIG_SETMASK, ALL_SIGNALS)
 
     def open_for_cell(self) -> None:
-        """Lets signals through to user code. May raise at once what a pending signal's handler raises."""
+        """Unblocks signals for user code. May raise at once what a pending signal's handler raises."""
         interrupted, self._interrupt_next = self._interrupt_next, False
         self._is_open = True
         self._set_handler(_SIGINT, self._user_handler)
@@ -59,24 +59,24 @@ class SignalGate:
             raise KeyboardInterrupt
 
     def forget_interrupt(self) -> None:
-        """Spends on nothing an interrupt that came too late for the cell before, and waits for the next one."""
+        """Discards an interrupt that came too late for the previous cell."""
         self._until_quiet(lambda: self._set_handler(_SIGINT, _signal.SIG_IGN))
         self._until_quiet(lambda: self._set_handler(_SIGINT, self._note_interrupt))
         self._interrupt_next = False
 
     def forget_broken_lease(self) -> None:
-        """Drops a SIGIO that user code does not expect, after the host has opened files that it may have leased."""
+        """Drops a SIGIO that user code does not handle, after the host has opened files that it may have leased."""
         if _signal.getsignal(_SIGIO) == _signal.SIG_DFL:
             self._set_handler(_SIGIO, _signal.SIG_IGN)
             self._set_handler(_SIGIO, _signal.SIG_DFL)
 
     def open_for_wait(self) -> None:
-        """Lets signals through while the context is idle. May raise what a handler of the user raises."""
+        """Unblocks signals while the context is idle. May raise what a handler of the user raises."""
         self._is_open = True
         self._set_mask(_signal.SIG_SETMASK, self._user_mask)
 
     def close(self) -> None:
-        """Blocks signals again; what their handlers raise at this moment is too late, and dropped."""
+        """Blocks signals again; exceptions of their handlers at this moment are too late, and dropped."""
         if not self._is_open:
             return
 
@@ -86,7 +86,7 @@ class SignalGate:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Lets signals through for a few statements of the context itself."""
+        """Unblocks signals for a few statements of the context itself."""
         self.open_for_wait()
         try:
             yield
@@ -108,7 +108,7 @@ class SignalGate:
         self.close()
         handler = self._until_quiet(lambda: self._set_handler(_SIGINT, self._note_interrupt))
 
-        # None stands for a handler that was not set from Python: it cannot be set again.
+        # None represents a handler that was not set from Python: it cannot be set again.
         if handler is not None and handler != self._note_interrupt:
             self._user_handler = handler
 

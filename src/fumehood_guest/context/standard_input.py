@@ -1,7 +1,7 @@
-"""The standard input of one execution: descriptor 0 and sys.stdin, when the host has sent what they give.
+"""The standard input of one execution: descriptor 0 and sys.stdin, if the host has sent content for it.
 
-Runs in a context. The content lies in a memory file, so that Python, C code and child processes read it, each
-from where the last one stopped, and meet its end. After the execution descriptor 0 is empty again.
+Runs in a context. The content is in a memory file, so that Python, C code and child processes read it, each from where
+the last one stopped, up to its end. After the execution descriptor 0 is empty again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class BorrowedInput:
     """Standard input that holds during one execution.
 
     Args:
-        content: What it gives; None leaves everything alone.
+        content: Its content; None changes nothing.
     """
 
     def __init__(self, content: Optional[bytes]) -> None:
@@ -23,7 +23,7 @@ class BorrowedInput:
         self._is_taken = False
 
     def take(self) -> None:
-        """Puts the content where programs look for it."""
+        """Installs the content as standard input."""
         if self._content is None:
             return
 
@@ -37,14 +37,14 @@ class BorrowedInput:
         _put(fd)
 
     def give_back(self) -> None:
-        """Makes it empty again."""
+        """Makes standard input empty again."""
         if self._is_taken:
             _put(os.open(os.devnull, os.O_RDWR))
             self._is_taken = False
 
 
 def _put(fd: int) -> None:
-    """Makes a descriptor the standard input, and forgets what was read ahead of another."""
+    """Makes a descriptor the standard input, and discards what was buffered of the previous one."""
     if fd != 0:
         os.dup2(fd, 0)
         os.close(fd)

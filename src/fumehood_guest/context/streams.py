@@ -1,11 +1,9 @@
 """sys.stdout and sys.stderr of user code.
 
-Runs in a context. Text is sent at each newline, at 8 KiB, and whenever something else is about to be seen. Lines
-that follow one another faster than every few milliseconds are gathered, see `Gathering`: a frame for each would
-cost more than printing it. Any thread may write, and the lines of several stay whole. Nothing here touches fds
-1 and 2, which belong to child processes and C code, except in a process that user code has forked.
-
-Gathering: lines that code prints in quick succession, sent to the host together.
+Runs in a context. Text is sent at each newline, at 8 KiB, and before anything else becomes visible. Lines that follow
+one another faster than every few milliseconds are gathered and sent together (`Gathering`): a frame for each would cost
+more than printing it. Any thread may write, and the lines of each stay whole. Nothing here touches fds 1 and 2, which
+belong to child processes and C code, except in a process that user code has forked.
 """
 
 from __future__ import annotations
@@ -38,18 +36,18 @@ class Streams:
         self.last_written = self.stdout
 
     def flush(self) -> None:
-        """Sends what is left in both, in the order of writing."""
+        """Sends pending text of both, in the order of writing."""
         other = self.stderr if self.last_written is self.stdout else self.stdout
         other.send_pending()
         self.last_written.send_pending()
 
     def settle(self) -> None:
-        """Sends what is left, and ends the thread of the gathering: for the end of a cell, and before a fork."""
+        """Sends pending text, and ends the gathering thread: at the end of a cell, and before a fork."""
         self.flush()
         self.gathering.rest()
 
     def detach(self) -> None:
-        """Forgets, in a forked child, what its parent has still to send."""
+        """Discards, in a forked child, what its parent has not sent yet."""
         self.lock = threading.RLock()
         self.gathering = Gathering(self)
         self.stdout.forget()
@@ -57,7 +55,7 @@ class Streams:
 
 
 class OutputStream(io.TextIOBase):
-    """A text stream whose text leaves through the outlet."""
+    """A text stream that writes to the outlet."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -67,7 +65,7 @@ class OutputStream(io.TextIOBase):
         self._streams = streams
         self._outlet = streams.outlet
         self._stream_name = name
-        # Unfinished lines, by thread: print() writes the newline by itself.
+        # Unfinished lines, by thread: print() writes the newline separately.
         self._pending: Dict[int, List[str]] = {}
         self._pending_characters = 0
         self._get_thread = threading.get_ident
@@ -89,7 +87,7 @@ class OutputStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Takes text; a complete line is sent, at once or together with those that follow it closely."""
+        """Takes text; a complete line is sent at once, or together with lines that follow it closely."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
 
@@ -100,8 +98,8 @@ class OutputStream(io.TextIOBase):
                 streams.last_written.send_pending()
                 streams.last_written = self
 
-            # A handler of the user may run between any two of these steps, print and flush: each of them takes, or
-            # leaves, all that there is.
+            # A handler of the user may run between any two of these steps, print and flush: each step takes or leaves
+            # the whole state.
             thread = self._get_thread()
             try:
                 self._pending[thread].append(text)
@@ -128,11 +126,11 @@ class OutputStream(io.TextIOBase):
             self.write(line)
 
     def flush(self) -> None:
-        """Sends what was not sent yet."""
+        """Sends pending text."""
         self.send_pending()
 
     def send_pending(self) -> None:
-        """Sends what was not sent yet: gathered lines, then unfinished ones, a text for each thread."""
+        """Sends pending text: gathered lines, then the unfinished line of each thread."""
         with self._streams.lock:
             if self._streams.last_written is self:
                 self._send_gathered()
@@ -155,7 +153,7 @@ class OutputStream(io.TextIOBase):
             self._outlet.text(self._stream_name, text)
 
     def forget(self) -> None:
-        """Drops what was not sent yet."""
+        """Discards pending text."""
         self._pending, self._pending_characters = {}, 0
 
     def fileno(self) -> int:
@@ -175,12 +173,12 @@ class OutputStream(io.TextIOBase):
         """Accepted and without effect: the encoding is that of the wire."""
 
     def detach(self) -> Any:
-        """Gives the byte side, of which a program makes a stream of its own; this one stays, for the next cell."""
+        """Returns the byte side, of which a program makes a stream of its own; this stream stays usable."""
         self.send_pending()
         return self.buffer
 
     def close(self) -> None:
-        """Sends what is left; the stream stays open, for the next cell needs it."""
+        """Sends pending text; the stream stays open, because the next cell needs it."""
         self.send_pending()
 
     def __del__(self) -> None:
@@ -188,7 +186,7 @@ class OutputStream(io.TextIOBase):
 
 
 class _ByteSide(io.BufferedIOBase):
-    """The `buffer` of a text stream: bytes that become text as they come, a character at a time."""
+    """The `buffer` of a text stream: decodes bytes incrementally."""
 
     def __init__(self, stream: OutputStream) -> None:
         self._stream = stream
@@ -226,24 +224,24 @@ class _ByteSide(io.BufferedIOBase):
         self._stream.flush()
 
     def detach(self) -> NoReturn:
-        """Refused, as by a stream that has no layer below."""
+        """Raises, as a stream without a layer below does."""
         raise io.UnsupportedOperation("detach")
 
     def __del__(self) -> None:
         """Does nothing: there is nothing to close."""
 
 
-# After a pause of this length a line is sent at once, and what waits has waited long enough.
+# After a pause of this length a line is sent at once, and waiting lines are due.
 _GATHER_SECONDS = 0.005
 _GATHER_CHARACTERS = 8 * 1024
-# So many lines of a burst are sent each by itself before any waits.
+# This many lines of a burst are sent one by one before any waits.
 _MAX_SINGLE_LINES = 16
-# How often the thread looks whether the code has fallen silent; the code itself looks at each line.
+# How often the thread checks whether the code has stopped printing; the code itself checks at each line.
 _LOOK_SECONDS = 0.02
-# After so many looks that find nothing the thread ends.
+# The thread ends after so many checks without a waiting line.
 _MAX_VAIN_LOOKS = 5
 _MAX_WAITS_FOR_END = 200
-# Other programs may write to the same place: what was printed before they start comes first.
+# These start or signal other programs, which may write to the same place: earlier output must be sent first.
 _STARTS = frozenset(
     (
         "subprocess.Popen",
@@ -259,10 +257,10 @@ _STARTS = frozenset(
 
 
 class _Watch:
-    """One life of the thread."""
+    """One run of the thread."""
 
     def __init__(self) -> None:
-        # Released: the thread is to end.
+        # Released to make the thread end.
         self.end_wanted = _thread.allocate_lock()
         self.end_wanted.acquire()
         # Held while the thread runs.
@@ -272,7 +270,7 @@ class _Watch:
 
 
 class Gathering:
-    """The lines that wait, all of the stream that was written last. Its caller holds the lock of the streams.
+    """The waiting lines, all of the stream that was written last. The caller holds the lock of the streams.
 
     Args:
         streams: The pair of streams.
@@ -286,14 +284,14 @@ class Gathering:
         self._set_mask = _signal.pthread_sigmask
         self._lines: List[str] = []
         self._characters = 0
-        # How many were sent each by itself since the last pause.
+        # How many lines were sent one by one since the last pause.
         self._single_lines = 0
         self._sent_at = 0.0
         self._watch: Optional[_Watch] = None
         self._is_hooked = False
 
     def take(self, line: str) -> bool:
-        """Takes a line; returns whether it is time to send all that is there."""
+        """Adds a line; returns whether all waiting lines are due."""
         is_late = self._clock() - self._sent_at >= _GATHER_SECONDS
 
         if is_late and not self._lines:
@@ -312,21 +310,21 @@ class Gathering:
         if self._characters >= _GATHER_CHARACTERS:
             return True
 
-        # Without the thread nothing may wait.
+        # Without the thread no line may wait.
         return self._watch is None and not self._begin_watch()
 
     def hand_over(self) -> str:
-        """Returns all that waits, and forgets it."""
+        """Returns and clears the waiting lines."""
         lines, self._lines = self._lines, []
         self._characters = 0
         return "".join(lines)
 
     def note_sent(self) -> None:
-        """What was handed over has left."""
+        """Records when the lines were sent."""
         self._sent_at = self._clock()
 
     def rest(self) -> None:
-        """Ends the thread, and returns when the kernel has forgotten it. The caller does not hold the lock."""
+        """Ends the thread, and returns when the kernel has removed it. The caller does not hold the lock."""
         watch = self._watch
 
         if watch is None:
@@ -335,7 +333,7 @@ class Gathering:
         try:
             watch.end_wanted.release()
         except RuntimeError:
-            pass  # somebody else ends it, too
+            pass  # another thread has requested it already
 
         with watch.running:
             pass
@@ -347,7 +345,7 @@ class Gathering:
             self._sleep(0.0001)
 
     def _begin_watch(self) -> bool:
-        """Starts the thread; false where there is no room for one, or where it may not be."""
+        """Starts the thread; returns False if none can be started or this is a forked child."""
         if self._streams.outlet.is_detached:
             return False
 
@@ -355,7 +353,7 @@ class Gathering:
             self._is_hooked = True
             sys.addaudithook(self._hear)
 
-        # The thread is started with all signals blocked: one that it took would run its handler between two cells.
+        # The thread starts with all signals blocked: a signal delivered to it would run its handler between two cells.
         mask = self._set_mask(_signal.SIG_BLOCK, ())
         try:
             self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
@@ -370,14 +368,14 @@ class Gathering:
         return True
 
     def _look(self, watch: _Watch) -> None:
-        """Sends what has waited long enough, until there is nothing for a while."""
+        """Sends lines that are due; ends after a while without any."""
         try:
             watch.thread_id = _thread.get_native_id()
             vain_looks = 0
             lock = self._streams.lock
 
             while not watch.end_wanted.acquire(timeout=_LOOK_SECONDS):
-                # Its holder writes, and sends when it is time; it may also be waiting in `rest` for this thread to end.
+                # The lock's holder writes, and sends what is due; or it waits in `rest` for this thread to end.
                 if not lock.acquire(blocking=False):
                     continue
 
@@ -388,7 +386,7 @@ class Gathering:
                         self._streams.last_written.send_pending()
 
                     if vain_looks >= _MAX_VAIN_LOOKS:
-                        # Still with the lock: a line that comes now starts another one.
+                        # With the lock held: a line that comes now starts another thread.
                         self._forget(watch)
                         return
                 finally:

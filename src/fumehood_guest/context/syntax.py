@@ -1,9 +1,9 @@
-"""IPython's syntax, turned into Python.
+"""IPython's syntax, translated into Python.
 
-Runs in a context, on each cell. IPython takes every cell to pieces in search of magics, which costs more
-than running most cells. A cell that Python can parse holds none of its syntax, so it is left alone; any
-other goes the long way. What was parsed to find that out is what is run: once is enough. Of single lines IPython
-then looks once more whether they are meant for a magic; that an assignment is none can be told at once.
+Runs in a context, on each cell. IPython tokenizes every cell in search of magics, which costs more than running most
+cells. A cell that Python can parse contains none of its syntax, so it is left alone; any other is translated by
+IPython. The syntax tree of that check is the one that is executed, so that a cell is parsed once. IPython also checks
+single lines for magics; for an assignment this is skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from IPython.core.prefilter import (
 )
 from IPython.core.splitinput import split_user_input
 
-# Those of IPython's compiler, as long as no cell has imported from __future__.
+# The flags of IPython's compiler, as long as no cell has imported from __future__.
 _FLAGS: int = CachingCompiler().flags
 _PARSES = _FLAGS | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -52,13 +52,13 @@ class Syntax(TransformerManager):  # type: ignore[misc]
         return transformed
 
     def take_tree(self, source: str) -> Optional[ast.AST]:
-        """Returns what came of parsing this source a moment ago, once: running it may change it."""
+        """Returns the tree of the source parsed last, once: execution may change it."""
         tree, self._tree = self._tree, None
         return tree if source == self._source else None
 
     @staticmethod
     def _may_be_python(cell: str) -> bool:
-        """False for indentation and empty lines to be removed, and for a prompt, as Python an annotation."""
+        """Returns False for leading white space to remove, and for a prompt, which parses as an annotation."""
         return bool(cell) and not cell[0].isspace() and not cell.startswith("In [")
 
     def _transformers(self) -> Tuple[Any, ...]:
@@ -66,9 +66,9 @@ class Syntax(TransformerManager):  # type: ignore[misc]
 
 
 class SingleLines:
-    """What IPython's prefilter leaves of an assignment, as long as nobody has changed the prefilter: all of it."""
+    """Decides whether IPython's prefilter would leave a line unchanged because it is an assignment."""
 
-    # What looks at a line before it is known to be an assignment, and what says so.
+    # The checkers that run up to the one for assignments.
     _FIRST = (EmacsChecker, MacroChecker, IPyAutocallChecker, AssignmentChecker)
 
     def __init__(self, manager: PrefilterManager) -> None:
@@ -79,7 +79,7 @@ class SingleLines:
         self._normal = manager.handlers.get("normal")
 
     def leave_alone(self, line: str, names: Mapping[str, Any], manager: PrefilterManager) -> bool:
-        """Whether a line is an assignment, and to no name that stands for more than its value."""
+        """Whether a line is an assignment to a name without special meaning."""
         checkers = self._checkers
         _, _, target, rest = split_user_input(line)
 
@@ -104,7 +104,7 @@ class Compiler(CachingCompiler):  # type: ignore[misc]
     syntax: Optional[Syntax] = None
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> ast.AST:
-        """Parses code, unless that has just been done in the very same way."""
+        """Parses code, or returns the tree that was just made with the same settings."""
         tree = self.syntax.take_tree(source) if self.syntax is not None else None
 
         if tree is not None and symbol == "exec" and self.flags == _FLAGS:
@@ -114,12 +114,12 @@ class Compiler(CachingCompiler):  # type: ignore[misc]
         return parsed
 
     def extra_flags(self, flags: int) -> _ExtraFlags:
-        """Compiles with these flags as well for a while."""
+        """Returns a context manager that compiles with these flags in addition."""
         return _ExtraFlags(self, flags)
 
 
 class _ExtraFlags:
-    """What IPython makes of a generator, for each statement of a cell; flags that code sets meanwhile stay."""
+    """Adds compiler flags, as IPython's generator does for each statement; keeps flags that code sets meanwhile."""
 
     __slots__ = ("_added", "_compiler", "_wanted")
 

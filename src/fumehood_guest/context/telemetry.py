@@ -1,8 +1,8 @@
-"""Telemetry: what code does in this interpreter, as Python's audit events tell it, noted while a cell runs.
+"""Telemetry: Python's audit events of a running cell.
 
-Runs in a context, beside the code that it reports on, which can silence it, feed it and get around it in one line: it
-is advice, and nothing relies on it. The hook stays for the life of the process, costs nothing to speak of between
-cells, never raises, and notes so many different things of a cell and no more.
+Runs in a context, beside the code that it reports on, which can silence, feed and bypass it in one line: it is advice,
+and nothing relies on it. The hook stays for the life of the process, costs almost nothing between cells, must never
+raise, and records a bounded number of different events per cell.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_COUNT = 1_000_000
 
 
 class Telemetry:
-    """What the cell that runs has done so far."""
+    """The events of the current cell."""
 
     def __init__(self) -> None:
         self._is_hooked = False
@@ -31,7 +31,7 @@ class Telemetry:
         self._noted: Dict[Tuple[str, str], int] = {}
 
     def begin(self) -> None:
-        """Notes what happens from now on."""
+        """Starts recording."""
         if not self._is_hooked:
             self._is_hooked = True
             sys.addaudithook(self._hear)
@@ -40,7 +40,7 @@ class Telemetry:
         self._is_listening = True
 
     def end(self) -> bytes:
-        """Notes no more; returns what was noted, for `payloads.parse_telemetry`."""
+        """Stops recording; returns the events for `payloads.parse_telemetry`."""
         self._is_listening = False
         noted, self._noted = self._noted, {}
         lines = [
@@ -49,7 +49,7 @@ class Telemetry:
         return json.dumps(lines).encode("ascii")
 
     def _hear(self, event: str, arguments: Tuple[Any, ...]) -> None:
-        # What is noted may cause events of its own.
+        # Recording may cause events of its own.
         if not self._is_listening or self._is_noting:
             return
 
@@ -63,7 +63,7 @@ class Telemetry:
         try:
             detail = describe(*arguments)
 
-            # Meanwhile the cell may have ended: this is none of the next one's.
+            # The cell may have ended meanwhile: the event must not count for the next one.
             if detail is not None and self._is_listening and noted is self._noted:
                 self._note(event, detail)
         except Exception:
@@ -82,7 +82,7 @@ class Telemetry:
 
 
 def _opened(path: Any, mode: Any, flags: Any) -> Optional[str]:
-    """A file that is opened to be written, outside of where code is meant to write."""
+    """Returns the path of a file opened for writing outside the writable folders, else None."""
     is_written = bool(_WRITES & set(mode)) if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
 
     if not is_written or not isinstance(path, (str, bytes)):

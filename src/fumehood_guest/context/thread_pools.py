@@ -1,10 +1,10 @@
-"""Thread pools of libraries: a fork has one thread, and a library that goes on in it would wait for the others.
+"""Thread pools of libraries: a fork has one thread, and a library that continues there would wait for the others.
 
-Runs in a context, between two cells, when a checkpoint is made, and in what is made of it. scikit-learn, xgboost,
+Runs in a context, between two cells, when a checkpoint is made, and in contexts made from it. scikit-learn, xgboost,
 LightGBM and PyTorch compute with the OpenMP of GCC (libgomp), which keeps its threads for the next parallel region and
-knows nothing of forks. Ended by its own function for that, it starts new ones when they are needed: in the fork and in
-the context itself. Python's own pools, which dask and `asyncio.to_thread` use, are told in the fork that they have no
-threads. Pools that cannot be helped are named.
+does not handle forks. After its own function has ended the pool, it starts new threads when needed: in the fork and in
+the context itself. Python's own pools, which dask and `asyncio.to_thread` use, are reset in the fork. Pools for which
+there is no remedy are listed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LIBRARY = "libgomp"
 # OpenMP 5.0, section 3.2.43: `int omp_pause_resource_all(omp_pause_resource_t kind)`, omp_pause_hard.
 _PAUSE = "omp_pause_resource_all"
 _HARD = 2
-# By the names of their threads: libraries that never notice that these are gone.
+# Libraries that never notice that their threads are gone, by their threads' names.
 _LASTING = {"polars": re.compile(r"polars-\d"), "jax": re.compile("tf_XLA")}
 
 
 def end_idle() -> None:
-    """Ends the idle threads of the calling thread's pools; what cannot be ended stays."""
+    """Ends the idle threads of the calling thread's OpenMP pools, where the library supports it."""
     for path in _loaded():
         try:
             syscalls.call_loaded(path, _PAUSE, _HARD)
@@ -35,7 +35,7 @@ def end_idle() -> None:
 
 
 def renew() -> None:
-    """In a fork: lets each `ThreadPoolExecutor` start threads again; it counts on idle ones that are not there."""
+    """In a fork: makes each `ThreadPoolExecutor` start threads again, in place of idle ones that no longer exist."""
     module = sys.modules.get("concurrent.futures.thread")
 
     for thread in list(getattr(module, "_threads_queues", ())):
@@ -45,11 +45,11 @@ def renew() -> None:
             pool._threads.clear()
             pool._idle_semaphore = threading.Semaphore(0)
         except (AttributeError, IndexError, TypeError):
-            continue  # its pool has gone, or is of a Python that does this otherwise
+            continue  # its pool is gone, or this Python implements it otherwise
 
 
 def lasting() -> List[str]:
-    """Names the libraries that have computed with threads and cannot go on without them."""
+    """Returns the libraries whose thread pools exist and cannot be restored."""
     names = [_name(thread) for thread in os.listdir("/proc/self/task")]
     found = (library for library, known in _LASTING.items() if any(map(known.match, names)))
     return [f"the threads of {library}, without which it hangs" for library in found]
@@ -64,7 +64,7 @@ def _name(thread: str) -> str:
 
 
 def _loaded() -> Set[str]:
-    """Returns the paths of the loaded libraries: each package brings its own."""
+    """Returns the paths of the loaded OpenMP libraries: each package brings its own."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         paths = {line.rstrip("\n").partition("/")[2] for line in file if _LIBRARY in line}
 

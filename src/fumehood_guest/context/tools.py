@@ -1,9 +1,9 @@
-"""Tools: functions of the host that the running cell calls, and that stand in its namespace while it runs.
+"""Tools: functions of the host that the running cell calls, available in its namespace while it runs.
 
-Runs in a context, in any of its threads. A call sends its arguments as JSON and waits for the answer, blocking
-or awaiting; whatever goes wrong is a ToolError, and the cell goes on. What is refused here spares the way: the
-host trusts none of it, and checks again. A tool that was kept beyond its cell, or came into a forked process,
-says so and sends nothing.
+Runs in a context, in any of its threads. A call sends its arguments as JSON and waits for the answer, blocking or
+awaiting; every failure is a ToolError, and the cell goes on. Checks here only save a round trip: the host trusts none
+of them, and checks again. A tool that was kept beyond its cell, or is called in a forked process, raises an error and
+sends nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",",
 
 
 class ToolError(Exception):
-    """A call of a tool came to nothing: the message says why.
+    """A call of a tool failed: the message says why.
 
     Attributes:
         tool: The tool's name.
@@ -40,7 +40,7 @@ class ToolError(Exception):
 
 
 class HostTools:
-    """Puts tools into a namespace, and takes them out again."""
+    """Adds tools to a namespace, and removes them."""
 
     def __init__(
         self, outlet: Outlet, streams: Streams, replies: Replies, namespace: Callable[[], Dict[str, Any]]
@@ -53,7 +53,7 @@ class HostTools:
         self._hidden: Dict[str, Any] = {}
 
     def lend(self, execution: Execution) -> None:
-        """Gives an execution its tools; what they hide comes back."""
+        """Adds the tools of an execution; `take_back` restores names that they hide."""
         if not execution.tools:
             return
 
@@ -65,7 +65,7 @@ class HostTools:
         namespace.update(self._lent)
 
     def take_back(self) -> None:
-        """The execution has ended."""
+        """Removes the tools, at the end of the execution."""
         if not self._lent:
             return
 
@@ -84,7 +84,7 @@ class HostTools:
 
 
 class _Line:
-    """The way of one execution's calls to the host."""
+    """Sends the tool calls of one execution to the host."""
 
     def __init__(self, execution: Execution, outlet: Outlet, streams: Streams, replies: Replies) -> None:
         self._execution = execution
@@ -101,8 +101,8 @@ class _Line:
     async def call_async(
         self, tool: Mapping[str, Any], positional: Tuple[Any, ...], arguments: Dict[str, Any]
     ) -> Any:
-        """Calls a tool and lets others run until it has answered."""
-        # Without a loop nothing could be waited for: found out before anything is asked.
+        """Calls a tool and awaits its answer."""
+        # Raises without a running loop, before anything is sent.
         asyncio.get_running_loop()
         waiter = self._send(tool, positional, arguments)
         return _read(tool["name"], await self._replies.wait_async(waiter))
@@ -146,7 +146,7 @@ class _Line:
 
 
 def _make(line: _Line, tool: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that stands in the namespace."""
+    """Returns the function for the namespace."""
     function: Any
 
     if tool["awaited"]:
@@ -217,13 +217,13 @@ def _encode(name: str, arguments: Dict[str, Any]) -> bytes:
 
 
 class _Faults:
-    """Looks for what JSON cannot hold."""
+    """Finds values that JSON cannot hold."""
 
     def __init__(self) -> None:
         self.values = 0
 
     def of(self, value: Any, where: str, depth: int) -> Optional[str]:
-        """What is wrong with a value, beginning with its place; None if nothing is."""
+        """Returns what is wrong with a value, beginning with its place; None if it is valid."""
         self.values += 1
 
         if value is None or isinstance(value, bool):

@@ -1,8 +1,8 @@
 """Tracebacks as plain text: what failed, where in the user's cells, and through which libraries.
 
-Runs in a context, on exceptions of hostile code: their str may raise, their chains may be circles, their
-frames may be thousands. So everything is bounded and nothing of them is trusted. Frames of IPython and of
-fumehood are left out; cells are shown with the lines around the failing one, libraries with that one line.
+Runs in a context, on exceptions of hostile code: their `__str__` may raise, their chains may be cyclic, their frames
+may be thousands. So everything is bounded and none of their values is trusted. Frames of IPython and of fumehood are
+left out; cells are shown with the lines around the failing one, libraries with that one line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_GROUP_DEPTH = 4
 _MAX_LINE_CHARACTERS = 500
 _MAX_VALUE_CHARACTERS = 20_000
 
-# Tells the number of the cell whose code has this file name, or None.
+# Returns the number of the cell whose code has this file name, or None.
 CellNumber = Callable[[str], Optional[int]]
 
 
@@ -45,7 +45,7 @@ class _Place(NamedTuple):
 
 
 def format_exception(error: BaseException, tb: Optional[TracebackType], cell_number: CellNumber) -> List[str]:
-    """The lines of a traceback, causes first."""
+    """Returns the lines of a traceback, causes first."""
     parts: List[List[str]] = []
     seen: Set[int] = set()
     link: Optional[str] = None
@@ -63,13 +63,13 @@ def format_exception(error: BaseException, tb: Optional[TracebackType], cell_num
 
 
 def exception_name(kind: Type[BaseException]) -> str:
-    """The name of an exception's class."""
+    """Returns the name of an exception's class."""
     name = getattr(kind, "__name__", None)
     return name if isinstance(name, str) else "Exception"
 
 
 def exception_value(error: BaseException) -> str:
-    """The message of an exception, whatever its `__str__` does."""
+    """Returns the message of an exception, whatever its `__str__` does."""
     try:
         text = str(error)
     except BaseException as failure:
@@ -213,7 +213,7 @@ def _format_syntax_error(error: SyntaxError, cell_number: CellNumber) -> List[st
 
 
 def _format_group(error: BaseException, cell_number: CellNumber, depth: int) -> List[str]:
-    # ExceptionGroup is of Python 3.11.
+    # ExceptionGroup exists since Python 3.11.
     members: Any = getattr(error, "exceptions", None)
 
     if not (isinstance(members, tuple) and _is_group(error)):

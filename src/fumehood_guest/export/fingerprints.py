@@ -1,10 +1,10 @@
-"""Looking at objects: what tells one from another, and from itself when it has changed, without running its code.
+"""Fingerprints: values that identify an object and change when it changes, computed without running its code.
 
-Runs in a context, for `changes`. An object is looked at by what the interpreter and well-known libraries store, never
-through a method that user code may have written: classes can lie about anything but their place in memory. Only what
-stands in a library where its class should be is taken for that. A look goes into containers and into objects of the
-cells' own classes, up to a number of things, and is a sample of what is large. Of objects of other classes the
-attributes are looked at, and not what those hold: libraries change that as they like.
+Runs in a context, for `changes`. An object is examined through what the interpreter and well-known libraries store,
+never through a method that user code may have written: classes can fake anything but their address. A class counts as a
+library's only if that library's module holds it. The search enters containers and objects of classes defined in cells,
+up to a number of items, and samples large ones. Of objects of other classes the attributes are compared by identity
+only: libraries change their inner state at will.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Mark = Tuple[Any, ...]
 
 _SAMPLE_BYTES = 1 << 16
 _MOST_ITEMS = 1_000
-# How many things an array in a container counts for: a look at it takes as long.
+# How many items an array in a container counts for: it takes about as long.
 _ARRAY_ITEMS = 50
 _SUMMARY_CHARACTERS = 60
 _LONG_BITS = 256
-# By number: to compare or hash a class can run code of its metaclass.
+# By id: comparing or hashing a class can run code of its metaclass.
 _ATOMS = frozenset(map(id, (int, float, complex, bool, str, bytes, type(None))))
 _CONTAINERS = frozenset(map(id, (list, dict, set, frozenset, tuple, bytearray)))
 _OWN_MODULE = "__main__"
@@ -32,7 +32,7 @@ _ARRAY = ("numpy", "ndarray")
 
 
 def mark(value: Any) -> Mark:
-    """Returns what tells an object from another one, and from itself when it has changed."""
+    """Returns a fingerprint that identifies an object, and differs after the object has changed."""
     kind = id(type(value))
 
     if kind in _ATOMS:
@@ -45,26 +45,26 @@ def mark(value: Any) -> Mark:
 
 
 def differ(before: Mark, now: Mark) -> bool:
-    """Tells whether two marks are of different things, as far as both know."""
+    """Returns whether two fingerprints are of different values, as far as both are complete."""
     if len(before) == 1 or len(now) == 1:
         return bool(before[0] != now[0])
 
-    # Two numbers are the same whether or not they are one object.
+    # Equal numbers are the same value whether or not they are one object.
     return before[1:] != now[1:] if before[1] == now[1] and now[1] in _ATOMS else before != now
 
 
 def type_name(value: Any) -> str:
-    """Returns the name of an object's class, past whatever a metaclass makes of the attribute."""
+    """Returns the name of an object's class, bypassing attributes of its metaclass."""
     return _name_of(type(value))
 
 
 def _name_of(kind: type) -> str:
-    # A name may be of a class of the user's itself.
+    # The name may be an instance of a user's subclass of str.
     return str.__str__(type.__dict__["__name__"].__get__(kind))
 
 
 def summary(value: Any) -> str:
-    """Returns a few characters of what an object is, or none."""
+    """Returns a summary of an object in a few characters, or an empty text."""
     kind = id(type(value))
 
     if type(value) is int and value.bit_length() > _LONG_BITS:
@@ -89,7 +89,7 @@ def summary(value: Any) -> str:
 
 
 def size_of(value: Any) -> Optional[int]:
-    """Returns the memory that an object takes by itself, if that is known without asking its class."""
+    """Returns the memory that an object takes by itself, if it is known without calling its class."""
     kind = id(type(value))
 
     if kind in _ATOMS or kind in _CONTAINERS:
@@ -109,15 +109,15 @@ def size_of(value: Any) -> Optional[int]:
         return None
 
 
-# -- what an object holds
+# -- contents of objects
 
 
 def _content(value: Any) -> int:
-    """One number for what an object holds: different when that is different."""
-    # Of texts, and of numbers that are never negative: those of -1 and -2 have one hash.
+    """Returns one number for the content of an object, which differs when the content differs."""
+    # Only texts and non-negative numbers: -1 and -2 have the same hash.
     found: List[Any] = []
     seen: Dict[int, int] = {}
-    # What is still to be looked at, and whether into it as well.
+    # The objects still to examine, and whether to enter them.
     waiting: List[Tuple[Any, bool]] = [(value, True)]
     room = _MOST_ITEMS
 
@@ -142,7 +142,7 @@ def _content(value: Any) -> int:
 
 
 def _atom(value: Any) -> Mark:
-    """An atom's value; of a long one a sample, and its place, in which another one may come when it is let go of."""
+    """Returns an atom's value; for a long one a sample and its id, which may be reused after it is freed."""
     kind = type(value)
 
     if kind is str or kind is bytes:
@@ -156,11 +156,11 @@ def _atom(value: Any) -> Mark:
 
 
 def _parts(value: Any, room: int) -> Tuple[Any, List[Tuple[Any, bool]], int]:
-    """What an object is by itself, what it holds, and what more than one thing the look has cost."""
+    """Returns an object's own fingerprint, the objects it holds, and the extra cost of the examination."""
     kind = type(value)
 
     if kind is ModuleType:
-        return id(value), [], 0  # what it holds is its own business, and changes with every error
+        return id(value), [], 0  # a module's content is internal, and changes with every error
 
     origin = _origin(value)
     look = _LOOKS.get(origin)
@@ -190,7 +190,7 @@ def _parts(value: Any, room: int) -> Tuple[Any, List[Tuple[Any, bool]], int]:
     if is_own:
         inner.extend((one, True) for one in _slots(value, kind))
 
-    # What is known by all that it holds need not be the same object: an equal list is as good.
+    # An object identified by its content may be replaced: an equal list counts as unchanged.
     is_known = _is_container(kind) or (is_own and bool(inner))
     return (id(kind if is_known else value), len(inner)), inner, 0
 
@@ -200,7 +200,7 @@ def _is_container(kind: type) -> bool:
 
 
 def _items(value: Any, kind: type, room: int) -> List[Any]:
-    """The first items of a container, whatever its class makes of them; each in one step: others may change it."""
+    """Returns the first items of a container, bypassing its class; atomically, since other threads may change it."""
     if issubclass(kind, list):
         return list.__getitem__(value, slice(0, room))
 
@@ -223,7 +223,7 @@ def _items(value: Any, kind: type, room: int) -> List[Any]:
 
 
 def _attributes(value: Any, kind: type) -> Optional[Mapping[str, Any]]:
-    """The attributes of an object, unless its class has something of its own in their place."""
+    """Returns the attributes of an object, unless its class replaces `__dict__`."""
     for one in _bases(kind):
         getter = _dict_of(one).get("__dict__")
 
@@ -261,25 +261,25 @@ def _dict_of(kind: type) -> MappingProxyType[str, Any]:
 
 
 def _is_own(kind: type) -> bool:
-    """Whether a class was defined in a cell, by what it says itself."""
+    """Whether a class was defined in a cell, according to its `__module__`."""
     module = _module_of(kind)
     return type(module) is str and module == _OWN_MODULE
 
 
 def _module_of(kind: type) -> Any:
-    """What a class says of where it is from: anything, or nothing."""
+    """Returns the `__module__` of a class, which may be any object, or None."""
     try:
         return type.__dict__["__module__"].__get__(kind)
     except AttributeError:
         return None
 
 
-# -- what well-known libraries store
+# -- internals of well-known libraries
 
 
 def _array(value: Any) -> Mark:
-    """Of numpy's own class: shape, type, and a sample of what it holds; nothing large is copied."""
-    # Not as text: the title of a field may be anything.
+    """For numpy's own arrays: shape, type, and a checksum of a sample; large content is not copied."""
+    # Not as text: the title of a field may be any object.
     dtype = value.dtype.str if value.dtype.names is None else id(value.dtype)
     # A view, unless there are gaps in it.
     sample = value.ravel(order="K") if value.flags.forc else value
@@ -297,7 +297,7 @@ def _array(value: Any) -> Mark:
 
 
 def _frame(value: Any) -> Mark:
-    """Of pandas' own class: shape, labels, and a sample of each of its first blocks."""
+    """For pandas' own objects: shape, labels, and a sample of each of the first blocks."""
     attributes = _attributes(value, type(value)) or {}
     manager = attributes["_mgr"]
 
@@ -310,7 +310,7 @@ def _frame(value: Any) -> Mark:
 
 
 def _values(values: Any) -> Mark:
-    """Of what a block holds: an array of numpy's, or one of pandas' own around some."""
+    """For the content of a block: a numpy array, or one of pandas' arrays around some."""
     if _origin(values) == _ARRAY:
         return _array(values)
 
@@ -327,9 +327,9 @@ def _is_of_pandas(value: Any) -> bool:
 
 
 def _made_of(value: Any, origin: Tuple[str, str]) -> Optional[Sequence[Any]]:
-    """What tells a value of a class whose values never change from others; None for anything else.
+    """Returns the parts that identify a value of an immutable class; None for anything else.
 
-    Its place does not: where one was let go of, the next one comes.
+    Its address does not identify it: a later value may be allocated at the same place.
     """
     if origin in _VALUES:
         found: Sequence[Any] = value.__reduce__()[1]
@@ -376,7 +376,7 @@ _LOOKS: Dict[Tuple[str, str], Callable[[Any], Mark]] = {
 
 
 def _origin(value: Any) -> Tuple[str, str]:
-    """The module and the name of its class, if that is where the class is found: one that lies is nobody's."""
+    """Returns module and name of an object's class, if that module really holds the class; otherwise empty texts."""
     return _home(type(value))
 
 

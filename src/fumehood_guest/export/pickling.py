@@ -1,10 +1,10 @@
-"""Variables as bytes and back: all that serialise in one stream, so that what they share stays shared.
+"""Variables as bytes and back: all serialisable ones in one stream, so that shared objects stay shared.
 
 Runs in a context, between two cells, when its sandbox is saved or loaded; the only place of ours that pickles. Each
-variable is a segment of its own with a memo that all share, and protocol 3 numbers the entries of that memo: a
-segment can be left out, and whoever needs something in it then fails instead of finding the wrong object. What
-serialises is found by trying, within bounds of size and time. Functions of the cells go by their code and live in the
-namespace again; classes of the cells need cloudpickle, which is the template's to have.
+variable is a segment of its own with a memo common to all, and protocol 3 numbers the entries of that memo: a segment
+can be left out, and a variable that needs an object in it then fails instead of finding the wrong object. Whether a
+variable serialises is found by trying, within bounds of size and time. Functions of the cells are stored as code and
+bound to the namespace again; classes of the cells need cloudpickle in the template.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Segment(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What came of pickling: what is in the stream, and why the rest is not."""
+    """The result of pickling: what is in the stream, and why the rest is not."""
 
     segments: List[Segment]
     left_out: Dict[str, str]
 
 
 class Bounds(NamedTuple):
-    """How much may be spent: on one variable, and on all of them."""
+    """Bounds for one variable, and for all of them."""
 
     each_bytes: int
     all_bytes: int
@@ -71,16 +71,16 @@ class Bounds(NamedTuple):
 
 
 class _TooMuchError(Exception):
-    """A bound is reached; the message says which."""
+    """A bound was exceeded; the message says which."""
 
 
 def pickled_by() -> str:
-    """Names what pickles here."""
+    """Returns the name and version of the pickler."""
     return "pickle" if cloudpickle is None else f"cloudpickle {cloudpickle.__version__}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Says in bounded words why something failed. The text is the user's, and to make it can fail as well."""
+    """Returns a bounded reason for a failure. The text is the user's, and computing it can fail as well."""
     try:
         text = str(error)
     except Exception:
@@ -91,14 +91,14 @@ def reason_of(error: BaseException) -> str:
 
 
 def pickle_variables(variables: Mapping[str, Any], file: BinaryIO, bounds: Bounds) -> Kept:
-    """Writes what serialises of `variables` to an empty file."""
+    """Writes the serialisable ones of `variables` to an empty file."""
     return _Attempt(variables, file, bounds).carry_out()
 
 
 def unpickle_variables(
     file: BinaryIO, segments: Sequence[Segment], namespace: Dict[str, Any]
 ) -> Dict[str, str]:
-    """Sets variables from a file that `pickle_variables` has written; returns why the others could not be."""
+    """Sets variables from a file that `pickle_variables` has written; returns the reasons for those that failed."""
     missing: Dict[str, str] = {}
 
     while True:
@@ -108,7 +108,7 @@ def unpickle_variables(
             namespace.update(values)
             return missing
 
-        # What it has half made may not be found by others: all is read again without it.
+        # Other variables must not refer to its half-built objects: everything is read again without it.
         missing[failed] = reason
 
         if len(missing) > _MOST_RELOADS:
@@ -117,7 +117,7 @@ def unpickle_variables(
 
 
 class _Attempt:
-    """Finds out what serialises, and writes it."""
+    """Finds which variables serialise, and writes them."""
 
     def __init__(self, variables: Mapping[str, Any], file: BinaryIO, bounds: Bounds) -> None:
         self._variables = variables
@@ -144,7 +144,7 @@ class _Attempt:
                 return self._stop(segments)
 
     def _stop(self, segments: List[Segment]) -> Kept:
-        """Keeps what was written before the time was over: no segment needs a later one."""
+        """Keeps what was written before the time limit: no segment needs a later one."""
         self._file.truncate(sum(segment.size_bytes for segment in segments))
         written = {segment.name for segment in segments}
 
@@ -155,7 +155,7 @@ class _Attempt:
         return Kept(segments, self._left_out)
 
     def _write(self, names: Sequence[str]) -> Tuple[List[Segment], Optional[str]]:
-        """Writes these, up to the first that fails, which is noted and named."""
+        """Writes the variables up to the first that fails, whose name it records and returns."""
         self._file.seek(0)
         self._file.truncate()
         counted = _Counted(self._file, self._bounds)
@@ -171,7 +171,7 @@ class _Attempt:
         return segments, None
 
     def _try_each(self) -> None:
-        """Finds those that fail alone, so that the next attempts do not stumble over one after the other."""
+        """Finds the variables that fail on their own, so that the next attempts do not fail on one after the other."""
         for name in [name for name in self._variables if name not in self._left_out]:
             if time.monotonic() > self._deadline:
                 return
@@ -194,15 +194,15 @@ class _Attempt:
 
 
 class _Nowhere:
-    """A file that nothing is kept in."""
+    """A file that discards its content."""
 
     def write(self, data: Any) -> int:
-        """Takes it."""
+        """Accepts and discards data."""
         return len(data)
 
 
 class _Counted:
-    """A file that is written to within bounds."""
+    """A file with a bound on the bytes written."""
 
     def __init__(self, file: Any, bounds: Bounds) -> None:
         self._file = file
@@ -211,11 +211,11 @@ class _Counted:
         self.segment_bytes = 0
 
     def begin(self) -> None:
-        """A variable begins."""
+        """Begins the segment of a variable."""
         self.segment_bytes = 0
 
     def write(self, data: Any) -> int:
-        """Writes, or refuses."""
+        """Writes, or raises if a bound is exceeded."""
         size_bytes = memoryview(data).nbytes
         self.segment_bytes += size_bytes
         self._all_bytes += size_bytes
@@ -234,7 +234,7 @@ class _Counted:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Ends what takes longer; code of the user's that runs meanwhile may wait for ever."""
+    """Interrupts a block that takes longer; user code that runs in it may never return."""
 
     def ring(_number: int, _frame: Any) -> None:
         raise _TooMuchError(f"it took longer than {seconds:.3g} s")
@@ -249,25 +249,25 @@ def _alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
 
         if left:
-            # One of the user's goes on, and rings at once if its time has come meanwhile.
+            # A timer of the user is restored, and fires at once if it expired meanwhile.
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
 
 
-# -- what pickle alone cannot do
+# -- beyond pickle
 
 _Pickler: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
 
 class _StatePickler(_Pickler):  # type: ignore[misc]
-    """Pickles what cells define."""
+    """A pickler for objects that cells define."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, protocol=PROTOCOL)
-        # What our functions share their variables by, by its number: made empty, and filled when they are there.
+        # The closure cells of our functions, by id: created empty, and filled once the functions exist.
         self._shared: Dict[int, CellType] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        """Says how a value is made again, where pickle has no way of its own."""
+        """Returns how to rebuild a value, where pickle itself cannot."""
         kind = type(value)
 
         if kind is FunctionType and value.__globals__ is _namespace():
@@ -307,7 +307,7 @@ def _namespace() -> Dict[str, Any]:
 
 
 def _function(function: Any) -> Tuple[Any, ...]:
-    """Its code, and cells that are filled when it is there already: a function can hold itself."""
+    """Returns a function's code, and cells to be filled once it exists: a function can refer to itself."""
     closure = function.__closure__ or ()
     state = {
         "defaults": function.__defaults__,
@@ -334,7 +334,7 @@ def _is_empty(cell: Any) -> bool:
 
 
 def make_function(version: Tuple[int, int], code: bytes, name: str, closure: Tuple[Any, ...]) -> FunctionType:
-    """Makes a function in this namespace. Saved states call it by this name: it may not change."""
+    """Makes a function in this namespace. Saved states refer to this name: it must not change."""
     if tuple(version) != sys.version_info[:2]:
         raise ValueError(
             f"the function {name} is code of Python {version[0]}.{version[1]}, and this is"
@@ -345,17 +345,17 @@ def make_function(version: Tuple[int, int], code: bytes, name: str, closure: Tup
 
 
 def cache_again(function: Any, maxsize: Optional[int], typed: bool) -> Any:
-    """Makes a function with a cache, which is empty. Saved states call it by this name: it may not change."""
+    """Makes a function with an empty cache. Saved states refer to this name: it must not change."""
     return functools.lru_cache(maxsize, typed)(function)
 
 
 def make_cell() -> CellType:
-    """Makes what functions share their variables by. Saved states call it by this name: it may not change."""
+    """Makes an empty closure cell. Saved states refer to this name: it must not change."""
     return CellType()
 
 
 def fill_function(function: Any, state: Mapping[str, Any]) -> None:
-    """Fills a function that `make_function` has made. Saved states call it by this name: it may not change."""
+    """Fills a function made by `make_function`. Saved states refer to this name: it must not change."""
     function.__defaults__ = state["defaults"]
     function.__kwdefaults__ = state["kwdefaults"]
     function.__qualname__ = state["qualname"]
@@ -368,7 +368,7 @@ def fill_function(function: Any, state: Mapping[str, Any]) -> None:
         cell.cell_contents = content
 
 
-# -- back again
+# -- unpickling
 
 
 class _Segments(io.RawIOBase):
@@ -380,16 +380,16 @@ class _Segments(io.RawIOBase):
         self._left = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def begin(self, start: int, size_bytes: int) -> None:
-        """Lets a segment be read."""
+        """Selects the segment to read."""
         self._file.seek(start)
         self._left = size_bytes
 
     def readinto(self, buffer: Any) -> int:
-        """Reads what is left of the segment, within the room there is."""
+        """Reads from the current segment, up to the size of the buffer."""
         data = self._file.read(min(len(buffer), self._left))
         buffer[: len(data)] = data
         self._left -= len(data)
@@ -399,7 +399,7 @@ class _Segments(io.RawIOBase):
 def _load_all(
     file: BinaryIO, segments: Sequence[Segment], without: Mapping[str, str]
 ) -> Tuple[Dict[str, Any], Optional[str], str]:
-    """Reads all but some; returns what was read, and which one failed and why."""
+    """Reads all segments but some; returns the values, and which one failed with the reason."""
     source = _Segments(file)
     load: Callable[[], Any] = pickle.Unpickler(io.BufferedReader(source, _BUFFER_BYTES)).load  # noqa: S301
     values: Dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Keeping a context: what of it can be written down and made again in another sandbox.
+"""State export: what of a context can be written to files and restored in another sandbox.
 
-Runs in a context, as a silent execution that the host asks for between two cells, when its sandbox is saved or
-loaded. It leaves what it finds in a folder, from where the host takes it as it takes any file. Nothing here is
-trusted by anybody: the host checks every word.
+Runs in a context, as a silent execution that the host requests between two cells, when its sandbox is saved or loaded.
+It writes its results into a folder, from which the host reads them like any file. The host must not trust them, and
+checks every value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fumehood_guest.shared.writable_files import PART_PREFIX
 from fumehood_jail.mounts import WRITABLE
 
 MAX_FILES = 100_000
-# Names that IPython keeps for itself: inputs, outputs, and what Python gives every module.
+# Names that IPython reserves: inputs, outputs, and the attributes of every module.
 _OWN_NAMES = re.compile(r"_+|_i+|_i?\d+|_[iod]h|_exit_code|__\w*__|In|Out")
 _MAX_NAME_CHARACTERS = 1_000
 _STATE = "state.json"
@@ -41,7 +41,7 @@ _FILES = "files.json"
 
 
 def write_state(folder: str, bounds: Tuple[int, int, float, float]) -> None:
-    """Writes what this context holds into a new folder.
+    """Writes the content of this context into a new folder.
 
     Args:
         folder: The folder.
@@ -52,7 +52,7 @@ def write_state(folder: str, bounds: Tuple[int, int, float, float]) -> None:
     variables, imports = _sorted_out(shell.user_ns, shell.user_ns_hidden)
     each_bytes, all_bytes, each_seconds, all_seconds = bounds
     room = os.statvfs(folder)
-    # What is left of the disk is the sandbox's own to use.
+    # Half of the free disk space is left to the sandbox.
     all_bytes = min(all_bytes, room.f_bavail * room.f_frsize // 2)
 
     with open(os.path.join(folder, _VARIABLES), "w+b") as file:
@@ -75,7 +75,7 @@ def write_state(folder: str, bounds: Tuple[int, int, float, float]) -> None:
 
 
 def list_files(folder: str) -> None:
-    """Writes a list of what lies in the writable places into that folder, whose like is left out."""
+    """Writes a list of all entries of the writable folders into `folder`, which is itself left out."""
     os.makedirs(folder, 0o700, exist_ok=True)
     entries: List[Dict[str, Any]] = []
     left_out: List[Dict[str, str]] = []
@@ -100,11 +100,11 @@ def list_files(folder: str) -> None:
 
 
 def finish_files(folder: str) -> None:
-    """Makes directories and links, and sets modes and times, as the order in that folder says."""
+    """Makes directories and links, and sets modes and times, as the order file in `folder` says."""
     entries = _read(folder, _ORDER)["files"]
     failed = []
 
-    # From the innermost outwards: to fill a directory changes its time, and may need rights that it will not have.
+    # Innermost first: filling a directory changes its time, and may need rights that it will not have.
     for entry in reversed(entries):
         try:
             _finish(entry)
@@ -115,7 +115,7 @@ def finish_files(folder: str) -> None:
 
 
 def prepare_places(folder: str) -> None:
-    """Removes what the order in that folder does not name from the writable places, and makes its directories."""
+    """Removes writable files that the order file in `folder` does not name, and makes its directories."""
     entries = _read(folder, _ORDER)["files"]
     named = {entry["path"]: entry["type"] for entry in entries}
     found = [(path, stat.S_ISDIR(status.st_mode)) for path, status in _walk([])]
@@ -135,7 +135,7 @@ def prepare_places(folder: str) -> None:
 
 
 def read_state(folder: str) -> None:
-    """Takes over what the order and the variables in that folder say, and writes down what could not be."""
+    """Restores the variables and settings of the files in `folder`, and writes which ones failed."""
     shell = get_ipython()
     order = _read(folder, _ORDER)
     missing = []
@@ -170,7 +170,7 @@ def read_state(folder: str) -> None:
 
 
 def _sorted_out(namespace: Dict[str, Any], hidden: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The variables of the user's, and the modules that they have imported, by name."""
+    """Returns the user's variables, and their imported modules, by name."""
     variables: Dict[str, Any] = {}
     imports: Dict[str, str] = {}
 
@@ -193,14 +193,14 @@ def _sorted_out(namespace: Dict[str, Any], hidden: Dict[str, Any]) -> Tuple[Dict
 
 def _type_name(value: Any) -> str:
     kind = type(value)
-    # Past whatever a metaclass makes of the attributes.
+    # Bypasses attributes of a metaclass.
     module = type.__dict__["__module__"].__get__(kind)
     name = type.__dict__["__qualname__"].__get__(kind)
     return str(name if module in ("builtins", "__main__") else f"{module}.{name}")[:_MAX_NAME_CHARACTERS]
 
 
 def _walk(left_out: List[Dict[str, str]]) -> Iterator[Tuple[str, os.stat_result]]:
-    """Yields what is below the writable places, each directory before what is in it; files may come and go."""
+    """Yields all entries below the writable folders, each directory before its content; files may come and go."""
     waiting = list(WRITABLE)
 
     while waiting:
@@ -227,7 +227,7 @@ def _walk(left_out: List[Dict[str, str]]) -> Iterator[Tuple[str, os.stat_result]
 
 
 def _is_in(path: str, folder: str) -> bool:
-    # By its name, which is random: one place can have several paths.
+    # By its name, which is random: one folder can have several paths.
     return os.path.basename(folder) in path.split("/")
 
 
@@ -283,6 +283,6 @@ def _read(folder: str, name: str) -> Any:
 
 
 def _write(folder: str, name: str, value: Any) -> None:
-    # Names that are no text come as escapes.
+    # Names that are not valid text are escaped.
     with open(os.path.join(folder, name), "w", encoding="ascii") as file:
         json.dump(value, file)

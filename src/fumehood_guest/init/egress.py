@@ -1,8 +1,8 @@
-"""The sandbox's end of the way out: a port on its loopback, where programs find the host's proxy.
+"""The sandbox's end of the egress proxy: a port on its loopback, where programs find the host's proxy.
 
-Runs in init, which listens before any user code exists, so that nobody else can take the port. Init understands
-nothing of what is said: for each connection it asks the host for a stream, and moves bytes between the two. How many
-there may be at once is bounded here and by the host; the others wait in the kernel's queue.
+Runs in init, which listens before any user code exists, so that no user process can take the port. Init must not
+interpret the traffic: for each connection it requests a stream from the host, and copies bytes between the two. Their
+number is bounded here and by the host; further ones wait in the kernel's queue.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen() -> socket.socket:
-    """Takes the port.
+    """Opens the listening port.
 
     Before: the loopback is up, no user code runs here yet.
 
     Raises:
-        JailError: It cannot be had.
+        JailError: The port cannot be opened.
     """
     try:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -46,7 +46,7 @@ class Egress:
     """All connections of the sandbox to the proxy.
 
     Args:
-        init: Whose loop and whose channel it uses.
+        init: Provides the loop and the channel.
         listener: The port.
     """
 
@@ -55,20 +55,20 @@ class Egress:
         self._listener = listener
         self._is_listening = False
         self._next_number = 1
-        # To be given up for a moment when no other descriptor is left: what waits in the kernel's queue would be
-        # reported without a pause.
+        # Closed for a moment when descriptors run out, to accept and close a connection: otherwise the poller would
+        # report the waiting one without end.
         self._spare: Optional[int] = None
         self._keep_a_spare()
-        # Those for which the host has been asked, and those that are carried.
+        # Connections for which the host was asked for a stream, and those with one.
         self._waiting: Dict[int, socket.socket] = {}
         self._carried: Set[Any] = set()
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
-        """Returns the verbs by their names on the wire."""
+        """Returns the request handlers by their names on the wire."""
         return {"carry_egress": self.carry, "drop_egress": self.drop}
 
     def begin(self) -> None:
-        """Takes connections while there is room for them."""
+        """Accepts connections while there is room for them."""
         has_room = len(self._waiting) + len(self._carried) < MAX_PROXY_CONNECTIONS
 
         if has_room and not self._is_listening:
@@ -79,7 +79,7 @@ class Egress:
         self._is_listening = has_room
 
     def carry(self, connection_id: int) -> Reply:
-        """Connects a connection that waits to the stream that came with the request."""
+        """Connects a waiting connection to the stream that came with the request."""
         (fd,) = self._init.take_fds(1)
         host = socket.socket(fileno=fd)
         client = self._waiting.pop(connection_id, None)
@@ -93,7 +93,7 @@ class Egress:
         return None, b""
 
     def drop(self, connection_id: int) -> Reply:
-        """Closes a connection that waits."""
+        """Closes a waiting connection."""
         client = self._waiting.pop(connection_id, None)
 
         if client is not None:
@@ -103,11 +103,11 @@ class Egress:
         return None, b""
 
     def note_open(self, one: Any) -> None:
-        """Counts one."""
+        """Counts an open connection."""
         self._carried.add(one)
 
     def note_closed(self, one: Any) -> None:
-        """Counts one no more."""
+        """Removes a connection from the count."""
         self._carried.discard(one)
         self.begin()
 
@@ -137,7 +137,7 @@ class Egress:
             client, _ = self._listener.accept()
             client.close()
         except OSError:
-            pass  # it has gone, or somebody else of this process was faster
+            pass  # the client has closed it, or another thread was faster
 
         self._keep_a_spare()
 
@@ -145,4 +145,4 @@ class Egress:
         try:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return  # at the next connection it is tried again
+            return  # the next connection tries again

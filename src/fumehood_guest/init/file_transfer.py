@@ -1,8 +1,8 @@
-"""Moving files: the writable files of a sandbox, as a snapshot knows them, go to the init of a forked one.
+"""File transfer: sends the writable files of a snapshot to the init of a forked sandbox.
 
-Runs in init, on both sides of a socket that the host has made. What is sent are descriptors to read from, never paths
-to be walked: the receiver copies. The sender waits until that is done, because until then nobody may change a file
-that it holds under a lease. The receiver has no user code yet; what it makes of the files is its own.
+Runs in init, on both sides of a socket that the host has made. It sends descriptors to read from, never paths: the
+receiver copies. The sender waits for the copies, because a file under a lease must not change before. The receiver runs
+no user code yet, and decides itself how to use the files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fumehood_guest.init.restore import Restoration
 from fumehood_guest.shared.writable_files import Content, Entry, SnapshotError, nameless_copy
 from fumehood_wire.frames import Decoder, encode
 
-# The kernel carries at most 253 descriptors at once.
+# The kernel passes at most 253 descriptors at once.
 _BATCH = 128
 _RECEIVE_BYTES = 1 << 18
 _PATIENCE_SECONDS = 60
@@ -53,7 +53,7 @@ def send(sock: socket.socket, taken: Dict[str, Entry]) -> None:
 
 
 def receive(sock: socket.socket) -> int:
-    """Puts what is sent into this sandbox, in the place of whatever is there; returns how many files there were."""
+    """Replaces this sandbox's files by those received; returns how many files there were."""
     sock.settimeout(_PATIENCE_SECONDS)
     decoder = Decoder()
     headers: List[Dict[str, Any]] = []
@@ -80,7 +80,7 @@ def receive(sock: socket.socket) -> int:
 
 
 def _describe(entry: Entry, fds: List[int]) -> Dict[str, Any]:
-    """Describes an entry, and opens its content anew: a lease lasts until the last copy of a descriptor is closed."""
+    """Returns an entry's description, and reopens its content: a lease lasts until the last duplicate is closed."""
     if entry.content is not None:
         if entry.content.fd is None:
             raise SnapshotError(0, f"there was no room to keep the content of {entry.path}")
@@ -104,7 +104,7 @@ def _opened_anew(fd: int) -> int:
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:
-        return nameless_copy(fd)  # its owner has forbidden it to himself
+        return nameless_copy(fd)  # the file's mode denies its owner access
 
 
 def _entry(header: Dict[str, Any], contents: Any) -> Entry:

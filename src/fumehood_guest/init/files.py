@@ -1,8 +1,8 @@
-"""Files: what init does with the guest's files on behalf of the host.
+"""Files: init's operations on the guest's files for the host.
 
-Runs in init, with the rights of the guest user and the guest's own root: a link can lead nowhere that guest
-code could not go itself. Each verb does a bounded piece of work, so that a huge or a strange file cannot hold
-up init; anything but a regular file is refused before a byte of it is touched.
+Runs in init, with the rights of the guest user and the guest's own root: a link leads only to places that guest code
+can reach itself. Each request does a bounded amount of work, so that a huge or special file cannot block init; anything
+but a regular file is refused before it is read or written.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HOME = "/home/user"
 MAX_CHUNK_BYTES = 1 << 20
 MAX_OPEN_HANDLES = 64
 MAX_ENTRIES = 2_000
-# Of the descriptions in one reply; a frame's header holds twice as much.
+# Bound on the descriptions in one reply; a frame's header holds twice as much.
 _MAX_PAGE_BYTES = 1 << 19
-# Extended attributes that are told as metadata; code inside may set any, so what is told of them is bounded.
+# Extended attributes reported as metadata; code in the sandbox may set any, so the number and size are bounded.
 METADATA_PREFIX = "user.e2b."
 _MAX_METADATA = 64
 _MAX_METADATA_BYTES = 8 * 1024
@@ -36,14 +36,14 @@ _places: Dict[str, str] = {}
 
 
 class Files:
-    """Open handles and the verbs on paths."""
+    """Open handles, and the requests on paths."""
 
     def __init__(self) -> None:
         self._handles: Dict[int, _Opened] = {}
         self._next_handle = 1
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
-        """Returns the verbs by their names on the wire."""
+        """Returns the request handlers by their names on the wire."""
         return {
             "open": self.open,
             "read": self.read,
@@ -57,9 +57,9 @@ class Files:
         }
 
     def open(self, path: str, mode: str, metadata: Optional[Dict[str, str]] = None) -> Reply:
-        """Opens a regular file for reading, or a new one that takes the place of `path` once it is complete.
+        """Opens a regular file for reading, or a new one that replaces `path` once it is complete.
 
-        The new one has the metadata that is given, and none of the one that it replaces.
+        The new file gets the given metadata, and none of the replaced one.
         """
         if len(self._handles) >= MAX_OPEN_HANDLES:
             raise OSError(errno.EMFILE, f"more than {MAX_OPEN_HANDLES} transfers at once")
@@ -86,7 +86,7 @@ class Files:
         return None, b""
 
     def close(self, handle: int, keep: bool) -> Reply:
-        """Ends a transfer; of a new file it keeps the whole, or nothing. Closing twice is no error."""
+        """Ends a transfer; a new file is kept as a whole, or discarded. Closing twice is no error."""
         opened = self._handles.pop(handle, None)
 
         if opened is None:
@@ -110,7 +110,7 @@ class Files:
 
 
 class _Opened:
-    """A file in transfer; `target` is what a new one becomes when it is complete."""
+    """A file in transfer; `target` is the final path of a new one."""
 
     __slots__ = ("fd", "path", "target")
 
@@ -121,7 +121,7 @@ class _Opened:
 
 
 def _open_to_read(path: str) -> _Opened:
-    # Non-blocking: opening a FIFO would otherwise wait for its other end, and init with it.
+    # Non-blocking: opening a FIFO would otherwise block init until its other end is opened.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         _check_regular(os.fstat(fd))
@@ -133,7 +133,7 @@ def _open_to_read(path: str) -> _Opened:
 
 
 def _open_to_replace(path: str, metadata: Dict[str, str]) -> _Opened:
-    """Opens a file next to the one that it will replace: on the same mount, so that the replacing is one step."""
+    """Opens a file next to the one that it will replace: on the same mount, so that the rename is atomic."""
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     os.makedirs(folder, exist_ok=True)
@@ -171,12 +171,12 @@ def _check_regular(info: os.stat_result) -> None:
 
 
 def stat_entry(path: str) -> Reply:
-    """Describes one path; a link is described together with what it leads to."""
+    """Describes one path; a link is described together with its target."""
     return entry(absolute(path)), b""
 
 
 def list_entries(path: str, depth: int, offset: int = 0) -> Reply:
-    """Describes what lies beneath a folder, down to `depth`, in order, from entry number `offset` on."""
+    """Describes the entries beneath a folder, down to `depth`, in order, from entry number `offset` on."""
     full = absolute(path)
 
     if not os.path.isdir(full):
@@ -196,7 +196,7 @@ def list_entries(path: str, depth: int, offset: int = 0) -> Reply:
         try:
             described = entry(name)
         except OSError:
-            # Gone between the listing and the look; that is no error of the one who asks.
+            # It was removed between the listing and this call, which is no error.
             continue
 
         room -= len(json.dumps(described))
@@ -206,14 +206,14 @@ def list_entries(path: str, depth: int, offset: int = 0) -> Reply:
 
 
 def make_dir(path: str) -> Reply:
-    """Makes a folder and those above it; it must be new."""
+    """Makes a folder and its parents; the folder must not exist."""
     full = absolute(path)
     os.makedirs(full)
     return entry(full), b""
 
 
 def remove(path: str) -> Reply:
-    """Removes a file, a link, or a folder with all that is in it."""
+    """Removes a file, a link, or a folder with its content."""
     full = absolute(path)
 
     if os.path.isdir(full) and not os.path.islink(full):
@@ -229,7 +229,7 @@ def remove(path: str) -> Reply:
 
 
 def rename(source: str, destination: str) -> Reply:
-    """Moves a file or folder, across the sandbox's mounts too; makes the folders above the destination."""
+    """Moves a file or folder, also across the sandbox's mounts; makes the parents of the destination."""
     target = absolute(destination)
     origin = absolute(source)
     os.lstat(origin)
@@ -246,10 +246,10 @@ def rename(source: str, destination: str) -> Reply:
 
 
 def absolute(path: str) -> str:
-    """Resolves a path as the user means it: relative ones begin in the home."""
+    """Resolves a path from the user's view: relative paths start in the home."""
     full = os.path.normpath(os.path.join(HOME, path))
 
-    # What a caller was told before is a real name, and may begin like another.
+    # A path reported earlier is a real one already, and may begin like another name.
     if any(_lies_in(full, place) for place in _places.values()):
         return full
 
@@ -261,12 +261,12 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def settle(places: Dict[str, str]) -> None:
-    """Tells this module where folders really lie: a sandbox without a root of its own has them under other names."""
+    """Sets where folders really are: a sandbox without a root of its own has them under other names."""
     _places.update(places)
 
 
 def entry(path: str) -> Dict[str, Any]:
-    """Returns the description of one path as the host's `FileInfo` has it."""
+    """Returns the description of one path in the format of the host's `FileInfo`."""
     info = os.lstat(path)
     described: Dict[str, Any] = {"name": os.path.basename(path), "path": path}
 
@@ -295,7 +295,7 @@ def entry(path: str) -> Dict[str, Any]:
 
 
 def _resolved(path: str, target: str) -> str:
-    """Returns where a link leads in the end: the kernel follows it, and gives up after 40 links."""
+    """Returns the final target of a link, as resolved by the kernel, which follows up to 40 links."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
 
@@ -304,12 +304,12 @@ def _resolved(path: str, target: str) -> str:
         finally:
             os.close(fd)
     except OSError:
-        # It leads nowhere, or in a circle: where its own text points.
+        # The link is dangling or cyclic: return where its own text points.
         return os.path.normpath(os.path.join(os.path.dirname(path), target))
 
 
 def _metadata(path: str) -> Dict[str, str]:
-    """Returns the metadata of a file, as far as it is text and within bounds."""
+    """Returns the metadata of a file, as far as it is valid text and within bounds."""
     found: Dict[str, str] = {}
     room = _MAX_METADATA_BYTES
 
@@ -334,7 +334,7 @@ def _metadata(path: str) -> Dict[str, str]:
 
 
 def kind(mode: int) -> str:
-    """Names the kind of a file: file, dir, symlink or other."""
+    """Returns the kind of a file: file, dir, symlink or other."""
     if stat.S_ISREG(mode):
         return "file"
 
@@ -362,7 +362,7 @@ def _walk(folder: str, depth: int) -> Iterator[str]:
 
 
 def _open_up(folder: str) -> None:
-    """Folders of mode 000 can be removed by their owner all the same, one in another too."""
+    """Makes a folder and its subfolders accessible to their owner, so that they can be removed."""
     waiting = [folder]
 
     while waiting:
@@ -371,7 +371,7 @@ def _open_up(folder: str) -> None:
         waiting.extend(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
 
 
-# Each look reads a file of the system that never changes in a sandbox, and entries of a list have few owners.
+# Each lookup reads a system file that never changes in a sandbox, and entries of a listing have few owners.
 @functools.lru_cache(maxsize=256)
 def _name_of_user(uid: int) -> str:
     try:

@@ -1,8 +1,8 @@
-"""The home of a sandbox: the files that its template gives it, and the places where pip installs.
+"""The home of a sandbox: the files that its template provides, and the folders that pip installs to.
 
-The jail init looks once what is given; its clones inherit the list. Each init, which is then the guest's user and
-runs no guest code yet, copies the small files and links the large ones, so that a creation takes as long for a
-table of gigabytes as for one of a megabyte. What it copies counts as the sandbox's own disk and memory.
+The jail init lists the files once; its clones inherit the list. Each init, which is then the guest's user and runs no
+guest code yet, copies the small files and links the large ones, so that the creation time does not depend on the size
+of large files. The copies count as the sandbox's own disk and memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fumehood_guest.init.files import HOME
 from fumehood_jail.errors import JailError
 
 GIVEN = "/opt/template"
-# The host bounds by the same number what all copies together may hold.
+# The host bounds the size of all copies together by the same number.
 LARGE_FILE_BYTES = 1 << 20
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _INSTALLED = (
@@ -27,22 +27,22 @@ _INSTALLED = (
     f".local/lib/{_PYTHON}/site-packages",
 )
 
-# Paths within both folders, and modes; a folder comes before what is in it.
+# Paths relative to both folders, and modes; a folder comes before its content.
 _given: List[Tuple[str, int]] = []
 _large: List[str] = []
 
 
 def find_given() -> None:
-    """Looks once, in the jail init, what the template gives to each sandbox."""
+    """Lists once, in the jail init, which files the template provides."""
     if os.path.isdir(GIVEN):
         _look_into("")
 
 
 def set_up() -> None:
-    """Gives the sandbox its files and the folders of pip, and makes its home the working directory.
+    """Copies the template's files into the sandbox, makes the folders of pip, and changes into the home.
 
     Raises:
-        JailError: The files do not fit into what the sandbox may write.
+        JailError: The files exceed what the sandbox may write.
     """
     os.chdir(HOME)
     try:
@@ -67,7 +67,7 @@ def _make_folder(path: str) -> None:
     try:
         os.mkdir(path)
     except FileExistsError:
-        # The template has given one.
+        # The template provides one.
         if not os.path.isdir(path):
             raise
 

@@ -1,9 +1,9 @@
 """Init: PID 1 of a sandbox. Finishes the jail, then serves the host; it never runs user code.
 
-A clone of the jail init, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and
-carries out the host's file operations inside the guest, so that no path of a guest is ever walked outside.
-One request is answered after the other; none may block for long. The kernel ends everything else in the
-sandbox when this process ends.
+A clone of the jail init, in namespaces of its own. It starts processes, reaps orphans, signals contexts, and carries
+out the host's file operations inside the guest, so that no path of a guest is ever resolved outside. Requests are
+answered one after the other; none may block for long. The kernel ends everything else in the sandbox when this process
+ends.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from fumehood_jail.errors import JailError
 from fumehood_wire.frames import Decoder, ProtocolError, encode
 
 _MAX_FDS = 8
-# What an init says first, before any frame.
+# The first byte that an init sends, before any frame.
 STARTED = b"!"
-# What the host says when the first descriptor that it sends is a mount of device nodes; the others are control group
-# descriptors.
+# The byte with which the host says that the first descriptor is a mount of device nodes; the others belong to control
+# groups.
 WITH_DEVICES = b"d"
 _RECEIVE_BYTES = 1 << 18
 _MAX_SENTENCE = 4096
@@ -46,7 +46,7 @@ Reply = Tuple[Any, bytes]
 
 
 class RequestError(Exception):
-    """A request that init refuses; becomes a reply, never ends the sandbox."""
+    """A refused request; sent as a reply, never ends the sandbox."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -113,7 +113,7 @@ class Init:
             for fd, events in ready:
                 reader = self._readers.get(fd)
 
-                # A descriptor that was closed a moment ago may have come back as another one.
+                # A descriptor number that was closed a moment ago may be in use again.
                 if reader is not None and fd not in self._just_removed:
                     reader(events)
 
@@ -124,11 +124,11 @@ class Init:
         pid = watcher.over_limit()
 
         if pid is not None:
-            # First told, then done: the host must know the reason when it hears of the end.
+            # Report first, then kill: the host must know the reason before it sees the end.
             self.send_event({"event": "memory_kill", "pid": pid})
             process_usage.kill(pid)
 
-    # -- what the parts of init use
+    # -- for the parts of init
 
     def add_reader(self, fd: int, callback: Callable[[int], None], events: int = select.POLLIN) -> None:
         """Calls `callback(events)` whenever `fd` is ready."""
@@ -142,14 +142,14 @@ class Init:
             self._just_removed.add(fd)
 
     def send_event(self, fields: Dict[str, Any], payload: bytes = b"") -> None:
-        """Tells the host something that it did not ask for."""
+        """Sends the host an event."""
         self._send({"type": "event", **fields}, payload)
 
     def take_fds(self, count: int) -> List[int]:
-        """Hands over the next `count` descriptors that the host has sent.
+        """Returns the next `count` descriptors that the host has sent.
 
-        Whoever answers a request that brings some takes them before anything else that can fail: those that were left
-        would be taken for the next request's, and all later ones would get somebody else's.
+        A handler must take the descriptors of its request before anything else that can fail: otherwise the next
+        request would get them, and all later ones the wrong ones.
         """
         if len(self._fds) < count:
             raise RequestError("protocol", f"{count} descriptors expected, {len(self._fds)} came")
@@ -160,7 +160,7 @@ class Init:
     # -- the loop
 
     def _be_unmoved_by_signals(self) -> None:
-        """With the default disposition, PID 1 receives no signal at all from inside its namespace."""
+        """Ignores signals: with the default disposition, PID 1 receives none from inside its namespace."""
         for number in (signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
 
@@ -173,7 +173,7 @@ class Init:
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE_BYTES, _MAX_FDS)
         except ConnectionResetError:
-            data, fds = b"", []  # the host has gone, and has not read all that was said
+            data, fds = b"", []  # the host has gone without reading everything
 
         if not data and self._is_reduced:
             self.remove_reader(self._sock.fileno())
@@ -202,7 +202,7 @@ class Init:
         except OSError as error:
             self._refuse(number, "os", error.strerror or str(error), error.errno)
         except RecursionError:
-            # Guests can nest folders deeper than Python calls.
+            # Guests can nest folders deeper than Python's recursion limit.
             self._refuse(number, "os", "nested too deeply", errno.ENAMETOOLONG)
         except Exception as error:
             self._refuse(number, "invalid", f"{type(error).__name__}: {error}")
@@ -231,7 +231,7 @@ class Init:
         try:
             self._sock.sendall(frame)
         except OSError:
-            # Of a reduced one nobody wants to hear any more, and it stays.
+            # A reduced init has no client any more, and keeps running.
             if not self._is_reduced:
                 os._exit(0)
 
@@ -264,7 +264,7 @@ class Init:
     # -- forked sandboxes
 
     def _expect_forks(self) -> Reply:
-        """Takes note that processes of forked sandboxes will be in /proc, before the first of them is."""
+        """Prepares for processes of forked sandboxes in /proc, before the first one exists."""
         process_usage.note_fork()
         return None, b""
 
@@ -278,12 +278,12 @@ class Init:
         return None, b""
 
     def _receive_files(self) -> Reply:
-        """Takes the files of the sandbox that this one is forked from."""
+        """Receives the files of the parent sandbox."""
         with socket.socket(fileno=self.take_fds(1)[0]) as sock:
             return {"files": file_transfer.receive(sock)}, b""
 
     def _reduce_to_init(self) -> Reply:
-        """Ends everything in this sandbox but itself: forked sandboxes, which lie beneath its namespace, live on."""
+        """Kills everything in this sandbox but itself: forked sandboxes, nested in its namespace, live on."""
         deadline = time.monotonic() + _REDUCE_SECONDS
         self._is_reduced = True
 
@@ -308,7 +308,7 @@ class Init:
     # -- contexts
 
     def _signal_context(self, pid: int, signal: int) -> Reply:
-        """Signals a context and all of its group, as a terminal does: a child of the cell that waits hears it too."""
+        """Signals a context and its process group, as a terminal does: a child that a cell waits for gets it too."""
         os.killpg(pid, signal)
         return None, b""
 
@@ -321,16 +321,16 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
     """Finishes the jail around this clone, greets the host, and serves it.
 
     Args:
-        fds: The socket to the host; the gate for which the first context waits.
+        fds: The socket to the host; the gate that the first context waits for.
         options: What is different from sandbox to sandbox.
         program: The system call filter.
     """
     fd, gate = fds
     sock = socket.socket(fileno=fd)
-    # The first word carries our credentials: by it the host knows this process, and has the first context
-    # prepared.
+    # The first message carries our credentials, by which the host identifies this process and prepares the first
+    # context.
     sock.send(STARTED)
-    # Up to here 2 is a file of the host, inherited from the jail init, for its last words. Init reads files for the
+    # So far fd 2 is a file of the host, inherited from the jail init, for error messages. Init reads files for the
     # host, and links to its own descriptors are files too.
     os.dup2(1, 2)
     # The host makes the control groups while this process is cloned.
@@ -347,11 +347,11 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
         os.close(devices)
 
     if options["is_fork"]:
-        os.chdir(HOME)  # what it is to have comes from the sandbox that it is forked from
+        os.chdir(HOME)  # its files come from the parent sandbox
     else:
         home.set_up()
 
-    # Before user code can: it comes through the gate.
+    # Before user code exists, which waits for the gate.
     listener = listen()
     _open_gate(gate)
     watcher = _watcher(options["watch_memory_bytes"])
@@ -382,14 +382,14 @@ def _open_gate(gate: int) -> None:
     try:
         os.write(gate, b"!")
     except BrokenPipeError:
-        # The first context has failed, and says why on its own pipe.
+        # The first context has failed, and reports the reason on its own pipe.
         pass
 
     os.close(gate)
 
 
 def report_failure(fd: int, error: BaseException) -> None:
-    """Tells the host which step of the launch failed, in place of the greeting."""
+    """Sends the host the failed step of the launch, in place of the greeting."""
     known = (
         error if isinstance(error, JailError) else JailError("start", 0, f"{type(error).__name__}: {error}")
     )

@@ -1,9 +1,9 @@
-"""Init where there are no namespaces: serves the host, and forks contexts itself; it never runs user code.
+"""Init without namespaces: serves the host, and forks contexts itself; it never runs user code.
 
-A fork of the reaper, behind the sandbox's fence. It is the init of every sandbox but for three things: its contexts
-are its own children, the folders of the sandbox lie in one private folder of the host, and each process that it starts
-steps behind a fence of its own before it becomes guest code. Whatever it cannot do here (ports, a way out, snapshots)
-it refuses by name.
+A fork of the reaper, restricted to its sandbox. It works as the init of other sandboxes with three differences: its
+contexts are its own children, the folders of the sandbox lie in one private folder of the host, and each process that
+it starts enters a Landlock domain of its own before it becomes guest code. Operations that are impossible here (ports,
+egress, snapshots) are refused by name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fumehood_jail.errors import JailError
 from fumehood_wire.frames import encode
 
 _SECCOMP_FILTER = 2
-# By the names under which callers know them, the folders within the private one.
+# The subfolders of the private folder, by the paths that callers use.
 _FOLDERS = {"/home/user": "home", "/tmp": "tmp", "/var/tmp": "tmp", "/mnt/data": "data", "/dev/shm": "shm"}  # noqa: S108
-# Variables that name a folder of the sandbox.
+# Variables whose value is a folder of the sandbox.
 _NAMING = ("HOME", "TMPDIR")
 _BETWEEN_SANDBOXES = ("send_snapshot", "receive_files", "reduce_to_init")
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-# Beside what the guest may start: threads of the host's user that come and go meanwhile.
+# In addition to the guest's allowance: threads of the host's user that come and go meanwhile.
 _SPARE_PROCESSES = 8
 
 
@@ -41,8 +41,8 @@ class LandlockInit(Init):
     """The server loop of such a sandbox.
 
     Args:
-        sock: To the host's engine.
-        orders: To the host's runtime.
+        sock: The socket to the host's engine.
+        orders: The socket to the host's runtime.
         options: What is different from sandbox to sandbox.
         program: The system call filter of guest code.
         shell: The prepared interpreter.
@@ -64,7 +64,7 @@ class LandlockInit(Init):
         self._processes = _Processes(self, options["rlimits"]["nofile"])
         self._verbs.update(self._processes.verbs())
 
-        # What stands on namespaces of its own.
+        # These need namespaces.
         for verb in (*self._snapshots.verbs(), *self._relays.verbs(), *_BETWEEN_SANDBOXES):
             self._verbs[verb] = _refuse_verb(verb)
 
@@ -74,12 +74,12 @@ class LandlockInit(Init):
         super().run()
 
     def confine(self) -> None:
-        """In a fork: steps behind the fence of guest code."""
+        """In a fork: enters the Landlock domain of guest code."""
         landlock_launch.enter_guest(self._options, self._program, self._processes_allowed())
         _check_confined()
 
     def _processes_allowed(self) -> int:
-        """How many the user may have: as many as there are now, and what the sandbox may have beyond its own."""
+        """Returns the process limit of the user: as many as there are now, plus the sandbox's allowance."""
         allowed: int = self._options["processes"]
         return _tasks_of_user() + allowed + _SPARE_PROCESSES
 
@@ -137,7 +137,7 @@ class LandlockInit(Init):
                 process_usage.kill(pid)
 
     def note_end(self, pid: int, code: int) -> bool:
-        """Tells the runtime of the end of a context; false if it was none."""
+        """Reports the end of a context to the runtime; returns False if the process was none."""
         number = self._contexts.pop(pid, None)
 
         if number is None:
@@ -146,13 +146,13 @@ class LandlockInit(Init):
         self._orders.tell("context_exited", number=number, status=code)
         return True
 
-    # -- names
+    # -- paths
 
     def _places(self) -> Dict[str, str]:
         return _places(self._options["folder"])
 
     def moved(self, envs: Dict[str, str]) -> Dict[str, str]:
-        """Lets variables name folders where they really are, and only those: others may be the template's."""
+        """Replaces paths in the variables that name a folder, and only in those: others may be the template's."""
         return {
             name: files.absolute(value) if name in _NAMING and value in _FOLDERS else value
             for name, value in envs.items()
@@ -160,7 +160,7 @@ class LandlockInit(Init):
 
 
 class _Processes(Processes):
-    """Commands behind a fence of their own."""
+    """Commands in Landlock domains of their own."""
 
     def start(
         self, payload: bytes, cwd: str, envs: Dict[str, str], pty: Optional[Dict[str, int]] = None
@@ -169,22 +169,22 @@ class _Processes(Processes):
         return super().start(payload, files.absolute(cwd), self._init.moved(envs), pty)
 
     def ended(self, pid: int, code: int) -> bool:
-        """Takes note of a reaped pid, which may be a context's; tells whether it was a command's."""
+        """Handles a reaped pid, which may be a context's; returns whether it was a command's."""
         return not self._init.note_end(pid, code) and super().ended(pid, code)
 
     def _take_limits(self) -> None:
-        """In the child: the limits come with the fence."""
+        """In the child: enters the restrictions, which include the limits."""
         self._init.confine()
 
 
 class _Watcher(MemoryWatcher):
-    """Bounds the memory without a thread: init's own fence is around those of its guests, so it may look at them."""
+    """Bounds the memory without a thread: init may read the usage of guests, whose domains are nested in its own."""
 
     def start(self) -> None:
-        """Nothing needs to be started."""
+        """Does nothing: there is no thread."""
 
     def weigh(self, pids: Iterable[int]) -> Dict[int, int]:
-        """Returns what each process holds."""
+        """Returns the memory that each process holds."""
         return memory.weigh(pids)
 
 
@@ -232,7 +232,7 @@ def _set_up(places: Dict[str, str], options: Dict[str, Any]) -> None:
     home = places["/home/user"]
     os.makedirs(f"{home}/.local/lib/{_PYTHON}/site-packages", exist_ok=True)
 
-    # A shell that asks to be greeted reads the host's profile first, which has a path of its own.
+    # A login shell reads the host's profile first, which sets another PATH.
     with open(f"{home}/.bash_profile", "w", encoding="utf-8") as file:
         file.write(f"export PATH={shlex.quote(f'{home}/.local/bin:' + options['path'])}\n")
 
@@ -241,7 +241,7 @@ def _set_up(places: Dict[str, str], options: Dict[str, Any]) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copies the files of a template; the modes of files are kept as far as they say that one can be executed."""
+    """Copies the files of a template; of their modes only the executable bit is kept."""
     for entry in os.scandir(source):
         copy = f"{target}/{entry.name}"
 
@@ -263,13 +263,13 @@ def _copy_file(source: str, target: str, mode: int) -> None:
 
 
 def _add_user_site(home: str) -> None:
-    """Puts the user's packages before the template's and behind the standard library, as Python itself does."""
+    """Inserts the user's packages before the template's and behind the standard library, as Python itself does."""
     places = (place for place, entry in enumerate(sys.path) if entry.endswith("site-packages"))
     sys.path.insert(next(places, len(sys.path)), f"{home}/.local/lib/{_PYTHON}/site-packages")
 
 
 def _applied() -> Dict[str, Any]:
-    """What the kernel says is in force; the bounding set does not count: without new privileges nothing comes of it."""
+    """Returns the restrictions in force by the kernel's account, without the bounding set, which has no effect here."""
     found = process_usage.applied_restrictions()
 
     with open("/proc/self/status", "rb") as file:
@@ -280,7 +280,7 @@ def _applied() -> Dict[str, Any]:
 
 
 def _check_confined() -> None:
-    """The last look before guest code: what the kernel says, not what we believe to have done."""
+    """Checks, before guest code runs, that the kernel reports the restrictions as applied."""
     applied = _applied()
 
     if (
@@ -292,7 +292,7 @@ def _check_confined() -> None:
 
 
 def _tasks_of_user() -> int:
-    """Processes and threads of this user, all of which the kernel holds against the limit of each."""
+    """Returns how many processes and threads this user has, all of which count against its limit."""
     own = os.getuid()
     count = 0
 

@@ -1,10 +1,10 @@
-"""The reaper: ends a sandbox as a whole where there is no PID namespace that the kernel would end.
+"""The reaper: ends a sandbox as a whole where there is no PID namespace for the kernel to end.
 
-Runs as a fork of the zygote, one for each sandbox, behind the sandbox's own fence. It forks init, and then waits: for
-init's end, for the host's word, or for the host's end. Whichever comes first, one call (`kill(-1)`, which Landlock
-keeps within the fence) ends every process of the sandbox at once, whatever became of its parents and sessions; nobody
-can be forked past it. Guest code stands behind a fence within this one and can do nothing to the reaper. It must never
-read what the guest says.
+Runs as a fork of the zygote, one for each sandbox, in the sandbox's own Landlock domain. It forks init, and then waits
+for init's end, the host's request, or the host's end. Then one call (`kill(-1)`, which Landlock restricts to the
+domain) kills every process of the sandbox at once, whatever their parents and sessions; no process can escape by
+forking. Guest code is in a domain nested in this one and cannot affect the reaper. It must never read data from the
+guest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fumehood_guest.init.init import report_failure
 from fumehood_guest.shared.packets import close_all
 from fumehood_jail import landlock_launch
 
-# What the zygote is given for a sandbox; all further ones are the control group descriptors of its control groups.
+# The descriptors that the zygote receives for a sandbox; all further ones belong to its control groups.
 _GIVEN_FDS = 4
 _PAUSE_MS = 5
 
@@ -30,7 +30,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
     """Becomes the reaper of a new sandbox.
 
     Args:
-        fds: The socket of init, the socket for orders of the runtime, a pipe that ends when the sandbox is to end,
+        fds: The socket of init, the socket for requests of the runtime, a pipe that ends when the sandbox is to end,
             and the host as a pidfd; then the descriptors of the control groups.
         options: What is different from sandbox to sandbox.
         program: The system call filter of guest code.
@@ -67,14 +67,14 @@ def _wait(init: int, leash: int, host: int) -> None:
 
 
 def _end_everybody() -> None:
-    """Kills all who are behind the fence but this process, until there is nobody left to wait for."""
+    """Kills all processes in the domain but this one, until there are no children left to wait for."""
     poller = select.poll()
 
     while True:
         try:
             os.kill(-1, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # nobody is left, or nobody but those outside, whom it does not reach
+            pass  # no process is left, or only those outside the domain
 
         while True:
             try:
@@ -89,7 +89,7 @@ def _end_everybody() -> None:
 
 
 def _remove(folder: str) -> None:
-    """Removes what the guest has left; what cannot be removed from here the host finds."""
+    """Removes the guest's files; the host removes what cannot be removed from here."""
     sys.setrecursionlimit(1 << 16)
     try:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Processes: commands and terminals that init starts for the host.
 
-Runs in init. The output of a command goes straight to the host through pipes that the host made; only the
-bytes of a terminal pass through here, because its far end must never leave the sandbox. A process is a
-session of its own, so that a signal reaches all of it.
+Runs in init. The output of a command goes straight to the host through pipes that the host made; only the bytes of a
+terminal pass through here, because its master end must never leave the sandbox. A process is a session of its own, so
+that a signal reaches all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Processes:
     """The commands and terminals of this sandbox, by pid.
 
     Args:
-        init: What the parts of init use.
+        init: Provides the loop and the channel.
         open_files: How many files a process may have open; init itself may have more.
     """
 
@@ -39,7 +39,7 @@ class Processes:
         self._running: Dict[int, _Process] = {}
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
-        """Returns the verbs by their names on the wire."""
+        """Returns the request handlers by their names on the wire."""
         return {
             "start_process": self.start,
             "signal_process": self.send_signal,
@@ -67,7 +67,7 @@ class Processes:
         return {"pid": process.popen.pid}, b""
 
     def send_signal(self, pid: int, signal: int) -> Reply:
-        """Signals a command with all that it started; tells whether there was one."""
+        """Signals a command with all that it started; returns whether it exists."""
         if pid not in self._running:
             return {"found": False}, b""
 
@@ -82,7 +82,7 @@ class Processes:
         return {"found": True}, b""
 
     def resize(self, pid: int, cols: int, rows: int) -> Reply:
-        """Gives a terminal a new size."""
+        """Sets the size of a terminal."""
         relay = self._running[pid].relay
 
         if relay is None:
@@ -92,7 +92,7 @@ class Processes:
         return None, b""
 
     def ended(self, pid: int, code: int) -> bool:
-        """Takes note of a reaped pid; tells whether it was one of ours."""
+        """Handles a reaped pid; returns whether it was a command's."""
         process = self._running.pop(pid, None)
 
         if process is None:
@@ -151,11 +151,11 @@ class Processes:
         return _Process(popen, None)
 
     def _take_limits(self) -> None:
-        """In the child: what init may have open beyond others is not inherited."""
+        """In the child: lowers the limit of open files, which is higher for init."""
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
 
     def _become_terminal_user(self) -> None:
-        """In the child, after setsid: the terminal on fd 0 becomes the controlling one."""
+        """In the child, after setsid: makes the terminal on fd 0 the controlling one."""
         self._take_limits()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -172,7 +172,7 @@ class _Process:
 
 
 class _Relay:
-    """Carries bytes between a terminal and the host's socket, holding at most one chunk each way."""
+    """Copies bytes between a terminal and the host's socket, holding at most one chunk each way."""
 
     def __init__(self, init: Any, master: int, sock: int) -> None:
         self.master = master
@@ -186,12 +186,12 @@ class _Relay:
         self._arrange()
 
     def finish(self) -> None:
-        """The command has ended: what it wrote last still goes out, then the socket closes."""
+        """Sends the remaining output after the command has ended, then closes the socket."""
         self._ending = True
         self._move(0)
 
     def _arrange(self) -> None:
-        """Watches just what can make progress: a full side is not read from, so the guest waits, not init."""
+        """Watches only what can make progress: while one side is full the other is not read, and the guest blocks."""
         master_events = (0 if self._to_host else select.POLLIN) | (select.POLLOUT if self._to_terminal else 0)
         sock_events = (0 if self._to_terminal else select.POLLIN) | (select.POLLOUT if self._to_host else 0)
         self._init.remove_reader(self.master)
@@ -210,7 +210,7 @@ class _Relay:
         self._arrange()
 
     def _carry_out(self) -> bool:
-        """From the terminal to the host; false when the terminal has ended."""
+        """Copies from the terminal to the host; returns False when the terminal has ended."""
         while True:
             if not self._to_host:
                 try:
@@ -232,7 +232,7 @@ class _Relay:
                 return False
 
     def _carry_in(self) -> bool:
-        """From the host to the terminal; false when the host has closed its end."""
+        """Copies from the host to the terminal; returns False when the host has closed its end."""
         if not self._to_terminal:
             try:
                 self._to_terminal = os.read(self._sock, _RELAY_BYTES)
@@ -258,7 +258,7 @@ class _Relay:
         self._init.remove_reader(self._sock)
         os.close(self.master)
         os.close(self._sock)
-        # A terminal that is closed twice is no error: `finish` may come after the host has hung up.
+        # Closing again is no error: `finish` may come after the host has hung up.
         self._move = self._ignore  # type: ignore[method-assign]
 
     def _ignore(self, _events: int) -> None:

@@ -1,9 +1,9 @@
 """Relays: connections of the host to servers inside the sandbox.
 
-Runs in init. Only a process of the sandbox's network namespace can reach its loopback, so init connects there,
-and moves bytes between that connection and a socket that the host has sent. The host gets no descriptor of the
-guest's: whoever else holds one could make it block, and the host with it. Nothing here waits: the host sets the
-time for a connection to be made, and of one that is not read no more is kept than a piece in each direction.
+Runs in init. Only a process of the sandbox's network namespace can reach its loopback, so init connects there, and
+copies bytes between that connection and a socket that the host has sent. The host gets no descriptor of the guest:
+another process that shares it could make it block, and the host with it. Nothing here blocks: the host sets the time-
+out for connecting, and at most one chunk is buffered in each direction.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class Relays:
-    """All connections that the host has asked for."""
+    """All connections that the host has requested."""
 
     def __init__(self, init: Any) -> None:
         self._init = init
-        # Those that are made, and those that are on their way.
+        # Established connections and attempts.
         self._open: Set[Any] = set()
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
-        """Returns the verbs by their names on the wire."""
+        """Returns the request handlers by their names on the wire."""
         return {"connect": self.connect}
 
     def connect(self, port: int) -> Reply:
-        """Begins to connect; how that ends is told on the socket that came with the request."""
+        """Begins to connect; the outcome is sent on the socket that came with the request."""
         (fd,) = self._init.take_fds(1)
         host = socket.socket(fileno=fd)
         host.setblocking(False)
@@ -50,16 +50,16 @@ class Relays:
         return None, b""
 
     def note_open(self, one: Any) -> None:
-        """Counts one."""
+        """Counts a connection."""
         self._open.add(one)
 
     def note_closed(self, one: Any) -> None:
-        """Counts one no more."""
+        """Removes a connection from the count."""
         self._open.discard(one)
 
 
 class _Attempt:
-    """A connection on its way, to one address after the other, for as long as the host waits for it."""
+    """A connection attempt, to one address after the other, for as long as the host waits for it."""
 
     def __init__(self, relays: Relays, init: Any, host: socket.socket, port: int) -> None:
         self._relays = relays
@@ -68,7 +68,7 @@ class _Attempt:
         self._port = port
         self._addresses = iter(_ADDRESSES)
         self._server: Optional[socket.socket] = None
-        # An event that nobody asks for is a hang-up.
+        # Without requested events, only a hang-up is reported.
         init.add_reader(host.fileno(), self._host_gone, 0)
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ class _Attempt:
                 self._server.setblocking(False)
                 code = self._server.connect_ex((address, self._port))
             except OSError:
-                # No such family here, or no descriptor is left.
+                # The address family is not supported, or no descriptor is left.
                 self._drop_server()
                 continue
 
@@ -131,18 +131,18 @@ class _Attempt:
             self._server = None
 
     def _end(self) -> None:
-        """Tells the host, by an end, that there is no connection."""
+        """Closes the host's socket, which reports that there is no connection."""
         self._init.remove_reader(self._host.fileno())
         self._host.close()
         self._relays.note_closed(self)
 
 
 class Relay:
-    """A connection that is made: two directions that know nothing of each other.
+    """An established connection: two independent directions.
 
     Args:
-        relays: What counts it, until it is closed.
-        init: Whose loop it uses.
+        relays: Counts it, until it is closed.
+        init: Provides the loop.
         host: The host's end.
         server: The other one.
     """
@@ -156,11 +156,11 @@ class Relay:
         self._watch()
 
     def _ready(self, _events: int) -> None:
-        """One of the two sockets can be read, can be written, or is broken."""
+        """Called when one of the sockets is readable, writable, or broken."""
         forth, _ = self._directions
 
         if forth.is_over and self._host_has_gone():
-            # It has not ended its own direction only: nobody is there to read what the server may still send.
+            # It has closed its socket, not only its sending side: no one reads what the server may still send.
             self.close()
             return
 
@@ -168,7 +168,7 @@ class Relay:
             for direction in self._directions:
                 direction.move()
         except OSError:
-            # One side is gone for good; what was on its way to it is lost, and the other hears of it.
+            # One side is gone; data for it is lost, and the other side is closed.
             self.close()
             return
 
@@ -188,7 +188,7 @@ class Relay:
         self._relays.note_closed(self)
 
     def _watch(self) -> None:
-        """Waits for what can be done next, and for nothing else."""
+        """Waits for the events that can make progress, and for no others."""
         forth, back = self._directions
         host, server = self._ends
         wanted = {
@@ -196,8 +196,8 @@ class Relay:
             server.fileno(): back.wants_source | forth.wants_target,
         }
 
-        # With no event that is asked for, a hang-up is reported, and without end: so only where it is the last thing
-        # to be heard, from a host that sends no more.
+        # A hang-up is reported even if no event is requested, and repeatedly: so only watch for it on a host's socket
+        # that has already ended its direction.
         watched = {
             fd: events for fd, events in wanted.items() if events or (forth.is_over and fd == host.fileno())
         }
@@ -220,7 +220,7 @@ class Relay:
 
 
 class _Direction:
-    """Bytes on their way from one socket to the other: never more than one piece at rest."""
+    """Bytes from one socket to the other, with at most one chunk buffered."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self._source = source
@@ -230,16 +230,16 @@ class _Direction:
 
     @property
     def wants_source(self) -> int:
-        """What to wait for at the source."""
+        """The events to wait for at the source."""
         return 0 if self.is_over or self._unsent else select.POLLIN
 
     @property
     def wants_target(self) -> int:
-        """What to wait for at the target."""
+        """The events to wait for at the target."""
         return select.POLLOUT if self._unsent else 0
 
     def move(self) -> None:
-        """Moves one piece, as far as both sides allow; passes an end on.
+        """Copies one chunk, as far as both sides allow; passes on the end of the stream.
 
         Raises:
             OSError: One of the two is broken.

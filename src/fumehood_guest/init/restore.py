@@ -1,8 +1,8 @@
-"""Restoring: puts the writable files of a sandbox back as a snapshot knows them.
+"""Restoring: sets the writable files of a sandbox back to the state of a snapshot.
 
-Runs in init, while everything else in the sandbox stands still. What can fail because room runs out is done first, and
-leaves nothing behind when it fails. A file that is still there is written to in place, for whoever has it open; the
-others are moved into their places. Never follows a link of the guest's.
+Runs in init, while everything else in the sandbox is stopped. Steps that can fail for lack of space come first, and are
+undone on failure. A file that still exists is overwritten in place, for processes that have it open; the others are
+moved into place. It must never follow a link of the guest.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fumehood_guest.shared.writable_files import (
 )
 from fumehood_jail.mounts import WRITABLE
 
-# Where contents wait to be put in their places. What watches folders does not tell of it, as of an upload's parts.
+# Where contents wait to be moved into place. Watches do not report it, as with the parts of an upload.
 _ROOM = f"{PART_PREFIX}room-"
 
 
 class Restoration:
-    """Puts files back: first whatever can fail because room runs out, then the rest.
+    """Restores files: first the steps that can fail for lack of space, then the rest.
 
     Args:
-        taken: What there should be.
-        is_unchanged: Whether a file is there as it was.
-        give_back: Gives up a lease on the file of an inode; its holder may not write to the file either.
+        taken: The entries of the snapshot.
+        is_unchanged: Returns whether a file still is as in the snapshot.
+        give_back: Releases the lease on the file of an inode, which blocks writes of its holder too.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Restoration:
         self._is_unchanged = is_unchanged
         self._give_back = give_back
         self._now = dict(walk())
-        # Where the contents wait, by the path that they will have. Nobody sees them: everything stands still.
+        # The prepared contents, by their final path. They are invisible, because all processes are stopped.
         self._copies: Dict[str, str] = {}
         self._rooms: List[str] = []
-        # Those whose content needs no room beside them, where there is none.
+        # Files to overwrite directly, when there is no space for a prepared copy.
         self._in_place: List[str] = []
 
     def carry_out(self) -> Tuple[Dict[str, int], int]:
-        """Returns the new inodes of the files that were written, and how many things were removed."""
+        """Restores; returns the new inodes of the written files, and how many entries were removed."""
         self._prepare()
         try:
             removed = self._remove_what_is_new()
@@ -77,7 +77,7 @@ class Restoration:
             if self._in_place or not isinstance(error, OSError) or error.errno != errno.ENOSPC:
                 raise
 
-            # A full disk is what many want to go back from: most of it needs none.
+            # Users often roll back because the disk is full: most files then need no extra space.
             self._in_place = [path for path, entry in self._taken.items() if self._fits_in_place(path, entry)]
 
             if not self._in_place:
@@ -87,7 +87,7 @@ class Restoration:
             self._prepare()
 
     def _fits_in_place(self, path: str, entry: Entry) -> bool:
-        """Whether the file itself is still there, takes as much already, and can be written to."""
+        """Whether the same file still exists, occupies as much space, and can be written to."""
         status = self._now.get(path)
 
         if (
@@ -152,7 +152,7 @@ class Restoration:
             if entry.content.fd is None:
                 raise SnapshotError(errno.ENOSPC, f"there was no room to keep the content of {path}")
 
-            # A file can be moved within one mount only.
+            # A file can be renamed within one mount only.
             root = next(place for place in WRITABLE if path.startswith(f"{place}/"))
             self._copies[path] = copy = f"{rooms[root]}/{len(self._copies)}"
             target = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -165,7 +165,7 @@ class Restoration:
     def _remove_what_is_new(self) -> int:
         removed = 0
 
-        # The longest first: a directory is empty when its turn comes.
+        # Longest paths first, so that a directory is empty when it is removed.
         for path in sorted(self._now, key=len, reverse=True):
             entry = self._taken.get(path)
             mode = self._now[path].st_mode
@@ -189,7 +189,7 @@ class Restoration:
         for path, entry in self._taken.items():
             is_there = path in self._now
 
-            # The file of a socket, which is of no use without whoever listened.
+            # For example a socket's file, which is useless without its listener.
             if not is_there and path not in self._copies and not _can_be_made(entry.mode):
                 continue
 
@@ -218,7 +218,7 @@ class Restoration:
         overwritten = {
             path for path, copy in self._copies.items() if self._is_overwritten(path, self._taken[path], copy)
         }
-        # Of the names that one file has, those that lead to it already: the others become links to it.
+        # Of a file's hard links, those that exist already: the others are linked to it.
         linked = {
             entry.inode: path
             for path, entry in self._taken.items()
@@ -243,9 +243,9 @@ class Restoration:
         return inodes
 
     def _is_overwritten(self, path: str, entry: Entry, copy: str) -> bool:
-        """Writes the content into the file itself if that is still there: SQLite and others know it by its number.
+        """Writes the content into the existing file: SQLite and other programs identify it by its inode.
 
-        False where that cannot be done, even if only room is lacking; then the copy takes the file's place.
+        Returns False if that is impossible, even for lack of space; then the copy replaces the file.
         """
         status = self._now.get(path)
 
@@ -281,7 +281,7 @@ class Restoration:
 
 
 def _open_to_write(path: str) -> int:
-    # Without waiting: nobody but us would give back what this waits for.
+    # Non-blocking: this process itself would have to release the lease that it would wait for.
     return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

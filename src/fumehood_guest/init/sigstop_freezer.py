@@ -1,8 +1,8 @@
-"""Standstill: stops every process of a sandbox, and lets it go on, where the host cannot freeze it.
+"""Freezer by signals: stops every process of a sandbox, and continues it, where the host cannot freeze it.
 
-Runs in init, which goes on answering meanwhile. A signal to everybody (`kill(-1)`) reaches a process that is
-just being forked as well: the kernel lets a fork fail and repeat when such a signal comes in its middle. What
-a guest had stopped by itself stays stopped afterwards.
+Runs in init, which keeps answering requests meanwhile. A signal to all processes (`kill(-1)`) also reaches one that is
+just being forked: the kernel makes such a fork fail and restart when the signal arrives. Processes that a guest had
+stopped itself stay stopped afterwards.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any, Dict, FrozenSet, Optional, Tuple
 
 from fumehood_guest.shared import process_usage
 
-# Stopped, stopped by a tracer, ended; and waiting for the system in a way that no signal ends, after which a
-# process stops before it is itself again.
+# Stopped, stopped by a tracer, ended; or in uninterruptible sleep, after which a process stops before it runs user code
+# again.
 _STILL = frozenset("TtZXD")
 _STOPPED = "T"
-# What was still at one look can have been woken by what was stopped after it; a second look finds that.
+# A process that had stopped may have been continued by one that stopped later; a second check detects that.
 _LOOKS = 2
 
 
 class Standstill:
-    """Whether the sandbox stands still, and what stood still before."""
+    """Whether the sandbox is stopped, and which processes were stopped before."""
 
     def __init__(self) -> None:
         self._stopped_before: Optional[FrozenSet[int]] = None
 
     @property
     def is_on(self) -> bool:
-        """True from the first order to stop until the order to go on."""
+        """True from the first request to stop until the request to continue."""
         return self._stopped_before is not None
 
     def stop_all(self) -> Tuple[Dict[str, Any], bytes]:
-        """Stops everything; tells whether all of it has stopped, or whether it must be asked again."""
+        """Stops all processes; returns whether all have stopped, or the request must be repeated."""
         if self._stopped_before is None:
             self._stopped_before = frozenset(pid for pid, state in _states().items() if state == _STOPPED)
 
@@ -41,7 +41,7 @@ class Standstill:
         return {"stopped": all(_all_still() for _ in range(_LOOKS))}, b""
 
     def continue_all(self) -> Tuple[None, bytes]:
-        """Lets everything go on that this has stopped."""
+        """Continues all processes that this has stopped."""
         before, self._stopped_before = self._stopped_before or frozenset(), None
 
         for pid in _states():
@@ -77,11 +77,11 @@ def _signal_all(number: int) -> None:
     try:
         os.kill(-1, number)
     except ProcessLookupError:
-        return  # there is nobody but init
+        return  # there is no process but init
 
 
 def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # it has ended, or is the jail init's, on its way to a forked sandbox, and soon gone
+        return  # it has ended, or belongs to the jail init, on its way to a forked sandbox, and exits soon

@@ -1,11 +1,11 @@
-"""Snapshots: the writable files of a sandbox as they were at one moment, to be compared with and put back.
+"""Snapshots: the writable files of a sandbox at one moment, to compare with and to restore.
 
-Runs in init. Nothing is copied as long as nothing changes: init keeps each file open under a read lease, and when
-somebody opens it to write, the kernel lets that wait until init has copied the content (man 2 fcntl, "Leases").
-A file that was open for writing when the snapshot was taken, or that is one too many, is copied at once. Copies
-are nameless files of the sandbox's own filesystem and count as its disk. While a snapshot is taken or put back,
-whatever runs in the sandbox is stopped, but for what waits for the host anyway. If a content could not be kept, this
-is known, and its snapshot can no longer be put back: never a wrong file.
+Runs in init. An unchanged file is not copied: init keeps each file open under a read lease, and when a process opens it
+for writing, the kernel blocks that until init has copied the content (man 2 fcntl, "Leases"). A file that was open for
+writing when the snapshot was taken, or that exceeds the number of leases, is copied at once. Copies are nameless files
+of the sandbox's own filesystem and count as its disk. While a snapshot is taken or restored, all processes of the
+sandbox are stopped, except those that wait for the host. If a content could not be kept, this is recorded, and its
+snapshot cannot be restored: it must never restore a wrong file.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fumehood_wire.messages import (
 
 Reply = Tuple[Any, bytes]
 
-# Each takes a descriptor of init's; the other half is for copies.
+# Each lease takes a descriptor of init; the other half is for copies.
 _MAX_LEASES = SNAPSHOT_FILES // 2
-# Of the names in one reply.
+# Bound on the names in one reply.
 _MAX_PAGE_CHARS = 1 << 16
 _STOP_SECONDS = 2.0
 _LOOK_SECONDS = 0.001
@@ -56,18 +56,18 @@ class Snapshots:
     """The snapshots of this sandbox, by number.
 
     Args:
-        standstill: Stops what runs.
+        standstill: Stops the processes.
     """
 
     def __init__(self, standstill: Standstill) -> None:
         self._standstill = standstill
         self._snapshots: Dict[int, Dict[str, Entry]] = {}
         self._next_number = 1
-        # Contents under a lease, by their inode: snapshots share them.
+        # Contents under a lease, by inode: snapshots share them.
         self._leased: Dict[int, Content] = {}
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
-        """Returns the verbs by their names on the wire."""
+        """Returns the request handlers by their names on the wire."""
         return {
             "take_snapshot": self.take,
             "restore_snapshot": self.restore,
@@ -78,7 +78,7 @@ class Snapshots:
         }
 
     def take(self, held: Sequence[int]) -> Reply:
-        """Keeps all writable files as they are now."""
+        """Takes a snapshot of all writable files."""
         lost: List[str] = []
         taken: Dict[str, Entry] = {}
         try:
@@ -102,7 +102,7 @@ class Snapshots:
         return value, b""
 
     def restore(self, snapshot: int, held: Sequence[int]) -> Reply:
-        """Puts all writable files back as they were; refused with nothing changed when one of them was not kept."""
+        """Restores all writable files; refuses without any change when one of them was not kept."""
         taken = self._snapshots[snapshot]
         self.copy_what_is_opened()
 
@@ -116,7 +116,7 @@ class Snapshots:
         return {"restored": len(restored), "removed": removed}, b""
 
     def compare(self, snapshot: int) -> Reply:
-        """Tells what was created, modified and deleted since."""
+        """Returns what was created, modified and deleted since the snapshot."""
         self.copy_what_is_opened()
         before = self._snapshots[snapshot]
         now = {path: status for path, status in walk() if not stat.S_ISDIR(status.st_mode)}
@@ -138,11 +138,11 @@ class Snapshots:
         return {**{kind: changes[:MAX_CHANGED_FILES] for kind, changes in found.items()}, "more": more}, b""
 
     def taken(self, snapshot: int) -> Dict[str, Entry]:
-        """Returns what a snapshot holds, by path."""
+        """Returns the entries of a snapshot, by path."""
         return self._snapshots[snapshot]
 
     def list_taken(self, snapshot: int, offset: int) -> Reply:
-        """Describes what a snapshot holds, in its order, from entry number `offset` on."""
+        """Describes the entries of a snapshot, in its order, from entry number `offset` on."""
         listed: List[Dict[str, Any]] = []
         room_chars = _MAX_PAGE_CHARS
 
@@ -170,7 +170,7 @@ class Snapshots:
         return {"entries": listed, "next": None}, b""
 
     def read_taken(self, snapshot: int, path: str, offset: int, length: int) -> Reply:
-        """Reads what a file held at the moment of a snapshot; an empty payload is the end."""
+        """Reads the content of a file at the moment of a snapshot; an empty payload is the end."""
         self.copy_what_is_opened()
         content = self._snapshots[snapshot][path].content
 
@@ -183,14 +183,14 @@ class Snapshots:
         return None, os.pread(content.fd, min(length, MAX_CHUNK_BYTES), offset)
 
     def drop(self, snapshot: int) -> Reply:
-        """Forgets a snapshot."""
+        """Releases a snapshot."""
         self._release(self._snapshots.pop(snapshot))
         return None, b""
 
     def copy_what_is_opened(self) -> None:
-        """Copies each content that somebody is about to change, and lets that go on.
+        """Copies each content that a process is about to change, and lets that process proceed.
 
-        Called on the signal that the kernel sends then; anybody else who sends it causes a look and nothing more.
+        Called on the signal that the kernel sends then; the same signal from a guest process only triggers a check.
         """
         for inode, content in list(self._leased.items()):
             if content.fd is not None and fcntl.fcntl(content.fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK:
@@ -240,7 +240,7 @@ class Snapshots:
             try:
                 fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             except OSError as error:
-                # Somebody has it open to write, or this system knows no leases.
+                # A process has it open for writing, or this system has no leases.
                 if error.errno not in (errno.EAGAIN, errno.EINVAL, errno.EACCES):
                     raise
             else:
@@ -253,16 +253,16 @@ class Snapshots:
             os.close(fd)
 
     def _copy_and_release(self, content: Content) -> None:
-        """Puts a copy in the place of the file itself; whoever waits to write may go on."""
+        """Replaces a leased content by a copy; the process that waits to write may proceed."""
         fd = content.fd
         assert fd is not None, "a leased content has a descriptor"
         try:
             content.fd = nameless_copy(fd)
         except OSError:
-            content.fd = None  # no room: what comes may overwrite it, and the snapshot is of no use any more
+            content.fd = None  # no space: the snapshot cannot be restored any more
         finally:
             content.leased_inode = None
-            # Closing gives the lease back.
+            # Closing releases the lease.
             os.close(fd)
 
     def _release(self, taken: Dict[str, Entry]) -> None:
@@ -294,14 +294,14 @@ class Snapshots:
 
     @staticmethod
     def _is_unchanged(entry: Entry, status: os.stat_result) -> bool:
-        """Whether what lies there is the very file, and nobody has opened it to write since."""
+        """Whether the path is the very same file, and has not been opened for writing since."""
         return entry.content is not None and entry.content.leased_inode == status.st_ino
 
-    # -- standing still
+    # -- stopping processes
 
     @contextmanager
     def _still(self, held: Sequence[int]) -> Iterator[None]:
-        """Stops everything for a while, unless nothing runs but what waits for the host anyway."""
+        """Stops all processes for the block, unless all of them wait for the host anyway."""
         if self._standstill.is_on or set(process_usage.living()) <= set(held):
             yield
             return
@@ -309,7 +309,7 @@ class Snapshots:
         deadline = time.monotonic() + _STOP_SECONDS
         try:
             while not self._standstill.stop_all()[0]["stopped"]:
-                # One that waits for a lease stops only when it has it.
+                # A process that waits for a lease stops only once it has it.
                 self.copy_what_is_opened()
 
                 if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""Watching: tells the host what changes in a folder of the guest.
+"""Watching: reports changes in a folder of the guest to the host.
 
-Runs in init, over inotify. A recursive watch follows folders that appear later; their number is bounded, and
-a flood of changes is reported as an overflow rather than buffered without end.
+Runs in init, over inotify. A recursive watch follows folders that appear later; their number is bounded, and a flood of
+changes is reported as an overflow rather than buffered without bound.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MASK = (
 
 
 class Watches:
-    """The folders that are watched for the host."""
+    """The folders watched for the host."""
 
     def __init__(self, init: Any) -> None:
         self._init = init
@@ -56,11 +56,11 @@ class Watches:
         self._next_id = 1
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
-        """Returns the verbs by their names on the wire."""
+        """Returns the request handlers by their names on the wire."""
         return {"watch": self.watch, "settle_watch": self.settle, "unwatch": self.unwatch}
 
     def watch(self, path: str, recursive: bool, entries: bool = False) -> Reply:
-        """Begins to watch a folder; with entries, each change brings the description of what it is about."""
+        """Begins to watch a folder; with `entries`, each change includes the description of its path."""
         full = absolute(path)
 
         if not os.path.isdir(full):
@@ -73,7 +73,7 @@ class Watches:
         return {"watch_id": number}, b""
 
     def settle(self, watch_id: int) -> Reply:
-        """Tells of everything that has happened before this call; its events come before the reply."""
+        """Reports all changes from before this call; their events come before the reply."""
         watch = self._watches.get(watch_id)
 
         if watch is not None:
@@ -101,7 +101,7 @@ class _Watch:
         self._recursive = recursive
         self._entries = entries
         self._folders: Dict[int, str] = {}
-        # What uploads that are about to appear do, by the number that ties both halves of a renaming together.
+        # The change kinds of completed uploads, by the cookie that links both halves of a rename.
         self._completed: Dict[int, Tuple[str, ...]] = {}
         self._fd = syscalls.inotify_init()
         self._add(root)
@@ -113,7 +113,7 @@ class _Watch:
         os.close(self._fd)
 
     def _add(self, folder: str) -> None:
-        """Watches a folder, and those beneath it; no recursion, for guests can nest folders without end."""
+        """Watches a folder, and those beneath it; without recursion, because guests can nest folders without bound."""
         waiting = [folder]
 
         while waiting and len(self._folders) < MAX_WATCHED_FOLDERS:
@@ -128,7 +128,7 @@ class _Watch:
                 waiting.extend(inner)
 
     def settle(self) -> None:
-        """Reads what the kernel holds now; code that goes on changing files does not prolong it."""
+        """Reads what the kernel has queued now; code that keeps changing files does not prolong it."""
         held = bytearray(4)
         fcntl.ioctl(self._fd, termios.FIONREAD, held)
         left = int.from_bytes(held, "little")
@@ -142,7 +142,7 @@ class _Watch:
             left -= size
 
     def _read(self, _events: int) -> int:
-        """Tells of what one read gives, and returns how many bytes it was."""
+        """Reports the changes of one read, and returns its size in bytes."""
         try:
             data = os.read(self._fd, _READ_BYTES)
         except BlockingIOError:
@@ -169,10 +169,10 @@ class _Watch:
         return len(data)
 
     def _note_part(self, name: str, mask: int, cookie: int) -> None:
-        """An upload is complete when it leaves its first name; the next event of that number says its own."""
+        """Records an upload that is being completed by a rename; the next event with that cookie has its final name."""
         if mask & syscalls.IN_MOVED_FROM:
             is_new = not name.startswith(REPLACING_PREFIX)
-            # A new file is given its mode before its content, as other daemons do it.
+            # A new file gets its mode before its content, as with other daemons.
             self._completed[cookie] = ("create", "chmod", "write") if is_new else ("write",)
 
             if len(self._completed) > _MAX_COMPLETED:
@@ -226,7 +226,7 @@ class _Watch:
 
         if self._recursive and kinds[0] == "create" and mask & syscalls.IN_ISDIR:
             self._add(path)
-            # What was put into the new folder before it was watched would otherwise go unseen.
+            # Entries made in the new folder before it was watched would otherwise be missed.
             changes.extend(self._change("create", inner) for inner in _below(path))
 
         return changes
@@ -236,7 +236,7 @@ class _Watch:
 
 
 def _add_entry(change: Dict[str, Any]) -> None:
-    """Adds what is at the path of a change now; nothing, if it is gone again."""
+    """Adds the description of the path of a change; nothing if it is gone again."""
     try:
         change["entry"] = entry(change["path"])
     except OSError:
@@ -244,7 +244,7 @@ def _add_entry(change: Dict[str, Any]) -> None:
 
 
 def _below(folder: str) -> List[str]:
-    """Lists everything beneath a folder, as far as the kernel takes the paths; no recursion here either."""
+    """Lists all entries beneath a folder, as far as the kernel accepts the paths; without recursion."""
     found: List[str] = []
     waiting = [folder]
 

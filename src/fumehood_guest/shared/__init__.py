@@ -1,1 +1,1 @@
-"""What more than one process of the guest side uses; imports nothing of the other folders."""
+"""Code that several processes of the guest side share; it must import nothing of the other folders."""

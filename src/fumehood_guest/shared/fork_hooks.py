@@ -1,10 +1,10 @@
-"""Fork hooks: what modules have asked to be done at each fork, left out where it is fumehood that forks.
+"""Fork hooks: at-fork handlers of modules, skipped where fumehood itself forks.
 
 Runs in jail init and zygote, from their first instruction on, and in contexts when they fork checkpoints. Python's own
-modules look at all their locks in each child, and seed anew: every look copies a page, so that a millisecond goes by
-before a sandbox does anything. In a fork of a process with one thread no lock is held by anybody else, and `randomness`
-seeds. What libraries of the template ask for is done in every fork, as ever, but once in the zygote before, so that the
-forks find little left to do. Forks that user code makes do all of it.
+modules reset all their locks in each child, and reseed: every access copies a page, which takes about a millisecond
+before a sandbox does anything. In a fork of a single-threaded process no other thread holds a lock, and `randomness`
+reseeds. Handlers of the template's libraries run in every fork as usual, and once in the zygote before, so that they
+find little left to do. Forks that user code makes run all handlers.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _register = os.register_at_fork
 
 
 class _Known:
-    """What is known of the hooks of this process."""
+    """The state of the hooks of this process."""
 
     are_left_out = False
 
 
 _of_libraries: List[_Hook] = []
 _left_out: Set[str] = set()
-# What Python's own modules have asked for, in the order of asking. The interpreter knows of one hook of
-# each kind, which asks once whether all of them are left out: what each of them touched was copied too.
+# Handlers of Python's own modules, in the order of registration. The interpreter itself has one handler of each kind,
+# which checks once whether all of them are skipped: calling each would copy pages too.
 _before: List[_Hook] = []
 _in_child: List[_Hook] = []
 _in_parent: List[_Hook] = []
 
 
 def leave_out() -> None:
-    """From now on, forks of this process run no hooks of Python's own modules.
+    """From now on, forks of this process skip the handlers of Python's own modules.
 
-    Before: nothing has been imported that registers one.
+    Before: no module that registers one has been imported.
     """
     _Known.are_left_out = True
     os.register_at_fork = _note
@@ -48,7 +48,7 @@ def leave_out() -> None:
 
 
 def do_once() -> None:
-    """Does now what libraries want done in each fork, and lets others register their hooks with Python itself again."""
+    """Runs the libraries' handlers once now, and restores the normal registration of later ones."""
     os.register_at_fork = _register
 
     for hook in _of_libraries:
@@ -58,12 +58,12 @@ def do_once() -> None:
 
 
 def do_all() -> None:
-    """In a fork where user code will run: nothing is left out any more."""
+    """Stops skipping handlers: in a fork in which user code will run."""
     _Known.are_left_out = False
 
 
 def leave_out_once() -> bool:
-    """Leaves them out of forks until `do_all`, if randomness is among what is left out; returns that.
+    """Skips the handlers in forks until `do_all`, if reseeding is among them; returns whether it does.
 
     Before: this process has one thread.
     """
@@ -115,5 +115,5 @@ def _do(hooks: Iterable[_Hook]) -> None:
         try:
             hook()
         except BaseException:
-            # As with Python's own list of them: it is shown, and the others are done.
+            # As in Python's own list: the error is printed, and the other handlers run.
             sys.excepthook(*sys.exc_info())

@@ -1,8 +1,8 @@
-"""Gaps: the room for small objects that imports leave all over the heap, taken so that forks write to few pages.
+"""Heap layout: fills the free slots that imports leave all over the heap, so that forks write to few pages.
 
-Runs in jail init and zygote, once, when everything is imported and before anybody is forked from them. What a process
-makes after that lies close together, in memory that nothing else uses: a page that is written to in a fork is copied,
-and a huge page that is written to is split, in the process that forks for good.
+Runs in jail init and zygote, once, when everything is imported and before the first fork. Later objects lie close
+together, in memory that nothing else uses: a page that is written to in a fork is copied, and a huge page is split, in
+the process that forks.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import gc
 import sys
 from typing import Callable, List
 
-# Where the interpreter keeps small objects: in pools, each for one size, which begin with a header
-# (Objects/obmalloc.c). It takes a new pool when no other of that size has room.
+# The interpreter keeps small objects in pools, each for one size, which begin with a header (Objects/obmalloc.c). It
+# takes a new pool when no other of that size has a free slot.
 _POOL_BYTES = 1 << 14 if sys.version_info >= (3, 10) else 1 << 12
 _POOL_HEADER_BYTES = 48
 _STEP_BYTES = 16
 _LARGEST_BYTES = 512
-# How many are made at a time. The first ones of a new pool lie in a row.
+# How many objects are made at a time. The first ones of a new pool are adjacent.
 _BATCH = 64
 _ROW = 4
-# If this much has been taken, the allocator has no pools.
+# If this much was allocated without finding a new pool, the allocator has no pools.
 _MOST_BYTES_OF_A_SIZE = 8 << 20
 
-# The second name is deprecated where there is the first (Python 3.13).
+# The second name is deprecated where the first exists (Python 3.13).
 _clear_type_cache = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
-# What fills the gaps, for as long as this process and its forks live.
+# The objects in the filled slots, kept as long as this process and its forks live.
 _kept: List[object] = []
 
 
 def freeze() -> None:
-    """Keeps what is alive now out of later collections, which would write to all of it, and takes the room in between.
+    """Excludes existing objects from later collections, which would write to all of them, and fills the free slots.
 
-    After: what is made from now on lies close together.
+    After: new objects are allocated close together.
     """
     gc.collect()
 
@@ -44,22 +44,22 @@ def freeze() -> None:
 
 
 def forget_lookups() -> None:
-    """Lets what was looked up in types make room for what will be.
+    """Clears the cache of attribute lookups in types.
 
-    Otherwise each fork, by its own look-ups, would write to the pages of names that it never uses.
+    Otherwise each fork, by its own lookups, would write to the pages of names that it never uses.
     """
     _clear_type_cache()
 
 
 def _fill_those_of(size_bytes: int) -> bool:
-    """Takes all that is free in the pools of this size; returns whether there are pools."""
+    """Fills all free slots in the pools of this size; returns whether there are pools."""
     make = _maker_of(size_bytes)
     taken: List[object] = []
 
     for _ in range(_MOST_BYTES_OF_A_SIZE // size_bytes // _BATCH):
         batch: List[object] = [None] * _BATCH
 
-        # Nothing else is made meanwhile.
+        # No other object may be made meanwhile.
         for place in range(_BATCH):
             batch[place] = make()
 
@@ -81,7 +81,7 @@ def _holds_new_pool(addresses: List[int], size_bytes: int) -> bool:
 
 
 def _maker_of(size_bytes: int) -> Callable[[], object]:
-    """What makes an object of this size that refers to nothing."""
+    """Returns a factory of objects of this size without references."""
     if size_bytes == _STEP_BYTES:
         return object
 

@@ -1,10 +1,10 @@
-"""Memory: how much of it the processes of a sandbox hold, and the watcher that bounds it where no cgroup does.
+"""Memory: how much the processes of a sandbox hold, and the watcher that bounds it where no cgroup does.
 
-Runs in init. A fork shares nearly all pages with its parent, and each must count once: the kernel divides them
-among those who share them, but tells only those who may trace a process. Contexts live behind Landlock domains
-that are no part of init's, so the watcher asks by a thread that was started before init entered its own. That
-thread is confined in every other way, and does nothing but read these files: whatever init does for the host it
-does behind Landlock. It must never follow anything but /proc entries of this PID namespace.
+Runs in init. A fork shares nearly all pages with its parent, and each page must count once: the kernel divides them
+among their sharers, but only reports this to processes that may trace. Contexts are in Landlock domains that are not
+nested in init's, so the watcher reads through a thread that was started before init entered its own domain. That thread
+is confined in every other way, and does nothing but read these files: all of init's work for the host is done under
+Landlock. It must never follow anything but /proc entries of this PID namespace.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Callable, Dict, Iterable, List, Optional
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _GROWING_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 0.25
-# The watcher rests so many times as long as a look took, up to the longest pause.
+# The watcher pauses this many times as long as a check took, up to the longest pause.
 _REST_FACTOR = 8
-# The cheap count lags behind on machines with many processors: trusted for so long, and up to half of the limit.
+# The cheap count lags behind on machines with many processors: trusted for this long, and up to half of the limit.
 _TRUSTED_SECONDS = 1.0
 
 
 class MemoryWatcher:
-    """Bounds the memory of a sandbox: looks now and then, and names who must go.
+    """Bounds the memory of a sandbox: checks at intervals, and names the process to kill.
 
     Args:
-        limit_bytes: What all processes may hold together.
+        limit_bytes: The most that all processes may hold together.
         processes: Returns their pids.
     """
 
@@ -47,16 +47,16 @@ class MemoryWatcher:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def weigh(self, pids: Iterable[int]) -> Dict[int, int]:
-        """Returns what each process holds, as its thread may read it; waits for that, so the two never run at once."""
+        """Returns the memory of each process as read by the thread; waits for it, so that the two never run at once."""
         self._questions.put(list(pids))
         return self._answers.get()
 
     def pause_ms(self) -> int:
-        """How long init may sleep before it must look again."""
+        """Returns how long init may sleep before the next check."""
         return max(1, round((self._next_look - time.monotonic()) * 1000))
 
     def over_limit(self) -> Optional[int]:
-        """Looks if it is time to; returns the pid of the largest process when the limit is exceeded."""
+        """Checks if it is due; returns the pid of the largest process when the limit is exceeded."""
         started = time.monotonic()
 
         if started < self._next_look:
@@ -68,8 +68,8 @@ class MemoryWatcher:
         self._last_resident_bytes = resident_bytes
         largest = None
 
-        # Shared pages count more than once there, so it is never less than what is held. Reading exactly takes a
-        # hundred times as long.
+        # This sum counts shared pages more than once, so it is never too low. The exact count takes a hundred times as
+        # long.
         if 2 * resident_bytes > self._limit_bytes or started >= self._next_exact_look:
             sizes = self.weigh(pids)
             total_bytes = sum(sizes.values())
@@ -91,17 +91,17 @@ class MemoryWatcher:
             while True:
                 self._answers.put(weigh(self._questions.get()))
         finally:
-            # Nobody bounds the memory any more.
+            # The memory would no longer be bounded.
             os._exit(1)
 
 
 def weigh(pids: Iterable[int]) -> Dict[int, int]:
-    """Returns what each process holds, as far as the calling thread may read it."""
+    """Returns the memory of each process, as far as the calling thread may read it."""
     return {pid: _held_bytes(pid) for pid in pids}
 
 
 def _held_bytes(pid: int) -> int:
-    """Memory that would be freed with this process: its share of anonymous and shared memory, not of files."""
+    """Returns the memory that the end of this process would free: its share of anonymous and shared memory."""
     total_kib = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
@@ -109,7 +109,7 @@ def _held_bytes(pid: int) -> int:
                 if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
                     total_kib += int(line.split()[1])
     except OSError:
-        # A process may have made itself unreadable; then all that it has in memory counts.
+        # The process may have made itself unreadable; then its whole resident memory counts.
         return _resident_bytes(pid)
 
     return total_kib * 1024

@@ -1,8 +1,8 @@
-"""Packets: one JSON message each, with descriptors, on the sockets between the host and the processes of the base jail.
+"""Packets: one JSON message each, with descriptors, on the sockets between the host and the base jail.
 
-Used by jail init and zygote. These sockets keep packets whole (SOCK_SEQPACKET), and only our own code speaks on them.
-They are read and written with as little of Python as can be: jail init and zygote do it for each sandbox, and what
-they touch is copied, since their forks still hold it.
+Used by jail init and zygote. These sockets preserve message boundaries (SOCK_SEQPACKET), and only our own code uses
+them. They are read and written with as few Python operations as possible: jail init and zygote do it for each sandbox,
+and the pages they touch are copied, since their forks still share them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import os
 import socket
 from typing import Any, Dict, List, Tuple
 
-# The first packet brings the system call filters; the others would fit into far less, for which no memory is mapped.
+# The first packet carries the system call filters; the others are far smaller, and need no mapped buffer.
 _MAX_FIRST_BYTES = 1 << 18
 _MAX_PACKET_BYTES = 1 << 14
-# The most that one request carries: see `init.main`, `Zygote` and `JailInit`.
+# The most descriptors of one request: see `init.main`, `Zygote` and `JailInit`.
 _MAX_FDS = 48
 _FDS_BYTES = socket.CMSG_SPACE(_MAX_FDS * 4)
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
-# What reads JSON in the end, without what `json.loads` does before and after.
+# The scanner of the JSON decoder, without the checks of `json.loads`.
 _decoder: Any = json.JSONDecoder()
 _scan = _decoder.scan_once
 
 
 class Packets:
-    """One end of such a socket; when the host has closed the other, this process ends."""
+    """One end of such a socket; this process exits when the host has closed the other."""
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(fileno=fd)
@@ -54,7 +54,7 @@ class Packets:
             os._exit(0)
 
     def tell(self, kind: str, **numbers: int) -> None:
-        """Sends a message of nothing but numbers."""
+        """Sends a message whose fields are all numbers."""
         fields = "".join([f', "{name}": {number}' for name, number in numbers.items()])
         try:
             self._sock.send(f'{{"type": "{kind}"{fields}}}'.encode())
@@ -63,7 +63,7 @@ class Packets:
 
 
 def parse(data: bytes) -> Any:
-    """Reads JSON that the host has written."""
+    """Parses JSON that the host has written."""
     return _scan(data.decode(), 0)[0]
 
 

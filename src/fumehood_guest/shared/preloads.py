@@ -1,9 +1,9 @@
 """The preload list: imports its modules one after the other, and finds those that cannot be preloaded.
 
-Runs in the zygote, before it forks anything. A fork copies one thread only: a library whose import has started
-others would wait in every context for threads that are not there. What a module has started cannot be undone, so the
-host starts the template's processes again without the modules that are found here. Those are told by name, since each
-module is looked at by itself.
+Runs in the zygote, before it forks anything. A fork copies one thread only: a library whose import has started others
+would wait in every context for threads that do not exist. An import cannot be undone, so the host restarts the
+template's processes without the modules that are found here. The modules are checked one by one, so that each can be
+named.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import time
 from contextlib import contextmanager
 from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
-# While packages are imported they may start no threads.
+# Packages must not start threads at their import.
 _SINGLE_THREADED = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS"),
     "1",
 )
-# The allocators in the libraries of pyarrow and polars start threads that clean up, unless they are told not to.
+# The allocators in pyarrow and polars start background threads unless this is configured.
 _ALLOCATORS = ("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF")
 _NO_CLEANERS = "background_thread:false"
-# A package that is preloaded, and the modules that nearly every user of it needs with it.
+# A preloaded package, and the modules that nearly every user of it needs as well.
 _COMPANIONS = {"matplotlib": ("matplotlib.pyplot",), "numpy": ("numpy.random",)}
-# A thread that has done its work may need a moment to end.
+# A thread that has finished may need a moment to end.
 _PATIENCE_SECONDS = 1.0
 _LOOK_SECONDS = 0.005
 _MAX_REASON_CHARS = 300
@@ -44,8 +44,8 @@ class Preloading:
         say: Called with the name of each before it is imported.
 
     Attributes:
-        missing: Those whose package is not there.
-        unfit: Those that cannot be preloaded: what is wrong (`THREADS` or `ERROR`), and that in words.
+        missing: Those whose package is not installed.
+        unfit: Those that cannot be preloaded: the cause (`THREADS` or `ERROR`), and a description.
     """
 
     def __init__(self, names: Sequence[str], say: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class Preloading:
         self._known = _threads()
 
     def load(self) -> None:
-        """Imports the modules that are there."""
+        """Imports the installed modules."""
         for name in self.found:
             self._say(name)
             try:
@@ -71,7 +71,7 @@ class Preloading:
             self.check_threads(name, "its import")
 
     def check_threads(self, name: str, what: str) -> None:
-        """Notes a module as unfit if `what` it did has left threads."""
+        """Records a module as unfit if `what` it did has left threads."""
         left = self._left_threads()
 
         if left and name not in self.unfit:
@@ -80,7 +80,7 @@ class Preloading:
             self.unfit[name] = (THREADS, text[:_MAX_REASON_CHARS])
 
     def _left_threads(self) -> List[str]:
-        """Returns the names of threads that nobody has told of, once those have ended that are about to."""
+        """Returns the names of new threads, after a wait for those that are about to end."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
 
         while (new := _threads() - self._known) and time.monotonic() < deadline:
@@ -92,11 +92,11 @@ class Preloading:
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Sets, for the time of the block, the variables by which libraries start no threads at their import."""
+    """Sets, during the block, the variables that keep libraries from starting threads at their import."""
     os.environ.update(_SINGLE_THREADED)
 
     for name in _ALLOCATORS:
-        # What comes last counts.
+        # The last setting wins.
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), _NO_CLEANERS)))
 
     yield
@@ -116,7 +116,7 @@ def _threads() -> Set[str]:
 
 
 def _thread_name(thread: str) -> str:
-    """What the kernel calls a thread, and Python too where it is one of Python's."""
+    """Returns a thread's name in Python, else its name in the kernel."""
     threading = sys.modules.get("threading")
     known = {} if threading is None else {str(one.native_id): one.name for one in threading.enumerate()}
 

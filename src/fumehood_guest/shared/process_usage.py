@@ -1,7 +1,7 @@
-"""Accounting: what the processes of a sandbox use, seen from inside through its own /proc.
+"""Accounting: what the processes of a sandbox use, read from inside through its own /proc.
 
-Runs in init. Where the host has cgroups these figures are only informative; where it has none, they are what it
-reports. It must never follow anything but /proc entries of this PID namespace.
+Runs in init. Where the host has cgroups these figures are only informative; elsewhere they are what it reports. It must
+never follow anything but /proc entries of this PID namespace.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _STATUS_BYTES = 1 << 14
 
 
 class _Beneath:
-    """Whether sandboxes have been forked from this one: their processes are in its /proc, and not its own."""
+    """Whether sandboxes have been forked from this one: their processes appear in its /proc, and are filtered out."""
 
     are_forks = False
 
 
 def note_fork() -> None:
-    """From now on processes of forked sandboxes are told apart, which takes a look at each."""
+    """From now on processes of forked sandboxes are filtered out, which requires reading each process's status."""
     _Beneath.are_forks = True
 
 
@@ -35,14 +35,14 @@ def has_forks() -> bool:
 
 
 class _Among:
-    """Where /proc shows others too: init, from whom those of the sandbox descend, and the folder of its files."""
+    """For a /proc that shows other processes too: init, the ancestor of the sandbox's own, and its folder."""
 
     root = 0
     place = "/tmp"  # noqa: S108 - the one writable filesystem
 
 
 def live_among_others(place: str) -> None:
-    """From now on only what descends from the caller counts, and what lies in its folder."""
+    """From now on only descendants of the caller count, and only files in its folder."""
     _Among.root = os.getpid()
     _Among.place = place
 
@@ -75,7 +75,7 @@ def _descendants(root: int) -> Iterator[int]:
 
 
 def _is_beneath(name: str) -> bool:
-    """Whether a process is in a namespace beneath this one, or is fumehood's own on the way there."""
+    """Whether a process is in a nested namespace, or is one of fumehood's own on the way there."""
     try:
         with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
             lines = file.read().splitlines()
@@ -84,26 +84,26 @@ def _is_beneath(name: str) -> bool:
 
     told = ("NSpid:", "CapPrm:", "Uid:")
     fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
-    # User code never has a capability, nor is it ever the owner of forks: their maker is.
+    # User code never has a capability, and never runs as the owner of forks; the process that makes forks does.
     is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == FORK_OWNER_UID
     return is_own or len(fields["NSpid"]) > 1
 
 
 def living() -> Iterator[int]:
-    """Yields those of them that have not ended."""
+    """Yields the pids of processes that have not ended."""
     for pid in processes():
         if stat_fields(pid)[:1] not in (["Z"], ["X"], []):
             yield pid
 
 
 def kill_tree(leader: int, spare: Sequence[int] = ()) -> None:
-    """Kills a process, all of its session and all that descends from either.
+    """Kills a process, all of its session and all their descendants.
 
-    What has cut both ties (a double fork and a new session) is an orphan of init and ends with the sandbox.
+    A process that has left both (by a double fork and a new session) is an orphan of init and ends with the sandbox.
 
     Args:
         leader: The process.
-        spare: Processes that live on, with all that descend from them.
+        spare: Processes that live on, with all their descendants.
     """
     for pid in [*_session_members(leader, frozenset(spare)), leader]:
         kill(pid)
@@ -166,9 +166,8 @@ def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> 
 
 
 def applied_restrictions() -> Dict[str, Any]:
-    """Returns what the kernel says is in force on this very process; the isolation level is computed from it."""
-    # Read as bytes and without a file object: this is on the way of every new context, and what it touches is
-    # copied.
+    """Returns the restrictions of this process as the kernel reports them; the isolation level follows from them."""
+    # Read as bytes and without a file object: every new context runs this, and the pages it touches are copied.
     fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
     lines = os.read(fd, _STATUS_BYTES).split(b"\n")
     os.close(fd)
@@ -189,7 +188,7 @@ def applied_restrictions() -> Dict[str, Any]:
 
 
 def stat_fields(pid: int) -> List[str]:
-    """Fields of /proc/PID/stat after the name, which may hold anything: state, ppid, pgrp, session, ..."""
+    """Returns the fields of /proc/PID/stat after the name: state, ppid, pgrp, session, ..."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -1,8 +1,8 @@
-"""Saved files: what a snapshot knows of each file, and how init walks, reads and copies the writable files.
+"""Saved files: what a snapshot records of each file, and how init walks, reads and copies the writable files.
 
-Runs in init. Every path that is walked was made by the guest, which is never believed: links are never followed,
-nothing blocks, and there is no recursion. What its owner has closed to itself is opened for a moment, for the
-owner is us. Knows nothing of when a snapshot is taken, and never writes to a file of the guest.
+Runs in init. Every path was made by the guest, which is never trusted: links are never followed, nothing blocks, and
+there is no recursion. A file or directory whose mode denies its owner access is made accessible for a moment, because
+that owner is us. It does not know when snapshots are taken, and must never write to a file of the guest.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fumehood_jail.mounts import WRITABLE
 
 # Names of files that are not complete yet; lists and watches leave them out.
 PART_PREFIX = ".fumehood-part-"
-# Of those that take the place of a file that is there: watches tell that it was written, not created.
+# Names of those that replace an existing file: watches report a write, not a creation.
 REPLACING_PREFIX = f"{PART_PREFIX}over-"
 _CHUNK_BYTES = 1 << 20
-# What filesystems say that do not offer a call, or not for this file.
+# Errors of filesystems that do not offer a call, or not for this file.
 _NO_HOLES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
-# What its owner needs to look at all that is in a directory.
+# What the owner needs to list a directory and read its entries.
 _TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
 
 
 class Content:
-    """What a file held: under a lease the file itself, later a copy; None when it could not be kept.
+    """The content of a file: under a lease the file itself, later a copy; None when it could not be kept.
 
     Args:
-        fd: Leads to it.
-        leased_inode: Of the file itself, while that is under a lease.
+        fd: A descriptor of it.
+        leased_inode: The inode of the file itself, while that is under a lease.
     """
 
     __slots__ = ("fd", "leased_inode", "users")
@@ -55,11 +55,11 @@ class Entry(NamedTuple):
 
 
 class SnapshotError(OSError):
-    """A snapshot cannot be taken or put back; becomes a reply."""
+    """A snapshot cannot be taken or restored; sent as a reply."""
 
 
 def walk() -> Iterator[Tuple[str, os.stat_result]]:
-    """Yields what lies below the writable places, each directory before what is in it."""
+    """Yields all entries below the writable folders, each directory before its content."""
     waiting = list(WRITABLE)
     opened: List[Tuple[str, int]] = []
     yield from [(place, os.lstat(place)) for place in WRITABLE]
@@ -69,7 +69,7 @@ def walk() -> Iterator[Tuple[str, os.stat_result]]:
             mode = os.lstat(directory).st_mode
 
             if mode & _TO_LOOK != _TO_LOOK:
-                # Its owner has forbidden it to himself; the owner is us.
+                # The mode denies its owner access; that owner is us.
                 opened.append((directory, mode))
                 os.chmod(directory, 0o700)
 
@@ -88,7 +88,7 @@ def empty_writable() -> None:
     """Removes everything below the writable places."""
     found = [(path, status.st_mode) for path, status in walk() if path not in WRITABLE]
 
-    # The longest first: a directory is empty when its turn comes.
+    # Longest paths first, so that a directory is empty when it is removed.
     for path, mode in sorted(found, key=lambda one: len(one[0]), reverse=True):
         set_mode(os.path.dirname(path), 0o700)
 
@@ -99,14 +99,14 @@ def empty_writable() -> None:
 
 
 def open_to_read(path: str, mode: int) -> int:
-    """Opens a file of this mode; one that user code has leased is an error, and nobody is waited for."""
+    """Opens a file of this mode without blocking; raises if user code holds a lease on it."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, flags)
     except BlockingIOError:
         raise SnapshotError(errno.EAGAIN, f"{path} is leased by a process of the sandbox") from None
     except PermissionError:
-        # Its owner has forbidden it to himself; the owner is us.
+        # The mode denies its owner access; that owner is us.
         os.chmod(path, 0o600)
         try:
             return os.open(path, flags)
@@ -115,7 +115,7 @@ def open_to_read(path: str, mode: int) -> int:
 
 
 def nameless_copy(source: int, place: str = "/tmp") -> int:  # noqa: S108 - the sandbox's own
-    """Copies what is written of a file, and leaves its holes; the copy has no name."""
+    """Copies the written parts of a file, and keeps its holes; the copy has no name."""
     target = os.open(place, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         copy_content(source, target)
@@ -127,7 +127,7 @@ def nameless_copy(source: int, place: str = "/tmp") -> int:  # noqa: S108 - the 
 
 
 def copy_content(source: int, target: int) -> None:
-    """Makes an empty file hold what another holds, holes included."""
+    """Copies the content of a file into an empty one, holes included."""
     os.ftruncate(target, os.fstat(source).st_size)
     position = 0
 
@@ -148,18 +148,18 @@ def copy_content(source: int, target: int) -> None:
 
 
 def written_from(fd: int, position: int) -> Optional[Tuple[int, int]]:
-    """Returns where the next written part of a file begins, at `position` or behind, and its length; None: none.
+    """Returns start and length of the next written part of a file from `position` on; None at the end.
 
-    Where a filesystem cannot tell holes, all that is left of the file is written.
+    Where a filesystem cannot report holes, the whole rest of the file counts as written.
 
     Raises:
-        OSError: The file cannot be read; what is left of it is not taken for a hole.
+        OSError: The file cannot be read; the rest must not be taken for a hole.
     """
     try:
         start = os.lseek(fd, position, os.SEEK_DATA)
         return start, os.lseek(fd, start, os.SEEK_HOLE) - start
     except OSError as error:
-        # The kernel's word for the end.
+        # The kernel's errno for the end.
         if error.errno == errno.ENXIO:
             return None
 
@@ -171,13 +171,13 @@ def written_from(fd: int, position: int) -> Optional[Tuple[int, int]]:
 
 
 def _copy_part(source: int, target: int, byte_count: int, position: int) -> int:
-    """Copies at most so many bytes to where `target` stands; returns how many, 0 at the end of `source`."""
+    """Copies at most `byte_count` bytes to the position of `target`; returns how many, 0 at the end of `source`."""
     try:
-        # Some filesystems answer 0 in the middle of a file.
+        # Some filesystems return 0 in the middle of a file.
         if copied := os.copy_file_range(source, target, byte_count, position):
             return copied
     except OSError as error:
-        # Of another filesystem, such as that of the sandbox that this one is forked from, or not offered here.
+        # Another filesystem, such as that of the parent sandbox, or not supported here.
         if error.errno not in (errno.EXDEV, *_NO_HOLES):
             raise
 
@@ -191,6 +191,6 @@ def _copy_part(source: int, target: int, byte_count: int, position: int) -> int:
 
 
 def set_mode(path: str, mode: int) -> None:
-    """Sets the permissions of what is no link, unless it has them."""
+    """Sets the permissions of a path that is not a link, unless it has them."""
     if stat.S_IMODE(os.lstat(path).st_mode) != stat.S_IMODE(mode):
         os.chmod(path, stat.S_IMODE(mode))

@@ -1,4 +1,4 @@
 """The processes of a template, outside all sandboxes: the jail's init, which makes sandboxes, and the zygote.
 
-They hold no secret, have one thread each and never run user code.
+They hold no secret, have one thread each and must never run user code.
 """

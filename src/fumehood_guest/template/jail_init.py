@@ -1,9 +1,9 @@
 """The jail init: makes sandboxes for the host: namespaces, and in them the process that becomes init.
 
-Runs as PID 1 of a base jail, started by the launcher in the template's own interpreter. It stays small, so that
-cloning it costs little: nothing of the template is imported here, that is the zygote's business, which it
-forks at its start. It has one thread, never runs user code, and when it ends the kernel ends everything in
-the base jail. It must never read what belongs to one sandbox: all later inits are copies of its memory.
+Runs as PID 1 of a base jail, started by the launcher in the template's own interpreter. It stays small, so that cloning
+it costs little: modules of the template are imported only by the zygote, which it forks at its start. It has one
+thread, never runs user code, and when it ends the kernel ends everything in the base jail. It must never read data of
+one sandbox: all later inits are copies of its memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fumehood_jail import launch, mounts, namespaces, syscalls
 from fumehood_jail.launch import GUEST_UID, JAIL_INIT_FD, ZYGOTE_FD
 from fumehood_wire.frames import encode
 
-# What is done outside of the jail init has to be done by then.
+# Time limit for the helper processes that make a fork.
 _WITHIN_SECONDS = 30
 _NUMBER_BYTES = 16
 # As in the zygote.
@@ -33,7 +33,7 @@ class JailInit:
 
     Args:
         host: The socket to the host.
-        zygote_pid: The zygote, without which there is nothing to live for.
+        zygote_pid: The zygote; when it ends, this process ends too.
     """
 
     def __init__(self, host: Packets, zygote_pid: int) -> None:
@@ -44,7 +44,7 @@ class JailInit:
         self._service = Service(host, self._obey, self._note_end)
 
     def run(self) -> NoReturn:
-        """Serves the host; leaves the process when the host closes the socket."""
+        """Serves the host; exits when the host closes the socket."""
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         heap_layout.forget_lookups()
@@ -90,10 +90,9 @@ class JailInit:
         gate.open()
 
     def _spawn_within(self, request: Dict[str, Any], fds: List[int]) -> None:
-        """Has the init of a forked sandbox made, in namespaces beneath those that the first one's lie in.
+        """Has the init of a forked sandbox made, in namespaces nested in those of the parent.
 
-        A fork of this process goes there. It is not waited for: whatever becomes of it, the host hears it from the
-        socket of the new init.
+        A fork of this process enters them. It is not waited for: the new init's socket reports the outcome to the host.
         """
         sock, gate, pids, mount_namespace, *users = fds
         try:
@@ -104,7 +103,7 @@ class JailInit:
 
         if is_migrator:
             self._service.leave()
-            # Guest code of that sandbox may get in the way of what is started there.
+            # Guest code of that sandbox may interfere with the processes that are started there.
             signal.alarm(_WITHIN_SECONDS)
             try:
                 namespaces.enter_ancestors(users, pids)
@@ -118,16 +117,16 @@ class JailInit:
         close_all(fds)
 
     def _be_above(self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]) -> None:
-        """With every capability in the sandbox that is forked, as the base jail's user: writes the map of the new init.
+        """Writes the id maps of the new init: runs as the base jail's user with every capability in the parent sandbox.
 
-        What is forked here is started in the PID namespace of that sandbox, and so can make another one beneath it.
+        The process that it forks is started in the PID namespace of the parent, and so can clone into a nested one.
         """
-        connection_id = namespaces.Gate()
+        maps_gate = namespaces.Gate()
         read_end, write_end = os.pipe()
 
         if os.fork() == 0:
             try:
-                self._be_parent_within([sock, gate], mount_namespace, request, connection_id, write_end)
+                self._be_parent_within([sock, gate], mount_namespace, request, maps_gate, write_end)
             except BaseException as error:
                 init.report_failure(sock, error)
 
@@ -138,17 +137,17 @@ class JailInit:
 
         if number:
             namespaces.write_map(int(number), GUEST_UID, request["slot"], request["spare"])
-            connection_id.open()
+            maps_gate.open()
 
     def _be_parent_within(
         self,
         fds: List[int],
         mount_namespace: int,
         request: Dict[str, Any],
-        connection_id: namespaces.Gate,
+        maps_gate: namespaces.Gate,
         write_end: int,
     ) -> None:
-        """Within the namespaces of the sandbox that is forked: its user owns those of the new one."""
+        """Runs in the namespaces of the parent sandbox, whose fork owner will own the new namespaces."""
         signal.alarm(_WITHIN_SECONDS)
         mounts.leave_sandbox(mount_namespace)
         os.close(mount_namespace)
@@ -157,13 +156,13 @@ class JailInit:
 
         if pid == 0:
             os.close(write_end)
-            connection_id.wait()
+            maps_gate.wait()
             init.main(fds, request["options"], self._program)
 
         os.write(write_end, str(namespaces.number_outside(pid)).encode("ascii"))
 
     def _kill_held(self, fds: List[int]) -> None:
-        """Kills processes that the host holds and may not signal itself."""
+        """Kills processes that the host refers to by pidfds and may not signal itself."""
         for fd in fds:
             try:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
@@ -201,7 +200,7 @@ class JailInit:
 
 
 def _rehearse_launch() -> None:
-    """Takes those steps of an init's start that leave no trace, as the zygote does for contexts."""
+    """Runs the steps of an init's start that leave no trace, as the zygote does for contexts."""
     for _ in range(_REHEARSALS):
         near, far = socket.socketpair()
 

@@ -1,9 +1,9 @@
-"""The zygote where there are no namespaces: imports once, then forks a reaper for each sandbox.
+"""The zygote without namespaces: imports once, then forks a reaper for each sandbox.
 
-Runs as the launcher's child in the template's own interpreter, fenced since its first instruction. It has one thread
-and one socket to the host, and never runs user code. Unlike its sibling it forks whole sandboxes: the reaper forks
-init, and init forks contexts, so that every process of a sandbox descends from one that the guest cannot reach. It
-must never read what belongs to one sandbox: all later ones are copies of its memory.
+Runs as the launcher's child in the template's own interpreter, restricted since its first instruction. It has one
+thread and one socket to the host, and never runs user code. Unlike the other zygote it forks whole sandboxes: the
+reaper forks init, and init forks contexts, so that every process of a sandbox descends from one that the guest cannot
+reach. It must never read data of one sandbox: all later ones are copies of its memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LandlockZygote(Zygote):
     """Forks sandboxes until the host is gone."""
 
     def run(self) -> NoReturn:
-        """Imports, reports, serves the host; leaves the process when the host closes the socket."""
+        """Imports, reports, serves the host; exits when the host closes the socket."""
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
         self._prepare(config["preload"])

@@ -1,7 +1,7 @@
-"""The loop of a process of the base jail: obeys the host, and notices children that end.
+"""The loop of a process of the base jail: handles the host's requests, and reaps children.
 
-Used by jail init and zygote, which have one thread each and sleep until there is work. A fork of either leaves
-the loop at once, by `leave`, and never comes back to it.
+Used by jail init and zygote, which have one thread each and sleep until there is work. A fork of either leaves the loop
+at once, by `leave`, and must never return to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Service:
 
     Args:
         host: The socket to it.
-        obey: Called with each request and the descriptors that came with it, which are its to close.
+        obey: Called with each request and its descriptors, which it has to close.
         note_end: Called with the pid and the status of each child that has ended: its exit code, or minus the
             number of a signal.
     """
@@ -39,7 +39,7 @@ class Service:
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> NoReturn:
-        """Serves until the host closes the socket, and then ends this process."""
+        """Serves until the host closes the socket, and then exits."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
@@ -58,8 +58,8 @@ class Service:
                 self._obey(*self._host.receive())
 
     def leave(self) -> None:
-        """In a fork: lets go of everything that belongs to the loop."""
-        # Not by `signal`, which makes names of the numbers: in a fork that copies a hundred pages.
+        """In a fork: releases everything that belongs to the loop."""
+        # Not through `signal`, which converts the numbers to enums: in a fork that copies a hundred pages.
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         close_all([self._host.fileno(), self._wakeup_read, self._wakeup_write])

@@ -1,10 +1,9 @@
 """The zygote: imports once what every context of a template needs, then forks contexts into sandboxes on request.
 
-Runs in the base jail, forked by the jail init at its start. It has one thread and one socket to the host, and
-never runs user code. What it imports is the template's and not ours, which is why it lives in a jail itself.
-A fork of it enters a sandbox's namespaces, confines itself there as the sandbox's init has done, and becomes
-a context; it never comes back. The zygote must never read what belongs to one sandbox: all later contexts are
-copies of its memory.
+Runs in the base jail, forked by the jail init at its start. It has one thread and one socket to the host, and never
+runs user code. It imports code of the template and not ours, which is why it lives in a jail itself. A fork of it
+enters a sandbox's namespaces, confines itself there as the sandbox's init has done, and becomes a context; it never
+returns. The zygote must never read data of one sandbox: all later contexts are copies of its memory.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ from fumehood_jail.errors import JailError
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
-# Twice as often as the interpreter wants a function called before it adapts that to what it meets there.
+# Twice the number of calls after which the interpreter specializes a function.
 _REHEARSALS = 16
-# About what a shell takes for small objects, a module of the preload list with all that it imports, and at most.
+# Estimates of the memory for small objects: of a shell, of a module of the preload list with its imports, and the
+# bound.
 _BARE_BYTES = 8 << 20
 _MODULE_BYTES = 12 << 20
 _MOST_BYTES = 64 << 20
-# The largest object that counts as small, and how many fit into the smallest part in which the interpreter takes
+# The largest object that counts as small, and how many fit into the smallest unit in which the interpreter allocates
 # memory for them: 256 KiB (Objects/obmalloc.c).
 _SMALL_OBJECT_BYTES = 512
 _OBJECTS_PER_PART = 512
-# What a context is given: a file that says what it is, the sandbox's init as a pidfd, a gate that opens when
-# the sandbox is set up, channel, standard output, standard error, a socket for the listener of its filter; all
-# further ones are the control group descriptors of its control groups.
+# The descriptors of a context: a file with its options, the sandbox's init as a pidfd, a gate that opens when the
+# sandbox is set up, channel, standard output, standard error, a socket for the listener of its filter; all further ones
+# belong to its control groups.
 _GIVEN_FDS = 7
 _INIT_PIDFD = 1
 
@@ -62,7 +62,7 @@ class Zygote:
         self._service = Service(host, self._obey, self._note_end)
 
     def run(self) -> NoReturn:
-        """Imports, reports, serves the host; leaves the process when the host closes the socket."""
+        """Imports, reports, serves the host; exits when the host closes the socket."""
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
@@ -71,7 +71,7 @@ class Zygote:
         self._service.run()
 
     def _prepare(self, names: List[str]) -> None:
-        """Imports what the template has of `names`, prepares the shell, and reports."""
+        """Imports the installed ones of `names`, prepares the shell, and reports."""
         with quiet_libraries():
             preload = Preloading(names, lambda name: self._host.send({"type": "importing", "module": name}))
             self._placeholders = _take_memory_in_one_piece(
@@ -79,7 +79,7 @@ class Zygote:
             )
             self._shell = prepare_shell(preload)
             fork_hooks.do_once()
-            # Sandboxes see the same files through inodes of their own.
+            # Sandboxes see the same files through other inodes.
             syscalls.name_libraries_by_real_path()
             _rehearse_launch(self._shell)
 
@@ -97,7 +97,7 @@ class Zygote:
 
     def _start(self, number: int, fds: List[int]) -> None:
         try:
-            # Only what is forked from here on is started there; the zygote itself stays where it is.
+            # Only later children are started there; the zygote itself stays in its namespace.
             syscalls.setns(fds[_INIT_PIDFD], syscalls.CLONE_NEWPID)
             pid = os.fork()
         except OSError as error:
@@ -145,7 +145,7 @@ class Zygote:
         try:
             listener = seccomp.load_notifying(program)
         except OSError:
-            # Somebody outside listens already, to a filter around the host.
+            # A filter around the host has a listener already.
             seccomp.load(self._plain_program)
             return
 
@@ -167,9 +167,9 @@ class Zygote:
 
 
 def _rehearse_launch(shell: PythonShell) -> None:
-    """Takes those steps of a start that leave no trace, until the interpreter knows them by heart.
+    """Repeats the steps of a start that leave no trace, until the interpreter has specialized them.
 
-    What it has not found often, it looks up anew in each context, and notes it in memory that is copied for that.
+    Otherwise each context would specialize them again, and write to memory that is copied for that.
     """
     near, far = socket.socketpair()
 
@@ -185,10 +185,10 @@ def _rehearse_launch(shell: PythonShell) -> None:
 
 
 def _take_memory_in_one_piece(size_bytes: int) -> List[bytes]:
-    """Lets the interpreter take memory for small objects before libraries are mapped, which would lie in between.
+    """Makes the interpreter allocate memory for small objects before libraries are mapped in between.
 
-    Only whole pieces of two megabytes become huge pages. Returns what keeps a place in each part of this memory, so
-    that the interpreter does not give it back.
+    Only aligned blocks of two megabytes become huge pages. Returns objects that keep a slot in each unit of this
+    memory, so that the interpreter does not free it.
     """
     count = size_bytes // _SMALL_OBJECT_BYTES
     # A list that grew would be moved, and leave gaps.
@@ -201,13 +201,13 @@ def _take_memory_in_one_piece(size_bytes: int) -> List[bytes]:
 
 
 def _add_user_site() -> None:
-    """Puts the user's packages before the template's and behind the standard library, as Python itself does."""
+    """Inserts the user's packages before the template's and behind the standard library, as Python itself does."""
     places = (place for place, entry in enumerate(sys.path) if entry.endswith("site-packages"))
     sys.path.insert(next(places, len(sys.path)), _USER_SITE)
 
 
 def _check_confined() -> None:
-    """The last look before user code: what the kernel says, not what we believe to have done."""
+    """Checks, before user code runs, that the kernel reports the restrictions as applied."""
     applied = process_usage.applied_restrictions()
 
     if (
