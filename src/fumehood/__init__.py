@@ -126,6 +126,7 @@ if TYPE_CHECKING:
         ExecutionFinished,
         ExecutionStarted,
         InputRequestEvent,
+        Question,
         ResultEvent,
         StderrEvent,
         StdoutEvent,
@@ -276,6 +277,7 @@ __all__ = [
     "Pty",
     "PtyHandle",
     "PublishedFile",
+    "Question",
     "QueueTimeoutError",
     "QuotaError",
     "Record",
@@ -387,7 +389,7 @@ _HOMES = {
     """,
     "values.events": """
         ClearOutputEvent CommEvent CommitRequestEvent ErrorEvent Event ExecutionFinished ExecutionStarted
-        InputRequestEvent ResultEvent StderrEvent StdoutEvent ToolCallEvent
+        InputRequestEvent Question ResultEvent StderrEvent StdoutEvent ToolCallEvent
     """,
     "values.execution": """
         ChangedFile Changes Transaction VariableChange Execution ExecutionError LogEntry Logs ToolOutcome Record

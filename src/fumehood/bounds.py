@@ -6,6 +6,7 @@ Pure data and arithmetic; imports nothing of ours, so that errors can name a bou
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +15,9 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
+
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Bound:
         kind = "a whole number" if self.whole else "a number"
         text = f"{kind} of {self.unit} from {plain_number(self.low)} to {plain_number(self.high)}"
         return f"{text}, or None" if self.optional else text
+
+
+def read_size(text: str) -> int | None:
+    """Return the bytes of a size such as `512M`, `2G` or `1.5 GiB`, units by 1024; None when it is no size."""
+    match = _SIZE.fullmatch(text.strip())
+    return None if match is None else int(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def plain_number(value: float) -> str:

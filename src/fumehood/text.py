@@ -105,10 +105,12 @@ def visible_line(text: str, *, max_characters: int = 200) -> str:
     r"""Return `text` as one bounded line without controls, fit for a message, a name or a table cell."""
     line = visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
-    if len(line) <= max_characters:
-        return line
+    return shortened(line, max_characters)
 
-    return f"{line[: max_characters - 1]}…"
+
+def shortened(text: str, max_characters: int) -> str:
+    """Return `text`, or its head with an ellipsis at the end where it has more than `max_characters`."""
+    return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
 def errno_text(number: int) -> str:

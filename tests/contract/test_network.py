@@ -162,7 +162,7 @@ def test_an_ended_sandbox_has_no_network(face, sandbox):
 
 def test_what_cannot_be_read_is_refused(face, sandbox):
     """Before anything is done."""
-    for wrong in ("all", 7, ["example.com"]):
+    for wrong in ("all", 7, ["http://example.com"]):
         with pytest.raises(InvalidArgumentError):
             sandbox.set_network(wrong)
 

@@ -211,8 +211,8 @@ def test_input_is_answered_by_a_callback(sandbox):
     """`input()` asks the caller, with its prompt."""
     asked: list[tuple[str, bool]] = []
 
-    def on_input(request):
-        asked.append((request.prompt, request.is_password))
+    def on_input(question):
+        asked.append((question, question.is_password))
         return "Ada"
 
     execution = sandbox.run_code("name = input('Who? ')\nf'hello {name}'", on_input=on_input)
@@ -224,8 +224,8 @@ def test_getpass_is_a_password_question(sandbox):
     """A question for a password is marked as one."""
     asked: list[bool] = []
 
-    def on_input(request):
-        asked.append(request.is_password)
+    def on_input(question):
+        asked.append(question.is_password)
         return "s3cret"
 
     assert sandbox.run_code("import getpass; getpass.getpass()", on_input=on_input).text == "'s3cret'"

@@ -128,7 +128,7 @@ def test_quotas_hold(server: Any, key: Callable[..., str]) -> None:
 def test_a_key_gives_no_more_network_than_it_may(server: Any, key: Callable[..., str]) -> None:
     async def scene() -> None:
         async with over_http(server.url, key(policy={"max_network": "none"})) as client:
-            for word in ("packages", "internet"):
+            for word in ("pip", "internet"):
                 refused = await client.call_tool("create_sandbox", {"network": word})
                 assert refused.is_error
                 assert "max_network" in text_of(refused)

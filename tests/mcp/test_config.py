@@ -98,4 +98,4 @@ def test_an_unknown_host_is_told_which_there_are() -> None:
 def test_what_is_wrong_is_said_before_anything_is_served() -> None:
     done = printed("--max-network", "all")
     assert (done.returncode, done.stdout) == (64, "")
-    assert "none, listed, internet" in done.stderr
+    assert "none, pip, listed, internet" in done.stderr

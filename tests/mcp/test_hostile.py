@@ -42,8 +42,8 @@ def test_wrong_arguments_are_told_in_plain_words(connect: Connect) -> None:
                 assert "call run_code with code (required), sandbox_id, timeout" in text_of(result)
                 assert "pydantic" not in text_of(result)
 
-            word = await client.call_tool("create_sandbox", {"network": "pip"})
-            assert "the argument `network` must be 'none', 'packages' or 'internet', and is 'pip'" in text_of(
+            word = await client.call_tool("create_sandbox", {"network": "packages"})
+            assert "the argument `network` must be 'none', 'pip' or 'internet', and is 'packages'" in text_of(
                 word
             )
 

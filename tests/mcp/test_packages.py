@@ -53,10 +53,10 @@ def test_hints_name_the_tools_that_there_are(index: str) -> None:
     async def scene() -> None:
         async with over_stdio(PIP_INDEX_URL=index, PIP_CONFIG_FILE="/dev/null") as client:
             told = text_of(await client.call_tool("run_code", missing))
-            assert "create_sandbox and network `packages`, then call install_packages" in told
+            assert "create_sandbox and network `pip`, then call install_packages" in told
             assert "cannot be installed from here" not in told
 
-            made = await client.call_tool("create_sandbox", {"network": "packages"})
+            made = await client.call_tool("create_sandbox", {"network": "pip"})
             place = {"sandbox_id": made.structured_content["sandbox_id"]}
             told = text_of(await client.call_tool("run_code", {**missing, **place}))
             assert "Install it with install_packages" in told
@@ -75,8 +75,8 @@ def test_hints_name_the_tools_that_there_are(index: str) -> None:
 def test_packages_come_from_the_index_of_the_host(index: str) -> None:
     async def scene() -> None:
         async with over_stdio(PIP_INDEX_URL=index, PIP_CONFIG_FILE="/dev/null") as client:
-            made = await client.call_tool("create_sandbox", {"network": "packages"})
-            assert made.structured_content["network"] == "listed"
+            made = await client.call_tool("create_sandbox", {"network": "pip"})
+            assert made.structured_content["network"] == "pip"
             place = made.structured_content["sandbox_id"]
             done = await client.call_tool(
                 "install_packages", {"sandbox_id": place, "packages": ["bouquet>=1"]}
@@ -112,7 +112,7 @@ def test_without_a_network_it_says_how_to_get_one(connect: Connect) -> None:
                 "install_packages", {"sandbox_id": place, "packages": ["bouquet"]}
             )
             assert refused.is_error
-            assert "create_sandbox and network `packages`" in text_of(refused)
+            assert "create_sandbox and network `pip`" in text_of(refused)
             await client.call_tool("kill_sandbox", {"sandbox_id": place})
 
     play(scene)

@@ -20,9 +20,9 @@ from fumehood import (
     FileChange,
     FileInfo,
     HostTool,
-    InputRequestEvent,
     Limits,
     Metrics,
+    Question,
     Result,
     Sandbox,
     SandboxInfo,
@@ -36,8 +36,8 @@ from fumehood import (
 from fumehood.llm import Agent, AgentEvent, Answer, Price, ask
 
 
-def answer(request: InputRequestEvent) -> str | None:
-    return None if request.is_password else input(request.prompt)
+def answer(question: Question) -> str | None:
+    return None if question.is_password else input(question)
 
 
 def search(query: str, limit: int = 3) -> list[str]:

@@ -43,13 +43,14 @@ from fumehood.values.events import (
     Event,
     ExecutionFinished,
     InputRequestEvent,
+    Question,
     ResultEvent,
     StderrEvent,
     StdoutEvent,
 )
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseResult, JudgeRequest, checked_cases, judged
-from fumehood.values.limits import Limits, check_seconds
+from fumehood.values.limits import LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
 from fumehood.values.requests import (
     CommitAnswer,
@@ -130,7 +131,7 @@ class AsyncSandbox(Uncopied):
     Args:
         template: What it starts from: interpreter, packages, what is imported already. A `Template`, or the name
             of one that was used before; `default` is the environment of this process.
-        limits: What it may use; `Limits()` unless given.
+        limits: What it may use: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
         envs: Environment of everything that runs in it.
         metadata: Labels of your own, found again in `get_info()` and `list()`.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
@@ -140,7 +141,8 @@ class AsyncSandbox(Uncopied):
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
         isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
             cannot be had it does not start. None: what the settings say, `namespaces` unless they say otherwise.
-        network: What it may reach: `none`, `internet` for everything public, or a `Network(allow=[...])`.
+        network: What it may reach: `none`, `pip` for the package index alone, `internet` for everything public, a list
+            such as `["api.example.com"]`, or a `Network(allow=[...])`.
         security_policy: What is done about security events: `SecurityRule(kind=..., action=..., count=...)`.
         on_security_event: Called with each security event, in a thread of its own, one after the other.
         telemetry: Whether its interpreters tell what code does in them, as events that are advice.
@@ -157,7 +159,7 @@ class AsyncSandbox(Uncopied):
         self,
         template: str | Template = "default",
         *,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -176,7 +178,7 @@ class AsyncSandbox(Uncopied):
     ) -> None:
         self._spec = SandboxSpec(
             template=template,
-            limits=Limits() if limits is None else limits,
+            limits=read_limits(limits),
             envs={} if envs is None else envs,
             metadata={} if metadata is None else metadata,
             timeout_seconds=timeout,
@@ -203,7 +205,7 @@ class AsyncSandbox(Uncopied):
         cls,
         template: str | Template = "default",
         *,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -249,7 +251,7 @@ class AsyncSandbox(Uncopied):
         *,
         parameters: Mapping[str, Any] | None = None,
         template: str | Template = "default",
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -496,7 +498,8 @@ class AsyncSandbox(Uncopied):
             on_stderr: The same for standard error.
             on_result: Called with each result as it comes.
             on_error: Called with the error, if there is one.
-            on_input: Called when the code asks for input; returns the line, or None for the end of input.
+            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
+                the end of input. `question.is_password` says that the answer should not be shown.
                 Without it, and without `stdin`, `input()` fails with EOFError.
             tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
                 ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
@@ -834,7 +837,7 @@ class AsyncSandbox(Uncopied):
         place: StatePlace,
         *,
         template: str | Template | None = None,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -906,7 +909,7 @@ async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | No
 
 
 async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:
-    text = await notify(on_input, event)
+    text = await notify(on_input, Question(event.prompt, is_password=event.is_password))
     return InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
 
 

@@ -24,7 +24,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
 from fumehood.values.execution import Execution
-from fumehood.values.limits import Limits
+from fumehood.values.limits import LimitsChoice
 from fumehood.values.network import NetworkChoice
 from fumehood.values.sandbox import IsolationLevel, Language
 from fumehood.values.template import Template
@@ -35,7 +35,7 @@ async def arun_code(
     *,
     language: Language = "python",
     template: str | Template = "default",
-    limits: Limits | None = None,
+    limits: LimitsChoice | None = None,
     envs: Mapping[str, str] | None = None,
     timeout: float | None = None,
     stdin: str | None = None,
@@ -101,7 +101,7 @@ def run_code(
     *,
     language: Language = "python",
     template: str | Template = "default",
-    limits: Limits | None = None,
+    limits: LimitsChoice | None = None,
     envs: Mapping[str, str] | None = None,
     timeout: float | None = None,
     stdin: str | None = None,

@@ -50,7 +50,7 @@ from fumehood.portal import Turn, call
 from fumehood.values.audit import AuditLog
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
-from fumehood.values.limits import Limits
+from fumehood.values.limits import LimitsChoice
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
 from fumehood.values.sandbox import (
@@ -87,7 +87,7 @@ class Sandbox(Uncopied):
     Args:
         template: What it starts from: interpreter, packages, what is imported already. A `Template`, or the name
             of one that was used before; `default` is the environment of this process.
-        limits: What it may use; `Limits()` unless given.
+        limits: What it may use: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
         envs: Environment of everything that runs in it.
         metadata: Labels of your own, found again in `get_info()` and `list()`.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
@@ -97,7 +97,8 @@ class Sandbox(Uncopied):
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
         isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
             cannot be had it does not start. None: what the settings say, `namespaces` unless they say otherwise.
-        network: What it may reach: `none`, `internet` for everything public, or a `Network(allow=[...])`.
+        network: What it may reach: `none`, `pip` for the package index alone, `internet` for everything public, a list
+            such as `["api.example.com"]`, or a `Network(allow=[...])`.
         security_policy: What is done about security events: `SecurityRule(kind=..., action=..., count=...)`.
         on_security_event: Called with each security event, in a thread of its own, one after the other.
         telemetry: Whether its interpreters tell what code does in them, as events that are advice.
@@ -114,7 +115,7 @@ class Sandbox(Uncopied):
         self,
         template: str | Template = "default",
         *,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -169,7 +170,7 @@ class Sandbox(Uncopied):
         cls,
         template: str | Template = "default",
         *,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -214,7 +215,7 @@ class Sandbox(Uncopied):
         *,
         parameters: Mapping[str, Any] | None = None,
         template: str | Template = "default",
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
@@ -411,7 +412,8 @@ class Sandbox(Uncopied):
             on_stderr: The same for standard error.
             on_result: Called with each result as it comes.
             on_error: Called with the error, if there is one.
-            on_input: Called when the code asks for input; returns the line, or None for the end of input.
+            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
+                the end of input. `question.is_password` says that the answer should not be shown.
                 Without it, and without `stdin`, `input()` fails with EOFError.
             tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
                 ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
@@ -686,7 +688,7 @@ class Sandbox(Uncopied):
         place: StatePlace,
         *,
         template: str | Template | None = None,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,

@@ -15,7 +15,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Ve
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
 from fumehood.cli.terminal import counted, note
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 _HASH_CHARACTERS = 64
 

@@ -16,7 +16,7 @@ from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
 
 # What a model may give a sandbox unless the user has said otherwise: enough for packages.
-_MAX_NETWORK = "listed"
+_MAX_NETWORK = "pip"
 
 
 def run(options: Options) -> int:
@@ -83,7 +83,7 @@ MCP = Command(
         Option(
             ["--max-network"],
             metavar="LEVEL",
-            help="most network that a sandbox may be given: none, listed (the package index), internet "
+            help="most network that a sandbox may be given: none, pip (the package index), listed, internet "
             f"(default: {_MAX_NETWORK})",
         ),
         Option(

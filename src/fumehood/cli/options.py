@@ -7,18 +7,17 @@ value is made.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fumehood.bounds import BOUNDS, GIB, KIB, MIB, TIB
+from fumehood.bounds import BOUNDS, GIB, MIB, read_size
 from fumehood.cli.parser import OneOf, Option, Options, PathWord
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.values.limits import Limits
-from fumehood.values.network import Network
+from fumehood.values.network import read_network
 from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
 
 if TYPE_CHECKING:
@@ -38,9 +37,6 @@ _OPTIONS = {
     "isolation": "--isolation",
     "network.allow": "--network",
 }
-
-_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 class Seconds(click.ParamType[float]):
@@ -63,12 +59,12 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of bytes, or refuse the word."""
-        match = _SIZE.fullmatch(str(value).strip())
+        size = read_size(str(value))
 
-        if match is None:
+        if size is None:
             self.fail(f"{value!r} is no size; write a number and K, M, G or T, such as 512M", param, ctx)
 
-        return int(float(match[1]) * _UNITS[match[2].lower()])
+        return size
 
 
 def sandbox_options(*, files_go_to: str = "the home directory") -> list[Option]:
@@ -204,7 +200,7 @@ def open_sandbox(options: Options) -> Sandbox:
             envs=read_envs(options.env),
             strict=options.strict,
             isolation=options.isolation,
-            network=_network(options.network),
+            network=read_network([*options.network]),
         )
 
     try:
@@ -231,15 +227,6 @@ def _upload(given: str) -> tuple[str, str]:
 
     with open(path, "rb"):
         return path, destination or os.path.basename(path)
-
-
-def _network(given: Sequence[str]) -> Network:
-    words = {"pip", "internet"}
-    return Network(
-        allow=[rule for rule in given if rule not in words],
-        presets=["pip"] if "pip" in given else [],
-        internet="internet" in given,
-    )
 
 
 def _limits(options: Options) -> Limits:

@@ -95,7 +95,7 @@ def _run_block(sandbox: Sandbox, code: str, options: Options) -> ExecutionError 
             on_stderr=screen.err,
             on_result=lambda result: show_result(screen, result),
             on_error=lambda error: show_error(screen, error),
-            on_input=lambda request: ask(screen, request),
+            on_input=lambda question: ask(screen, question),
         )
     except KeyboardInterrupt:
         note("interrupted")

@@ -24,7 +24,7 @@ from fumehood.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from fumehood.api.artifacts import Saved
     from fumehood.api.sandbox import Sandbox
-    from fumehood.values.events import InputRequestEvent
+    from fumehood.values.events import Question
     from fumehood.values.execution import Execution, ExecutionError
     from fumehood.values.results import Result
     from fumehood.values.sandbox import FileInfo, Language
@@ -112,7 +112,7 @@ def _execute(sandbox: Sandbox, code: str, options: Options) -> Execution:
         on_result=lambda result: show_result(screen, result),
         on_error=lambda error: show_error(screen, error),
         # The code itself came from standard input; nothing is left there to answer with.
-        on_input=None if options.path == "-" else lambda request: ask(screen, request),
+        on_input=None if options.path == "-" else lambda question: ask(screen, question),
     )
 
 
@@ -138,13 +138,13 @@ def show_error(screen: Screen, error: ExecutionError) -> None:
         screen.err(f"{error.value}\n")
 
 
-def ask(screen: Screen, request: InputRequestEvent) -> str | None:
+def ask(screen: Screen, question: Question) -> str | None:
     """Ask the user for a line; None at the end of input."""
-    if request.is_password and sys.stdin.isatty():
-        screen.err(request.prompt)
+    if question.is_password and sys.stdin.isatty():
+        screen.err(question)
         return getpass.getpass("")
 
-    screen.out(request.prompt)
+    screen.out(question)
     line = sys.stdin.readline()
     return line.rstrip("\n") if line else None
 
@@ -192,7 +192,7 @@ def _report(execution: Execution, saved: Sequence[Saved], options: Options) -> N
         note(f"{execution.truncated.results} results were dropped")
 
     if options.json:
-        from fumehood.values.codec import as_data
+        from fumehood.values.plain_data import as_data
 
         print(json.dumps({"execution": as_data(execution), "files": as_data(saved)}, indent=2))
 

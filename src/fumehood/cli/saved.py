@@ -18,7 +18,7 @@ from fumehood.portal import call
 from fumehood.refusals import naming_arguments
 from fumehood.saved.verbs import load_from
 from fumehood.text import visible_line
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec
 from fumehood.values.saved_state import LeftOut, SaveReport
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathWord
 from fumehood.cli.terminal import Screen, counted, note
 from fumehood.refusals import naming_arguments
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 if TYPE_CHECKING:
     from fumehood.advice.files import ScannedFile

@@ -15,7 +15,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Ve
 from fumehood.cli.terminal import note
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 _OPTIONS = {
     "template name": "NAME",

@@ -38,11 +38,12 @@ from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, Temp
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
 from fumehood.values.audit import AuditLog
-from fumehood.values.codec import DataError, as_data, read_value
+from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
 from fumehood.values.network import EgressRecord, Network
+from fumehood.values.plain_data import as_data
 from fumehood.values.questions import (
     Answer,
     CodeCompleteness,

@@ -13,8 +13,9 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.client.connection import error_of, event_of
 from fumehood.errors import FumehoodError, HostUnavailableError
-from fumehood.values.codec import DataError, as_data, read_value
+from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
+from fumehood.values.plain_data import as_data
 from fumehood.values.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
 
 # What a server takes in one request: so many, and so much of it before base64 makes it a third larger.

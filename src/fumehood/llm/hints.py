@@ -234,7 +234,7 @@ def _unreachable(network: Network) -> str:
     match network.level:
         case "none":
             return "This sandbox has no network. Use the files that are there, or ask the user to upload the data."
-        case "listed":
+        case "pip" | "listed":
             return (
                 "This sandbox reaches only what its network policy lists. Do not try other addresses; ask the user to "
                 "upload the data."

@@ -17,8 +17,6 @@ from fumehood import (
     AsyncSandbox,
     HostTool,
     InvalidArgumentError,
-    Limits,
-    Network,
     Result,
     Sandbox,
     Template,
@@ -43,6 +41,8 @@ from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
 from fumehood.portal import Turn, call
+from fumehood.values.limits import LimitsChoice
+from fumehood.values.network import NetworkChoice
 
 OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
 Items: TypeAlias = list[Item]
@@ -58,9 +58,9 @@ class AsyncCodeInterpreter:
         sandbox: AsyncSandbox | Sandbox | None = None,
         *,
         template: str | Template | None = None,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
-        network: Network | Literal["none", "internet"] | None = None,
+        network: NetworkChoice | None = None,
         url: str | None = None,
         api_key: str | None = None,
         lifetime: float | None = None,
@@ -246,9 +246,9 @@ class CodeInterpreter:
         sandbox: Sandbox | AsyncSandbox | None = None,
         *,
         template: str | Template | None = None,
-        limits: Limits | None = None,
+        limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
-        network: Network | Literal["none", "internet"] | None = None,
+        network: NetworkChoice | None = None,
         url: str | None = None,
         api_key: str | None = None,
         lifetime: float | None = None,

@@ -12,16 +12,15 @@ from pydantic import Field
 
 from fumehood import AsyncSandbox, Network, NetworkForbiddenError
 from fumehood.llm.hints import Surroundings
+from fumehood.values.network import NETWORK_LEVELS
 
-NetworkWord = Literal["none", "packages", "internet"]
-# The least first; so are they called where a server is told the most that it may give.
-LEVELS = ("none", "listed", "internet")
-_NETWORKS = {"none": Network(), "packages": Network.pip(), "internet": Network(internet=True)}
+NetworkWord = Literal["none", "pip", "internet"]
+_NETWORKS = {"none": Network(), "pip": Network.pip(), "internet": Network(internet=True)}
 
 NetworkArgument = Annotated[
     NetworkWord,
     Field(
-        description="What it may reach: none, packages (the package index alone, for install_packages), or internet"
+        description="What it may reach: none, pip (the package index alone, for install_packages), or internet"
     ),
 ]
 
@@ -31,14 +30,14 @@ def network_named(word: NetworkWord, most: str) -> Network:
 
     Args:
         word: The name.
-        most: The most that may be given: none, listed or internet.
+        most: The most that may be given: none, pip, listed or internet.
 
     Raises:
         NetworkForbiddenError: It is more than that.
     """
     network = _NETWORKS[word]
 
-    if LEVELS.index(network.level) > LEVELS.index(most):
+    if NETWORK_LEVELS.index(network.level) > NETWORK_LEVELS.index(most):
         raise NetworkForbiddenError(asked=word, allowed=most)
 
     return network
@@ -49,17 +48,17 @@ def surroundings(network: Network, most: str) -> Surroundings:
 
     Args:
         network: What the sandbox can reach.
-        most: The most that one of the caller's may be given: none, listed or internet.
+        most: The most that one of the caller's may be given: none, pip, listed or internet.
     """
     can_install = network.internet or "pip" in network.presets
     to_install = to_reach = ""
 
     if can_install:
         to_install = "Install it with install_packages, then run this again, or use a package that is there."
-    elif LEVELS.index(most) >= LEVELS.index(_NETWORKS["packages"].level):
+    elif NETWORK_LEVELS.index(most) >= NETWORK_LEVELS.index(_NETWORKS["pip"].level):
         to_install = (
             "It is not installed, and this sandbox cannot install it: make one with create_sandbox and network "
-            "`packages`, then call install_packages; variables and files of this one do not go with it."
+            "`pip`, then call install_packages; variables and files of this one do not go with it."
         )
 
     if network.level != "internet" and most == "internet":

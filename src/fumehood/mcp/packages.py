@@ -39,7 +39,7 @@ async def install_packages(
 ) -> Annotated[CallToolResult, CommandOutcome]:
     """Install Python packages into a sandbox, from the package index; no other sandbox sees them.
 
-    The sandbox must have been made with network `packages` or `internet`. numpy, pandas, matplotlib, scipy and
+    The sandbox must have been made with network `pip` or `internet`. numpy, pandas, matplotlib, scipy and
     scikit-learn are usually there without it.
     """
     sandbox = await caller_of(context).sandbox(sandbox_id)
@@ -47,7 +47,7 @@ async def install_packages(
     if not await has_network(sandbox):
         raise ToolError(
             f"sandbox {sandbox.id!r} has no network, so nothing can be installed\n"
-            "Next: make one that has it with create_sandbox and network `packages`; files and variables of this one "
+            "Next: make one that has it with create_sandbox and network `pip`; files and variables of this one "
             "do not go with it"
         )
 

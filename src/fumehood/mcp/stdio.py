@@ -22,8 +22,8 @@ from mcp.server.stdio import stdio_server
 
 from fumehood import InvalidArgumentError
 from fumehood.mcp.caller import Caller
-from fumehood.mcp.network import LEVELS
 from fumehood.mcp.server import make_server
+from fumehood.values.network import NETWORK_LEVELS
 
 _GONE = (BrokenPipeError, ConnectionResetError)
 _LOG = logging.getLogger("fumehood.mcp")
@@ -44,8 +44,8 @@ def serve_stdio(max_network: str) -> int:
     Raises:
         InvalidArgumentError: It is none of these.
     """
-    if max_network not in LEVELS:
-        raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(LEVELS))
+    if max_network not in NETWORK_LEVELS:
+        raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(NETWORK_LEVELS))
 
     # Before the SDK sets up a log of its own, which shows the code around each error.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

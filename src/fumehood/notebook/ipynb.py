@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from fumehood.values.charts import JsonValue
-from fumehood.values.codec import as_data
 from fumehood.values.execution import Execution, ExecutionError, LogEntry, Record, RecordedCell
+from fumehood.values.plain_data import as_data
 from fumehood.values.results import Result, read_json
 
 _MIME = re.compile(r"[a-z0-9]+/[a-z0-9][a-z0-9.+_-]{0,100}", re.ASCII)

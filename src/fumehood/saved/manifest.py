@@ -17,7 +17,8 @@ from fumehood.saved.archive import MANIFEST, PART_NAME
 from fumehood.saved.json_in_pieces import parse_in_pieces
 from fumehood.saved.records import MAX_RECORD_BYTES
 from fumehood.values.checks import check_envs, check_language, check_path, check_text
-from fumehood.values.codec import DataError, as_data, read_value
+from fumehood.values.codec import DataError, read_value
+from fumehood.values.plain_data import as_data
 from fumehood.values.saved_state import Manifest, SavedContext, SavedFile, SavedPart
 
 FORMAT = "fumehood-state"

@@ -29,8 +29,8 @@ from fumehood.saved.guest_answers import (
 )
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved.records import MAX_RECORD_BYTES, as_ours, read_record
-from fumehood.values.codec import as_data
 from fumehood.values.execution import Record
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     BASH_CONTEXT_ID,
     DEFAULT_CONTEXT_ID,

@@ -20,7 +20,7 @@ from starlette.routing import Match
 
 from fumehood.errors import FumehoodError
 from fumehood.text import visible_line
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:fumehood:problem:"

@@ -22,9 +22,9 @@ from fumehood.server.streaming import (
     readable_json,
     stream_response,
 )
-from fumehood.values.codec import as_data
 from fumehood.values.events import CommEvent, Event, ExecutionFinished, ResultEvent, event_bytes
 from fumehood.values.execution import Execution
+from fumehood.values.plain_data import as_data
 from fumehood.values.results import held_bytes
 from fumehood.values.stateless import StatelessReply
 

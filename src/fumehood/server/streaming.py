@@ -22,7 +22,6 @@ from fumehood.bounds import MIB
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.problems import problem_data, request_id_of
-from fumehood.values.codec import as_data
 from fumehood.values.events import (
     ClearOutputEvent,
     CommEvent,
@@ -38,6 +37,7 @@ from fumehood.values.events import (
     ToolCallEvent,
     event_bytes,
 )
+from fumehood.values.plain_data import as_data
 
 Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]

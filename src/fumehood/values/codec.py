@@ -1,9 +1,7 @@
-"""Plain data back to the public values that it was made of by `fumehood.values.codec`.
+"""Plain data back to the public values that it was made of by `fumehood.values.plain_data`.
 
-Runs in the process that asks a server. What comes is checked: a field that is missing, or of another type, is the
-server's fault and is told as such. Unknown fields are left alone, since a newer server may have more.
-
-Public values as plain data that JSON can hold, for programs and for other processes.
+What comes from a server is checked: a field that is missing, or of another type, raises DataError with its name.
+Unknown fields are left alone, since a newer server may have more.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import base64
 import binascii
 import dataclasses
 import json
-import math
 import types
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,78 +17,8 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from fumehood.values.charts import JsonValue
-from fumehood.values.execution import Execution, Logs
+from fumehood.values.execution import Logs
 from fumehood.values.results import FORMATS, Result
-
-_PLAIN = frozenset({str, int, bool, type(None)})
-_RESULT_FORMATS = (
-    "text",
-    "html",
-    "markdown",
-    "svg",
-    "png",
-    "jpeg",
-    "pdf",
-    "latex",
-    "json",
-    "javascript",
-    "data",
-    "chart",
-)
-
-
-def as_data(value: object) -> JsonValue:
-    """Return `value`, which is made of our dataclasses and plain values, as plain data."""
-    # By its type first: most values are plain, and each pattern below is a question of its own.
-    if type(value) in _PLAIN:
-        return value  # type: ignore[return-value]
-
-    match value:
-        case Execution():
-            return {**_fields_data(value), "text": value.text}
-        case Logs():
-            return {"stdout": as_data(value.stdout), "stderr": as_data(value.stderr), **_fields_data(value)}
-        case Result():
-            return _result_data(value)
-        case bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case bytes():
-            return base64.b64encode(value).decode()
-        case datetime():
-            return value.isoformat()
-        case list() | tuple():
-            return [as_data(item) for item in value]
-        case Mapping():
-            return {str(name): as_data(item) for name, item in value.items()}
-        case _:
-            return _fields_data(value)
-
-
-def _fields_data(value: object) -> dict[str, JsonValue]:
-    return {name: as_data(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]  # classes can be hashed
-
-
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    if not dataclasses.is_dataclass(kind):
-        raise TypeError(f"no plain data for {kind.__name__}")
-
-    return tuple(field.name for field in dataclasses.fields(kind))
-
-
-def _result_data(result: Result) -> dict[str, JsonValue]:
-    formats = {name: as_data(getattr(result, name)) for name in _RESULT_FORMATS}
-    return {
-        **{name: content for name, content in formats.items() if content is not None},
-        "extra": as_data(result.extra),
-        "metadata": as_data(result.metadata),
-        "is_main_result": result.is_main_result,
-        "display_id": result.display_id,
-        "truncated": as_data(result.truncated),
-    }
-
 
 _T = TypeVar("_T")
 _MIMES = {name: mime for mime, name in FORMATS.items()}

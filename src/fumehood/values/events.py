@@ -94,6 +94,22 @@ class InputRequestEvent:
     is_password: bool = False
 
 
+class Question(str):
+    """What code asks for with `input()` or `getpass()`: the text of its prompt, as `on_input` is given it.
+
+    Attributes:
+        is_password: True when the answer should not be shown.
+    """
+
+    is_password: bool
+
+    def __new__(cls, prompt: str, *, is_password: bool = False) -> Question:
+        """Return a question of this text."""
+        question = super().__new__(cls, prompt)
+        question.is_password = is_password
+        return question
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallEvent:
     """The code calls a tool, and waits for its answer.

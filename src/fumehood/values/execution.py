@@ -10,15 +10,19 @@ The record of a context: which code ran in it, in which order, and what each did
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from fumehood.text import visible
+from fumehood.text import shortened, visible
+from fumehood.values import safe_html
 from fumehood.values.audit import AuditHead
+from fumehood.values.charts import JsonValue
 from fumehood.values.limits import Usage
+from fumehood.values.plain_data import as_data, fields_data
 from fumehood.values.results import Result
 from fumehood.values.sandbox import Truncation
 
@@ -26,6 +30,8 @@ from fumehood.values.sandbox import Truncation
 _EXIT_CODE = re.compile(r"\(exit code (\d{1,3})\)")
 _STATUS = re.compile(r"\d{1,3}", re.ASCII)
 _MAX_DIGITS = 20
+# Characters of the text that `repr` shows.
+_REPR_CHARACTERS = 60
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -71,8 +77,15 @@ class Logs:
         """The pieces of standard error."""
         return [entry.text for entry in self.entries if entry.stream == "stderr"]
 
+    def plain_data(self) -> dict[str, JsonValue]:
+        """Return the logs as plain data: the pieces of each stream, and all entries in order."""
+        return {"stdout": as_data(self.stdout), "stderr": as_data(self.stderr), **fields_data(self)}
+
     def __str__(self) -> str:
         return "".join(entry.text for entry in self.entries)
+
+    def __repr__(self) -> str:
+        return f"Logs(stdout={_count(self.stdout)}, stderr={_count(self.stderr)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +187,50 @@ class Execution:
         shown = [str(self.logs), *map(str, self.results), *([str(self.error)] if self.error else [])]
         return visible("\n".join(part.removesuffix("\n") for part in shown if part))
 
+    def __repr__(self) -> str:
+        """One line: the value, how much there is besides, what failed, and the time it took."""
+        count = len(self.results)
+        shown = [
+            "" if self.text is None else f"text={shortened(self.text, _REPR_CHARACTERS)!r}",
+            f"{count} {'result' if count == 1 else 'results'}" if count else "",
+            f"stdout={_count(self.logs.stdout)}" if self.logs.stdout else "",
+            f"stderr={_count(self.logs.stderr)}" if self.logs.stderr else "",
+            "" if self.error is None else f"error={shortened(self.error.name, _REPR_CHARACTERS)}",
+            "state lost" if self.state_lost else "",
+            f"{self.usage.wall_seconds:.2f} s",
+        ]
+        return f"Execution({', '.join(part for part in shown if part)})"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show in a notebook on the host what a notebook would show below the cell; nothing that could run there."""
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+    def _repr_html_(self) -> str:
+        parts = [safe_html.preformatted(str(self.logs))] if self.logs.entries else []
+        parts += [result._repr_html_() for result in self.results]
+        parts += [safe_html.preformatted(str(self.error), is_error=True)] if self.error else []
+        return "\n".join(parts)
+
+    def plain_data(self) -> dict[str, JsonValue]:
+        """Return the execution as plain data, as the server's API answers it."""
+        return {**fields_data(self), "text": self.text}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the execution as a JSON text, as the server's API answers it: binary formats are base64.
+
+        Args:
+            indent: Spaces for each level, as for `json.dumps`; None: all in one line.
+        """
+        return json.dumps(self.plain_data(), indent=indent, ensure_ascii=False)
+
     @property
     def text(self) -> str | None:
         """The value of the last expression as text, or None if there was none."""
         return next((result.text for result in self.results if result.is_main_result), None)
+
+
+def _count(pieces: list[str]) -> str:
+    return f"{sum(map(len, pieces)):,} characters"
 
 
 VariableKind = Literal["added", "changed", "deleted"]

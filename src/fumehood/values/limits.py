@@ -6,9 +6,12 @@ NaN, absurd and wrongly typed values are refused when it is made, so no other mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, fields
+from difflib import get_close_matches
+from typing import Any, TypeAlias
 
-from fumehood.bounds import BOUNDS, GIB, MIB, Bound
+from fumehood.bounds import BOUNDS, GIB, MIB, Bound, read_size
 from fumehood.errors import InvalidArgumentError
 
 
@@ -33,6 +36,8 @@ class Limits:
         result_bytes: Size of one result, all its formats together; a larger format is left out and named.
         result_count: Results kept of one execution.
         grace_seconds: Time between the interrupt and the kill of code that does not stop.
+        memory: Only given: `memory_bytes` as a size such as "2G", in its place.
+        disk: Only given: `disk_bytes`, likewise.
     """
 
     wall_seconds: float = 30.0
@@ -48,10 +53,64 @@ class Limits:
     result_bytes: int = 10 * MIB
     result_count: int = 100
     grace_seconds: float = 1.0
+    memory: InitVar[str | int | None] = None
+    disk: InitVar[str | int | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, memory: str | int | None, disk: str | int | None) -> None:
+        for name, size in (("memory", memory), ("disk", disk)):
+            if size is not None:
+                self._take_size(name, size)
+
         for field in fields(self):
             check_bound(f"limits.{field.name}", getattr(self, field.name), BOUNDS[field.name])
+
+    def _take_size(self, name: str, size: object) -> None:
+        field = f"{name}_bytes"
+
+        if getattr(self, field) != Limits.__dataclass_fields__[field].default:
+            raise InvalidArgumentError(
+                field=f"limits.{name}", value=size, allowed=f"nothing beside limits.{field}"
+            )
+
+        given = read_size(size) if isinstance(size, str) else size
+        bound = BOUNDS[field]
+
+        if not bound.allows(given) or given is None:
+            allowed = f"a size such as '512M' or '2G', or {bound.describe()}"
+            raise InvalidArgumentError(field=f"limits.{name}", value=size, allowed=allowed)
+
+        object.__setattr__(self, field, given)
+
+
+LimitsChoice: TypeAlias = Limits | Mapping[str, Any]
+_SIZES = ("memory", "disk")
+
+
+def read_limits(value: LimitsChoice | None) -> Limits:
+    """Return the limits that a caller means: one of its own, or the arguments of one by name.
+
+    Raises:
+        InvalidArgumentError: A name or a value is refused.
+    """
+    if isinstance(value, Limits):
+        return value
+
+    if value is None:
+        return Limits()
+
+    if not isinstance(value, Mapping):
+        allowed = "Limits(memory='2G'), or a mapping such as {'memory': '2G'}"
+        raise InvalidArgumentError(field="limits", value=value, allowed=allowed)
+
+    known = (*BOUNDS, *_SIZES)
+
+    for name in value:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            allowed = f"the names {', '.join(known)}{f'; did you mean {near[0]!r}?' if near else ''}"
+            raise InvalidArgumentError(field="limits", value=name, allowed=allowed)
+
+    return Limits(**value)
 
 
 def check_seconds(field: str, value: object, *, optional: bool = True, high: float = 86_400 * 365) -> None:

@@ -19,11 +19,11 @@ from fumehood.values.domain_names import TargetError, read_address, read_authori
 from fumehood.values.limits import check_bound
 from fumehood.values.network_rules import Rule, read_rule
 
-NetworkLevel = Literal["none", "listed", "internet"]
+NetworkLevel = Literal["none", "pip", "listed", "internet"]
 Verdict = Literal["allowed", "denied"]
 
 # The least first.
-NETWORK_LEVELS = ("none", "listed", "internet")
+NETWORK_LEVELS = ("none", "pip", "listed", "internet")
 PRESETS = ("pip",)
 _MAX_RULES = 1000
 _BYTES = Bound(1, 1024 * TIB, "bytes")
@@ -97,11 +97,14 @@ class Network:
 
     @property
     def level(self) -> NetworkLevel:
-        """One word: none, listed, or internet."""
+        """One word: none, pip (the package index alone), listed (what rules allow), or internet."""
         if self.internet:
             return "internet"
 
-        return "listed" if self.allow or self.presets else "none"
+        if self.allow:
+            return "listed"
+
+        return "pip" if self.presets else "none"
 
     def rules(self, kind: Literal["allow", "deny"]) -> tuple[Rule, ...]:
         """Return the rules that allow, or those that deny."""
@@ -131,14 +134,18 @@ class Network:
         return replace(self, secrets=filled)
 
 
-NetworkChoice: TypeAlias = Network | Literal["none", "internet"]
+NetworkChoice: TypeAlias = Network | Literal["none", "pip", "internet"] | list[str] | tuple[str, ...]
 
 
 def read_network(value: NetworkChoice | None) -> Network:
-    """Return the network that a caller means: one of its own, or one of the words `none` and `internet`.
+    """Return the network that a caller means.
+
+    Args:
+        value: One of its own; `none`, `pip` (the package index alone) or `internet`; or a list of such words and of
+            rules as `Network(allow=...)` takes them.
 
     Raises:
-        InvalidArgumentError: It is neither.
+        InvalidArgumentError: It is none of these.
     """
     if isinstance(value, Network):
         return value
@@ -149,10 +156,26 @@ def read_network(value: NetworkChoice | None) -> Network:
     if value == "internet":
         return Network(internet=True)
 
+    if value in PRESETS:
+        return Network(presets=(value,))
+
+    if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        return _listed_network([word for word in value if word != "none"])
+
     # Anything else may hold a secret.
     shown = value if isinstance(value, str | bool | int) else type(value).__name__
     raise InvalidArgumentError(
-        field="network", value=shown, allowed="'none', 'internet', or a Network(allow=[...])"
+        field="network",
+        value=shown,
+        allowed="'none', 'pip', 'internet', a list of names such as ['api.example.com'], or a Network(allow=[...])",
+    )
+
+
+def _listed_network(words: Sequence[str]) -> Network:
+    return Network(
+        allow=[word for word in words if word != "internet" and word not in PRESETS],
+        presets=[word for word in PRESETS if word in words],
+        internet="internet" in words,
     )
 
 

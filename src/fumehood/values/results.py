@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fumehood.text import visible
+from fumehood.text import shortened, visible
+from fumehood.values import safe_html
 from fumehood.values.bounded_json import JSON_STRING, count_values
 from fumehood.values.charts import Chart, JsonValue, read_chart
+from fumehood.values.plain_data import as_data
 
 TEXT_MIME = "text/plain"
 DATA_MIME = "application/vnd.fumehood.data+json"
@@ -38,6 +40,8 @@ FORMATS: Mapping[str, str] = {
 # What a notebook on the host may show of a guest's bundle. HTML, SVG and JavaScript are left out: they
 # would run in the page.
 _PASSIVE = ("image/png", "image/jpeg")
+# Characters of the text that `repr` shows.
+_REPR_CHARACTERS = 60
 
 # A value of JSON costs about 40 bytes of memory, whatever it costs in text.
 _MAX_JSON_VALUES = 1_000_000
@@ -163,14 +167,44 @@ class Result:
         part = self.parts.get(mime)
         return None if part is None else part.decode("utf-8", "replace")
 
+    def plain_data(self) -> dict[str, JsonValue]:
+        """Return the result as plain data: its formats by name, binary ones in base64, and what came with them."""
+        formats = {name: as_data(getattr(self, name)) for name in FORMATS.values()}
+        return {
+            **{name: content for name, content in formats.items() if content is not None},
+            "extra": as_data(self.extra),
+            "metadata": as_data(self.metadata),
+            "is_main_result": self.is_main_result,
+            "display_id": self.display_id,
+            "truncated": as_data(self.truncated),
+        }
+
     def __str__(self) -> str:
         return self.text or f"Result({', '.join(self.formats())})"
+
+    def __repr__(self) -> str:
+        shown = [] if self.text is None else [f"text={shortened(self.text, _REPR_CHARACTERS)!r}"]
+        shown += [
+            f"{FORMATS.get(mime, mime)}: {len(part):,} bytes"
+            for mime, part in self.parts.items()
+            if mime != TEXT_MIME
+        ]
+        return f"Result({', '.join(shown)})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str | bytes]:
         """Show pictures and plain text in a notebook on the host; nothing that could run there."""
         shown: dict[str, str | bytes] = {mime: self.parts[mime] for mime in _PASSIVE if mime in self.parts}
         shown[TEXT_MIME] = visible(str(self))
         return shown
+
+    def _repr_html_(self) -> str:
+        """Show a picture, a table or the text in a page; the guest's own HTML is left out, since it could run there."""
+        picture = next((mime for mime in _PASSIVE if mime in self.parts), None)
+
+        if picture is not None:
+            return safe_html.picture(picture, self.parts[picture])
+
+        return safe_html.table(self.data) if self.data else safe_html.preformatted(str(self))
 
 
 def held_bytes(result: Result) -> int:

@@ -402,7 +402,7 @@ def test_nothing_is_warned_about_on_the_way(recwarn):
 
 
 def test_findings_are_plain_data():
-    from fumehood.values.codec import as_data
+    from fumehood.values.plain_data import as_data
 
     data = json.loads(json.dumps(as_data(scan("eval('1')"))))
     assert data["found"][0]["rule"] == "dynamic-code"

@@ -11,7 +11,8 @@ import pytest
 
 from fumehood.audit.chain import AuditChain
 from fumehood.values.audit import GENESIS, AuditEntry, AuditLog, ChainFault
-from fumehood.values.codec import as_data, read_value
+from fumehood.values.codec import read_value
+from fumehood.values.plain_data import as_data
 
 
 def record(count: int = 5, **bounds: int) -> AuditChain:

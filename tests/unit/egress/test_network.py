@@ -8,9 +8,10 @@ import pytest
 
 from fumehood import InvalidArgumentError, Network
 from fumehood.egress.policy import Policy, RefusedError
-from fumehood.values.codec import as_data, read_value
+from fumehood.values.codec import read_value
 from fumehood.values.domain_names import Target, read_address, read_authority
 from fumehood.values.network import lists_only, read_network
+from fumehood.values.plain_data import as_data
 
 
 def admits(network: Network, text: str, *addresses: str) -> bool:

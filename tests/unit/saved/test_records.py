@@ -9,7 +9,7 @@ import pytest
 from fumehood import Execution, LogEntry, Logs, Record, RecordedCell, Result, SavedStateDamagedError
 from fumehood.saved.records import MAX_CELLS, as_ours, read_record, record_bytes
 from fumehood.values.audit import AuditHead
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 
 def cell(number: int, output: str = "", **values) -> RecordedCell:

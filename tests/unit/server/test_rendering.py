@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fumehood.off_loop import json_in_pieces
 from fumehood.server import rendering
 from fumehood.server.streaming import event_data, json_bytes
-from fumehood.values.codec import as_data
 from fumehood.values.events import Event, ResultEvent
 from fumehood.values.execution import Execution, Logs
 from fumehood.values.limits import Usage
+from fumehood.values.plain_data import as_data
 from fumehood.values.results import Result, read_json
 
 JSON = st.recursive(

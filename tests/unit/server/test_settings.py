@@ -84,7 +84,7 @@ def test_a_bad_value_is_told_by_the_way_it_came(tmp_path: Path) -> None:
         load_settings({}, environ={"FUMEHOOD_POOL_SIZE": "-1"})
 
     with pytest.raises(
-        InvalidArgumentError, match=r"fumehood\.toml: max_network takes none, listed, internet"
+        InvalidArgumentError, match=r"fumehood\.toml: max_network takes none, pip, listed, internet"
     ):
         load_settings({}, **here)
 

@@ -10,7 +10,7 @@ import pytest
 
 from fumehood import Execution, ExecutionError, Limits, LogEntry, Logs, Result, Truncation, Usage
 from fumehood.values.charts import BarChart
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 from fumehood.values.results import CHART_MIME, DATA_MIME
 
 

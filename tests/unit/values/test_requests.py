@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fumehood import InvalidArgumentError
-from fumehood.values.codec import as_data
 from fumehood.values.json_values import NotJsonError, json_of
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import ExecuteRequest, ToolAnswer, ToolSpec
 
 

@@ -12,7 +12,7 @@ from fumehood.dialects.e2b.answers import NotOfferedError
 from fumehood.dialects.e2b.fields import Fields
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.port_dialects import PortRules
-from fumehood.values.network import Network, NetworkLevel
+from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel
 
 _ALL = "0.0.0.0/0"
 # What says how traffic goes, and not whether.
@@ -53,7 +53,7 @@ def read_network(rules: Fields | None, asks_internet: bool | None, most: Network
     denials = tuple(rule for rule in denied if rule != _ALL)
     is_open = asks_internet is not False and _ALL not in denied and (not allowed or _ALL in allowed)
 
-    if named and most == "none":
+    if named and NETWORK_LEVELS.index(most) < NETWORK_LEVELS.index("listed"):
         raise NotOfferedError(what="network rules (allowOut)", instead=_NO_NETWORK)
 
     return Network(allow=named, deny=denials, internet=is_open and most == "internet", secrets=added)

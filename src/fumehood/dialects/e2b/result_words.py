@@ -13,9 +13,9 @@ from typing import Any
 from fumehood.dialects.e2b.losses import dropped_text
 from fumehood.off_loop import json_in_pieces
 from fumehood.values.charts import Chart, SuperChart, UnknownChart
-from fumehood.values.codec import as_data
 from fumehood.values.events import ErrorEvent, Event, ExecutionFinished, ResultEvent, StderrEvent, StdoutEvent
 from fumehood.values.execution import ExecutionError
+from fumehood.values.plain_data import as_data
 from fumehood.values.results import Result
 from fumehood.values.sandbox import Truncation
 

@@ -16,7 +16,7 @@ from typing import Any
 from fumehood.dialects.jupyter.messages import JupyterMessage, checked
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import check_values
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 V1_PROTOCOL = "v1.kernel.websocket.jupyter.org"
 _MAX_PARTS = 1024

@@ -21,7 +21,7 @@ from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.audit import AuditAnswer
 from fumehood.server.streaming import Line, stream_response
 from fumehood.values.audit import AuditLog
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 
 router = guarded_router("audit", "/v1/sandboxes/{sandbox_id}/audit")
 _LINES = "application/x-ndjson"

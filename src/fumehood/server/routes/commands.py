@@ -22,7 +22,7 @@ from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewComm
 from fumehood.server.schemas.problem import problems
 from fumehood.server.streaming import Line, stream_response
 from fumehood.server.uploads import pieces_of
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     CloseStdin,
     ListProcesses,

@@ -34,8 +34,8 @@ from fumehood.server.streaming import (
     stream_response,
     unless_gone,
 )
-from fumehood.values.codec import as_data
 from fumehood.values.events import Event
+from fumehood.values.plain_data import as_data
 from fumehood.values.stateless import StatelessReply
 
 router = guarded_router("execute", "/v1")

@@ -31,7 +31,7 @@ from fumehood.server.schemas.files import (
 from fumehood.server.schemas.problem import problems
 from fumehood.server.signing import Grant, signing_secret
 from fumehood.server.streaming import Line, stream_response
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile, WatchFiles
 from fumehood.values.sandbox import FileChange
 

@@ -25,7 +25,7 @@ from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
 from fumehood.server.schemas.commands import TerminalSize
 from fumehood.server.services import services_of
 from fumehood.server.streaming import ended, json_bytes
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     ProcessEvent,
     ProcessExited,

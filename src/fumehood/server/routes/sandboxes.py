@@ -28,7 +28,7 @@ from fumehood.server.schemas.sandboxes import (
     SandboxPage,
 )
 from fumehood.server.streaming import GONE, json_bytes, unless_gone
-from fumehood.values.codec import as_data
+from fumehood.values.plain_data import as_data
 from fumehood.values.sandbox import SandboxInfo
 
 router = guarded_router("sandboxes", "/v1/sandboxes")

@@ -1,7 +1,7 @@
 """Models of answers, made from the dataclasses that the answers are written from.
 
-Runs in the server process, when its modules are loaded. An answer is `fumehood.values.codec.as_data` of a value, so
-its description is derived from the same class: names, types and the words of its docstring. No answer passes
+Runs in the server process, when its modules are loaded. An answer is `fumehood.values.plain_data.as_data` of a value,
+so its description is derived from the same class: names, types and the words of its docstring. No answer passes
 through these models; they describe, and tests hold the answers to them.
 """
 
@@ -41,7 +41,10 @@ def model_of(
     words = described_fields(source)
     hints = {**get_type_hints(source), **(other or {})}
     given: dict[str, Any] = {"type": Literal[kind]} if kind else {}
-    given |= {name: _type_of(hint) for name, hint in hints.items()}
+    # What is only given, and never held, has no field.
+    given |= {
+        name: _type_of(hint) for name, hint in hints.items() if not isinstance(hint, dataclasses.InitVar)
+    }
 
     described: Any = {name: (hint, Field(description=words.get(name))) for name, hint in given.items()}
     summary = (source.__doc__ or "").partition("\n")[0]

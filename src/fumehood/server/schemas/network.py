@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from fumehood.bounds import TIB
 from fumehood.server.schemas.describe import described_fields, model_of
 from fumehood.server.schemas.fields import Body
-from fumehood.values.network import EgressRecord, Network
+from fumehood.values.network import EgressRecord, Network, read_network
 
 _WORDS = described_fields(Network)
 _MAX_RULES = 1000
@@ -44,7 +44,9 @@ class NewNetwork(Body):
         return Network(**self.model_dump())
 
 
-NetworkField = NewNetwork | Literal["none", "internet"]
+NetworkField = (
+    NewNetwork | Literal["none", "pip", "internet"] | Annotated[list[RuleText], Field(max_length=_MAX_RULES)]
+)
 
 
 class EgressLog(BaseModel):
@@ -58,4 +60,4 @@ def network_of(given: NetworkField) -> Network:
     if isinstance(given, NewNetwork):
         return given.network()
 
-    return Network(internet=given == "internet")
+    return read_network(given)

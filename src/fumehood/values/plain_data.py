@@ -1,0 +1,64 @@
+"""Public values as plain data that JSON can hold, for programs and for other processes.
+
+`fumehood.values.codec` reads it back. What a value says beyond its fields it adds itself, in `plain_data`.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Protocol, runtime_checkable
+
+from fumehood.values.charts import JsonValue
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+@runtime_checkable
+class HasPlainData(Protocol):
+    """A value whose plain data is not that of its fields alone."""
+
+    def plain_data(self) -> dict[str, JsonValue]:
+        """Return the value as plain data."""
+
+
+def as_data(value: object) -> JsonValue:
+    """Return `value`, which is made of our dataclasses and plain values, as plain data."""
+    # By its type first: most values are plain, and each pattern below is a question of its own.
+    if type(value) in _PLAIN:
+        return value  # type: ignore[return-value]
+
+    match value:
+        case bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.isoformat()
+        case list() | tuple():
+            return [as_data(item) for item in value]
+        case Mapping():
+            return {str(name): as_data(item) for name, item in value.items()}
+        case HasPlainData():
+            return value.plain_data()
+        case _:
+            return fields_data(value)
+
+
+def fields_data(value: object) -> dict[str, JsonValue]:
+    """Return the fields of one of our dataclasses as plain data, by name."""
+    return {name: as_data(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]  # classes can be hashed
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"no plain data for {kind.__name__}")
+
+    return tuple(field.name for field in dataclasses.fields(kind))

@@ -1,0 +1,74 @@
+"""What callers may write for limits and networks in place of the values themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fumehood import InvalidArgumentError, Limits, Network
+from fumehood.bounds import GIB, MIB
+from fumehood.values.limits import read_limits
+from fumehood.values.network import read_network
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [("2G", 2 * GIB), ("512m", 512 * MIB), ("1.5 GiB", 3 * GIB // 2), (2 * GIB, 2 * GIB)]
+)
+def test_sizes_are_text_or_bytes(size, count):
+    """`memory` and `disk` take a size with its unit."""
+    assert Limits(memory=size).memory_bytes == count
+    assert Limits(disk=size).disk_bytes == count
+
+
+@pytest.mark.parametrize("size", ["", "2", "2X", "-2G", "1e9", "٢G", "9" * 40, True, 2.5, "1K", "99999T"])
+def test_other_sizes_are_refused(size):
+    """What is no size, or none that is allowed, is named."""
+    with pytest.raises(InvalidArgumentError, match=r"limits\.memory"):
+        Limits(memory=size)
+
+
+def test_one_limit_is_said_once():
+    """Both names of a limit together are refused, and a limit that exists can be changed."""
+    with pytest.raises(InvalidArgumentError, match=r"limits\.memory='2G' is refused"):
+        Limits(memory="2G", memory_bytes=GIB // 2)
+
+    limits = Limits(memory="2G")
+    assert replace(limits, memory_bytes=GIB // 2).memory_bytes == GIB // 2
+    assert replace(limits, processes=9).memory_bytes == 2 * GIB
+    assert limits == Limits(memory_bytes=2 * GIB)
+
+
+def test_limits_are_read_from_a_mapping():
+    """Names are those of `Limits`; another one is answered with the one that was meant."""
+    assert read_limits({"memory": "2G", "wall_seconds": 5}) == Limits(memory_bytes=2 * GIB, wall_seconds=5)
+    assert read_limits(None) == Limits()
+
+    with pytest.raises(InvalidArgumentError, match="limits='memry' is refused") as refused:
+        read_limits({"memry": "2G"})
+
+    assert "did you mean 'memory'?" in refused.value.hint
+
+    with pytest.raises(InvalidArgumentError, match="limits='2G' is refused"):
+        read_limits("2G")
+
+
+def test_networks_are_words_and_lists():
+    """One word, or a list of words and rules."""
+    assert read_network("pip") == Network.pip()
+    assert read_network(["api.example.com", "pip"]) == Network(allow=["api.example.com"], presets=["pip"])
+    assert read_network([]) == read_network(["none"]) == Network()
+    assert read_network(("internet",)) == Network(internet=True)
+    assert [read_network(word).level for word in ("none", "pip", ["example.com"], "internet")] == [
+        "none",
+        "pip",
+        "listed",
+        "internet",
+    ]
+
+
+@pytest.mark.parametrize("word", ["packages", "all", 7, True, ["http://example.com"], [7], {"allow": []}])
+def test_other_networks_are_refused(word):
+    """What is no network is refused."""
+    with pytest.raises(InvalidArgumentError, match="network"):
+        read_network(word)
