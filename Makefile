@@ -64,6 +64,7 @@ bench: $(VENV)/.installed-dev ## the figures, reference and ours in the same run
 reference: $(VENV)/.installed-dev ## write the reference pages anew, from the docstrings and from the OpenAPI description
 	@$(BIN)/python docs/reference.py --write
 	@$(BIN)/python docs/http_reference.py --write
+	@$(BIN)/python docs/log_events.py --write
 
 sync-api: $(VENV)/.installed-dev ## write the synchronous API anew, from the asynchronous one
 	@$(BIN)/python tools/sync_api.py --write

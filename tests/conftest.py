@@ -210,7 +210,7 @@ class RunningServer:
         for line in self.process.stderr:
             self.said.append(line)
 
-            if found := re.search(r"listens on (http://\S+)", line):
+            if found := re.search(r"(?:listens on |\"address\": \")(http://[^\s\"]+)", line):
                 return found[1]
 
         self.process.stderr.close()

@@ -171,7 +171,7 @@ def test_a_tool_error_is_told_and_nothing_else(sandbox, caplog):
         "    except ToolError as error: return str(error)\n"
         "[told('mine'), told('named'), told('other')]"
     )
-    with caplog.at_level(logging.WARNING, logger="fumehood.tools"):
+    with caplog.at_level(logging.WARNING, logger="fumehood.api"):
         execution = sandbox.run_code(code, tools={"fail": fail})
 
     assert execution.text == "['ask for less', 'NoSuchRowError: row 7', 'fail() failed with ValueError']"

@@ -91,13 +91,13 @@ def test_a_module_that_leaves_a_thread_is_left_out(
         own_interpreter=own_interpreter,
     )
 
-    with caplog.at_level(logging.WARNING, "fumehood.templates"):
+    with caplog.at_level(logging.WARNING, "fumehood.runtimes"):
         for _ in range(2):
             with Sandbox(template, isolation=isolation) as sandbox:
                 assert _imported(sandbox, "left_thread") == "(False, '1.0')"
                 assert _imported(sandbox, "brief") == "(True, '1.0')"
 
-    said = sorted(record.getMessage().partition(" does not preload ")[2] for record in caplog.records)
+    said = sorted("{module}: {reason}".format(**record.fields) for record in caplog.records)
     # What `left_above` would leave, `left_thread` has left already: it is found when that is left out.
     assert said == [
         "left_above: its import leaves 1 thread running: left_thread-cleaner",

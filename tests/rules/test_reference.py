@@ -26,6 +26,13 @@ def test_http_reference_is_fresh() -> None:
     assert fresh == written, "run: make reference"
 
 
+def test_the_table_of_log_events_is_fresh() -> None:
+    """`docs/guides/logging.md` names each event with its level, logger and fields."""
+    fresh: str = runpy.run_path(str(DOCS / "log_events.py"))["page"]()
+    written = (DOCS / "guides" / "logging.md").read_text(encoding="utf-8")
+    assert fresh == written, "run: make reference"
+
+
 def test_limits_are_documented() -> None:
     """The guide to limits names each limit with its default and its range."""
     page = (DOCS / "guides" / "limits-and-usage.md").read_text(encoding="utf-8")

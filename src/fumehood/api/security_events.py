@@ -8,12 +8,12 @@ thread of its own. What a callback raises is logged.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from fumehood.api.callbacks import AsyncSecurityCallback, SecurityCallback
 from fumehood.errors import FumehoodError
+from fumehood.log import events
 from fumehood.portal import awaited_apart, check_callbacks, notify
 from fumehood.values.security import SecurityEvent
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fumehood.port.backend import Backend
 
 
-_LOG = logging.getLogger("fumehood.security")
 _following: set[asyncio.Task[None]] = set()
 
 
@@ -50,16 +49,16 @@ def called_apart(callback: SecurityCallback | None) -> AsyncSecurityCallback | N
 
 async def _follow(backend: Backend, sandbox_id: str, callback: AsyncSecurityCallback) -> None:
     try:
-        async with aclosing(backend.security_events(sandbox_id)) as events:
-            async for event in events:
+        async with aclosing(backend.security_events(sandbox_id)) as coming:
+            async for event in coming:
                 await _tell(callback, event)
     except FumehoodError as error:
         # It has ended, or its server is not there any more: no more events come.
-        _LOG.debug("no more security events of %s: %s", sandbox_id, error.message)
+        events.SECURITY_EVENTS_OVER.log(sandbox_id=sandbox_id, reason=error.message)
 
 
 async def _tell(callback: AsyncSecurityCallback, event: SecurityEvent) -> None:
     try:
         await notify(callback, event)
-    except Exception:  # noqa: BLE001 - nobody waits for it, and the next event is told all the same
-        _LOG.exception("on_security_event failed")
+    except Exception as error:  # noqa: BLE001 - nobody waits for it, and the next event is told all the same
+        events.CALLBACK_FAILED.log(exc_info=error, callback="on_security_event")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, TypeAlias
 
 from fumehood.api.tool_schemas import Check, check_of, schema_of
 from fumehood.errors import InvalidArgumentError, SandboxError
+from fumehood.log import events
 from fumehood.portal import Turn, awaited_apart, check_callbacks, notify
 from fumehood.values.charts import JsonValue
 from fumehood.values.events import Event, ToolCallEvent
@@ -164,7 +164,6 @@ def _ready(name: str, tool: ToolFunction | HostTool) -> ReadyTool:
     return ReadyTool(spec=spec, function=whole.function, check=check)
 
 
-_LOG = logging.getLogger("fumehood.tools")
 # How long a function that is cancelled may take to hear it.
 _CLEANUP_SECONDS = 5.0
 
@@ -240,7 +239,7 @@ class ToolRunner:
             _, left = await asyncio.wait(self._tasks, timeout=_CLEANUP_SECONDS)
 
             for task in left:
-                _LOG.warning("a tool goes on although its execution has ended: %r", task)
+                events.TOOL_GOES_ON.log(task=task.get_name())
 
         if not self._failed.cancel() and not self._failed.cancelled():
             # Read once: what comes after the end is nobody's.
@@ -377,10 +376,10 @@ async def _call(tool: ReadyTool, event: ToolCallEvent) -> ToolAnswer:
         return _failure(event, f"{name}() failed with CancelledError")
     except Exception as error:  # noqa: BLE001 - whatever it is, the code hears its name and the log the rest
         if isinstance(error, TimeoutError) and deadline.expired():
-            _LOG.warning("the tool %r took longer than %g s", name, seconds)
+            events.TOOL_TIMED_OUT.log(tool=name, timeout_seconds=seconds)
             return _failure(event, f"{name}() took longer than {seconds:g} s")
 
-        _LOG.warning("the tool %r failed", name, exc_info=error)
+        events.TOOL_FAILED.log(exc_info=error, tool=name)
         return _failure(event, f"{name}() failed with {type(error).__name__}")
 
     return _success(event, value)
@@ -390,7 +389,7 @@ def _success(event: ToolCallEvent, value: Any) -> ToolAnswer:
     try:
         return ToolAnswer(execution_id=event.execution_id, request_id=event.request_id, value=value)
     except InvalidArgumentError as error:
-        _LOG.warning("the tool %r gave no JSON: %s", event.name, error.message)
+        events.TOOL_GAVE_NO_JSON.log(tool=event.name, reason=error.message)
         return _failure(event, f"{event.name}() gave something that is no JSON value, or a large one")
 
 

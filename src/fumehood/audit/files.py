@@ -6,14 +6,13 @@ waits within a bound and is tried again with the next line, so a full disk that 
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
+from fumehood.log import events
 
-_LOG = logging.getLogger("fumehood.audit")
 _MAX_WAITING_BYTES = 1 * MIB
 SUFFIX = ".jsonl"
 
@@ -85,10 +84,10 @@ class AuditFile:
 
     def _not_written(self, error: OSError, is_late: bool) -> None:
         if len(self._waiting) > _MAX_WAITING_BYTES:
-            _LOG.error("%s ends here: too much of it could not be written (%s)", self._path, error.strerror)
+            events.AUDIT_FILE_ENDED.log(path=str(self._path), reason=error.strerror)
             self.close()
         elif not is_late:
-            _LOG.error("%s cannot be written for now: %s", self._path, error.strerror)
+            events.AUDIT_FILE_LATE.log(path=str(self._path), reason=error.strerror)
 
 
 def _unusable(path: Path, reason: str) -> InvalidArgumentError:

@@ -12,7 +12,19 @@ from fumehood.cli.parser import Option, Options, PathWord
 from fumehood.server.setting_fields import flag_of
 
 # The last words of names that say what the value is.
-_TELLING = ("seconds", "bytes", "folder", "url", "socket", "port", "host", "level", "domain", "token")
+_TELLING = (
+    "seconds",
+    "bytes",
+    "folder",
+    "url",
+    "socket",
+    "port",
+    "host",
+    "level",
+    "format",
+    "domain",
+    "token",
+)
 
 
 def setting_flags(kind: Any) -> list[Option]:

@@ -39,6 +39,7 @@ from fumehood.errors import (
     SandboxNotFoundError,
     ServiceError,
 )
+from fumehood.log.request_ids import request_id
 from fumehood.port.backend import ByteStream
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import (
@@ -117,6 +118,12 @@ class ServerAddress:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
+async def _name_request(request: httpx2.Request) -> None:
+    """Gives a request to a host daemon the id of the one that is being answered: their lines belong together."""
+    if name := request_id():
+        request.headers["X-Request-Id"] = name
+
+
 class HttpConnection:
     """A server, as seen from one loop.
 
@@ -130,6 +137,7 @@ class HttpConnection:
         self._client = httpx2.AsyncClient(
             base_url=address.url.rstrip("/"),
             headers=address.headers,
+            event_hooks={"request": [_name_request] if address.socket_path else []},
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None, write=_WRITE_SECONDS),
             transport=httpx2.AsyncHTTPTransport(
                 limits=limits,

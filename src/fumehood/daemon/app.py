@@ -5,28 +5,42 @@ Runs in the host daemon, which it is; `fumehood.server.serving` says how it ends
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from fumehood.daemon import routes
 from fumehood.daemon.peers import PeerProtocol
 from fumehood.daemon.services import open_host_services
 from fumehood.daemon.settings import HostSettings
+from fumehood.log import events
+from fumehood.log.setup import configure
 from fumehood.server.app import assemble_app
 from fumehood.server.routes import ROUTERS, keys
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
-from fumehood.server.serving import prepare_log, serve_app
+from fumehood.server.serving import serve_app
+from fumehood.server.setting_fields import shown_settings
 
 _ROUTERS = [routes.router, *(router for router in ROUTERS if router is not keys.router)]
 
 
 async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:
     """Keeps sandboxes until a signal says that it is enough, and returns the exit code."""
-    prepare_log(settings.log_level)
+    configure(settings.log_level, settings.log_format)
 
     async with open_host_services(settings, state) as services:
         app = assemble_app(services, _ROUTERS, PORT_ROUTES)
-        sys.stderr.write(f"fumehood host listens on {settings.socket}\n")
-        sys.stderr.flush()
+        events.HOST_STARTED.log(
+            address=settings.socket,
+            version=metadata.version("fumehood"),
+            pid=os.getpid(),
+            settings=shown_settings(settings),
+        )
+
+        if settings.log_format == "console":
+            sys.stderr.write(f"fumehood host listens on {settings.socket}\n")
+            sys.stderr.flush()
+
         return await serve_app(app, services, listener, PeerProtocol)

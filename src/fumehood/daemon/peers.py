@@ -6,17 +6,15 @@ Runs in the host daemon.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fumehood.daemon.socket import is_trusted
+from fumehood.log import events
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.incoming import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
-
-_LOG = logging.getLogger("fumehood.engine")
 
 
 class PeerProtocol(HttpToolsProtocol):
@@ -29,7 +27,7 @@ class PeerProtocol(HttpToolsProtocol):
         self._is_refused = not is_trusted(transport.get_extra_info("socket"))
 
         if self._is_refused:
-            _LOG.warning("a connection of another user was refused")
+            events.PEER_REFUSED.log()
             transport.abort()
         else:
             super().connection_made(transport)

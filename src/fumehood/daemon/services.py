@@ -78,4 +78,6 @@ def _app_settings(settings: HostSettings) -> ServerSettings:
         max_upload_bytes=_MAX_BYTES,
         drain_seconds=settings.drain_seconds,
         log_level=settings.log_level,
+        log_format=settings.log_format,
+        slow_request_seconds=settings.slow_request_seconds,
     )

@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 
 from fumehood.bounds import TIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
+from fumehood.server.setting_fields import (
+    check_bounds,
+    check_log_format,
+    check_log_level,
+    load,
+    setting,
+    state_path,
+)
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
 # What the kernel takes as the path of a unix socket, with the NUL at its end.
@@ -62,11 +69,16 @@ class HostSettings:
         False,
     )
     drain_seconds: float = setting("how long calls under way may go on when the daemon ends", 10.0, 0, 3600)
-    log_level: str = setting("debug, info, warning or error", "info")
+    log_level: str = setting("least level of the log: debug, info, warning or error", "info")
+    log_format: str = setting("how lines of the log are written: console or json", "console")
+    slow_request_seconds: float = setting(
+        "how long an answer may take to begin until it is logged as slow; 0: any time", 30.0, 0, 86_400
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
         check_log_level(self.log_level)
+        check_log_format(self.log_format)
         check_isolation("isolation", self.isolation)
 
         if len(os.fsencode(self.socket)) > _MAX_SOCKET_BYTES:

@@ -21,12 +21,12 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from fumehood import InvalidArgumentError
+from fumehood.log import events
 from fumehood.mcp.caller import Caller
 from fumehood.mcp.server import make_server
 from fumehood.values.network import NETWORK_LEVELS
 
 _GONE = (BrokenPipeError, ConnectionResetError)
-_LOG = logging.getLogger("fumehood.mcp")
 # Eight million characters of a file, escaped, and the message around them.
 _MAX_LINE_BYTES = 16 << 20
 _PIECE_BYTES = 256 * 1024
@@ -170,7 +170,7 @@ class _Pen:
                 )
             except OSError as error:
                 if not isinstance(error, _GONE):
-                    _LOG.error("standard output takes no more: %s", error.strerror)
+                    events.STDOUT_FAILED.log(reason=error.strerror)
 
                 self._on_gone()
                 # All of it is being cancelled.

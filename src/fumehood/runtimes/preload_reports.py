@@ -8,18 +8,17 @@ runtime remembers these modules for its lifetime, so that only the first start o
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
+from fumehood.log import events
 from fumehood.runtimes.base import Spawner
 from fumehood.templates.preloads import Cause, LeftOut, without
 from fumehood.values.template import DEFAULT_PRELOAD, Template
 
-_LOG = logging.getLogger("fumehood.templates")
 _MAX_REASON_CHARS = 300
 _CAUSES: Mapping[object, Cause] = {"threads": "threads", "error": "error"}
 # The last line of a Python traceback.
@@ -142,7 +141,9 @@ class LeftOutModules:
         self._told[template] = told
 
         for one in told:
-            _LOG.warning("template %r does not preload %s", template.name, one)
+            events.MODULE_LEFT_OUT.log(
+                template=template.name, module=one.module, cause=one.cause, reason=one.reason
+            )
 
 
 def start_fault(

@@ -16,6 +16,7 @@ from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from fumehood.errors import BlobNotFoundError, InvalidArgumentError, StorageError
+from fumehood.log import events
 
 _CLIENT: Any = {"timeout": "300s", "connect_timeout": "10s", "allow_http": True}
 _READ_BYTES = 1 << 20
@@ -40,14 +41,14 @@ class SingleObject:
         try:
             self._store: Any = from_url(f"{scheme}://{quote(bucket)}", client_options=_CLIENT)
         except (OSError, ValueError, BaseError) as error:
-            raise StorageError(operation="opening a bucket", reason=_said(error)) from error
+            raise _failure(f"{scheme}://{bucket}", "opening a bucket", error) from error
 
     async def put(self, path: str) -> None:
         """Stores a file of this machine; it appears whole or not at all."""
         try:
             await obstore.put_async(self._store, self._name, Path(path))
         except (OSError, BaseError) as error:
-            raise StorageError(operation="storing a saved state", reason=_said(error)) from error
+            raise _failure(self._name, "storing a saved state", error) from error
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yields the object."""
@@ -59,7 +60,14 @@ class SingleObject:
         except FileNotFoundError:
             raise BlobNotFoundError(name=self._name) from None
         except (OSError, BaseError) as error:
-            raise StorageError(operation="reading a saved state", reason=_said(error)) from error
+            raise _failure(self._name, "reading a saved state", error) from error
+
+
+def _failure(location: str, operation: str, error: Exception) -> StorageError:
+    """Logs what a bucket said, and returns the error, which does not say it."""
+    reason = _said(error)
+    events.STORAGE_FAILED.log(location=location, operation=operation, reason=reason)
+    return StorageError(operation=operation, reason=reason)
 
 
 def _said(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from fumehood.errors import InvalidArgumentError, NetworkForbiddenError, QuotaError
+from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.metrics import ServerMetrics
@@ -170,8 +171,10 @@ class Allowance:
             living = len(await self.backend.list(key_id)) + begun[key_id] - ended_before
 
             if living + count > maximum:
-                raise QuotaError(
-                    quota="sandboxes", used=living, maximum=maximum, retry_after_seconds=_RETRY_SECONDS
+                raise self._used_up(
+                    QuotaError(
+                        quota="sandboxes", used=living, maximum=maximum, retry_after_seconds=_RETRY_SECONDS
+                    )
                 )
 
         begun[key_id] += count
@@ -189,8 +192,13 @@ class Allowance:
         Raises:
             QuotaError: The caller has used up its day, or would begin more than is left of it.
         """
-        if not self.is_counted:
+        if self.is_counted:
+            return
+
+        try:
             self.spending.ledger.begin_execution(self.principal.key_id, self.principal.policy, count)
+        except QuotaError as error:
+            raise self._used_up(error) from None
 
     @contextmanager
     def execution(self, count: int = 1) -> Iterator[None]:
@@ -208,11 +216,13 @@ class Allowance:
         now = running.get(key_id, 0)
 
         if policy.max_concurrent_executions is not None and now >= policy.max_concurrent_executions:
-            raise QuotaError(
-                quota="executions at once",
-                used=now,
-                maximum=policy.max_concurrent_executions,
-                retry_after_seconds=_RETRY_SECONDS,
+            raise self._used_up(
+                QuotaError(
+                    quota="executions at once",
+                    used=now,
+                    maximum=policy.max_concurrent_executions,
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
             )
 
         self.begin(count)
@@ -221,6 +231,13 @@ class Allowance:
             yield
         finally:
             _lower(running, key_id)
+
+    def _used_up(self, error: QuotaError) -> QuotaError:
+        """Logs what the caller has used up, and returns the error."""
+        events.QUOTA_REFUSED.log(
+            key_id=self.principal.key_id, quota=error.quota, used=error.used, maximum=error.maximum
+        )
+        return error
 
     def count(self, execution: Execution, sandbox_id: str | None = None) -> None:
         """Counts what an execution was; `sandbox_id` names its sandbox if that lives on."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
@@ -17,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from fumehood.errors import FumehoodError
+from fumehood.log import events
 from fumehood.server import problems
 from fumehood.server.ingress import Ingress
 from fumehood.server.openapi import complete_description
@@ -25,7 +25,6 @@ from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import AppServices, Services
 
-_LOG = logging.getLogger("fumehood.server")
 _UPLOADS = ("/files", "/upload", "/upload/batch", "/content", "/sandboxes/load")
 
 
@@ -82,7 +81,7 @@ def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
     package = f"fumehood.dialects.{name}"
 
     if not importlib.util.find_spec(package) or not importlib.util.find_spec(f"{package}.adapter"):
-        _LOG.warning("the dialect %s is not installed", name)
+        events.DIALECT_MISSING.log(dialect=name)
         return []
 
     routes: list[BaseRoute] = importlib.import_module(f"{package}.adapter").routes(services)

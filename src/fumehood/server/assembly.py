@@ -7,7 +7,6 @@ held meanwhile, so two servers never share one.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from fumehood.assemble import Settings, allow_open_files, backend_on_loop
 from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
+from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
 from fumehood.server.housekeeping import housekeeping
@@ -31,7 +31,6 @@ from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
 from fumehood.storage.usage import UsageLedger
 
-_LOG = logging.getLogger("fumehood.server")
 _RUNS_PER_CORE = 4
 
 
@@ -113,7 +112,7 @@ async def _reach_host(socket_path: str) -> Backend:
     try:
         await backend.capacity()
     except HostUnavailableError as error:
-        _LOG.warning("%s; not ready until `fumehood host` listens on %s", error.message, socket_path)
+        events.HOST_UNREACHABLE.log(socket=socket_path, reason=error.message)
 
     return backend
 

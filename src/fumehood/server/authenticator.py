@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from fumehood.errors import ForbiddenError, InvalidArgumentError, KeyNotFoundError, UnauthenticatedError
+from fumehood.log import events
+from fumehood.log.request_ids import note_key
 from fumehood.server.incoming import admit_caller
 from fumehood.server.made_once import make_once
 from fumehood.server.principal import OWNER_ID, Principal
@@ -58,6 +60,18 @@ class TokenAuthenticator(Authenticator):
 
     async def authenticate(self, token: str | None) -> Principal:
         """Returns who holds this token; see `Authenticator`."""
+        try:
+            principal = await self._holder(token)
+        except UnauthenticatedError as error:
+            events.KEY_REFUSED.log(reason=error.message)
+            raise
+
+        admit_caller()
+        note_key(principal.key_id)
+        events.KEY_USED.log(key_id=principal.key_id)
+        return principal
+
+    async def _holder(self, token: str | None) -> Principal:
         if not token:
             raise UnauthenticatedError(reason="no token was sent")
 
@@ -65,7 +79,6 @@ class TokenAuthenticator(Authenticator):
             raise UnauthenticatedError(reason="the token is too long")
 
         if hmac.compare_digest(_digest(token), self._owner_digest):
-            admit_caller()
             return Principal(key_id=OWNER_ID)
 
         record = await self._keys.verify(token)
@@ -73,29 +86,32 @@ class TokenAuthenticator(Authenticator):
         if record is None:
             raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
 
-        admit_caller()
         return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
 
     async def signer(self, key_id: str) -> Principal:
         """Returns the holder of the key with which something was signed; see `Authenticator`."""
+        note_key(key_id)
+
         if key_id == OWNER_ID:
             return Principal(key_id=OWNER_ID)
 
         try:
             record = await self._keys.get(key_id)
         except KeyNotFoundError:
-            raise _ended() from None
+            raise _ended(key_id) from None
 
         expires_at = record.policy.expires_at
 
         if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
-            raise _ended()
+            raise _ended(key_id)
 
         return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
 
 
-def _ended() -> ForbiddenError:
-    return ForbiddenError(reason="the key that signed the address has ended")
+def _ended(key_id: str) -> ForbiddenError:
+    error = ForbiddenError(reason="the key that signed the address has ended")
+    events.KEY_REFUSED.log(key_id=key_id, reason=error.message)
+    return error
 
 
 def owner_token(state: Path, given: str) -> tuple[str, Path | None]:

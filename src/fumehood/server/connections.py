@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import logging
 import socket
 import struct
 import termios
@@ -20,6 +19,8 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+
+from fumehood.log import events
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
@@ -32,7 +33,6 @@ _BREAKING = "fumehood.break_off"
 _LAST_BYTES_SECONDS = 2.0
 _LAST_BYTES_POLL_SECONDS = 0.01
 _LINGER_ZERO = struct.pack("ii", 1, 0)
-_LOG = logging.getLogger("fumehood.server")
 _MAX_FRAGMENTS = 16_384
 _MAX_PONG_BYTES = 1 << 20
 _TOO_BIG = 1009
@@ -71,7 +71,7 @@ async def break_off(scope: Scope, reason: str) -> None:
     if breaking is None:
         raise RuntimeError(f"an answer broke off: {reason}")
 
-    _LOG.debug("an answer was broken off: %s", reason)
+    events.ANSWER_BROKEN_OFF.log(reason=reason)
     await breaking()
 
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fumehood.errors import FumehoodError
+from fumehood.log import events
 from fumehood.storage.blobs import Blobs
 from fumehood.storage.discarding import discard_file
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.usage import UsageLedger
 
-_LOG = logging.getLogger("fumehood.server")
 _ROUND_SECONDS = 600.0
 _USAGE_KEPT_SECONDS = 400 * 24 * 3600.0
 
@@ -50,7 +49,7 @@ async def remove_expired_files(stored_files: StoredFiles, blobs: Blobs) -> int:
                 count += await discard_file(stored_files, blobs, file, only_expired=True)
             except FumehoodError as error:
                 failed += 1
-                _LOG.warning("an expired file could not be removed: %s", error.message)
+                events.FILE_NOT_REMOVED.log(reason=error.message)
 
     return count
 
@@ -59,10 +58,10 @@ async def _rounds(stored_files: StoredFiles, blobs: Blobs, ledger: UsageLedger) 
     while True:
         try:
             if count := await remove_expired_files(stored_files, blobs):
-                _LOG.info("%d expired files were removed", count)
+                events.FILES_REMOVED.log(count=count)
 
             await ledger.prune(before=time.time() - _USAGE_KEPT_SECONDS)
         except FumehoodError as error:
-            _LOG.warning("housekeeping: %s", error.message)
+            events.HOUSEKEEPING_FAILED.log(reason=error.message)
 
         await asyncio.sleep(_ROUND_SECONDS)

@@ -7,7 +7,6 @@ that failed before anything was done may be sent again; one of which nobody know
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.errors import FumehoodError, IdempotencyConflictError, StorageError
+from fumehood.log import events
 from fumehood.server.auth import principal_of
 from fumehood.server.services import stores_of
 from fumehood.server.streaming import GONE
@@ -39,7 +39,6 @@ IdempotencyKey = Annotated[
         "the first answer comes back with `Idempotent-Replayed: true`.",
     ),
 ]
-_LOG = logging.getLogger("fumehood.server")
 
 
 async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Response]]) -> Response:
@@ -100,6 +99,6 @@ async def _do(store: Idempotency, begun: Begun, act: Callable[[], Awaitable[Resp
         await store.finish(begun, status=response.status_code, headers=headers, body=bytes(response.body))
     except StorageError as error:
         # It was done, and its answer must not be lost with it.
-        _LOG.error("an idempotent answer was not kept: %s", error.reason)
+        events.ANSWER_NOT_KEPT.log(reason=error.reason)
 
     return response

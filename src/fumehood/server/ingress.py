@@ -8,25 +8,26 @@ and puts the headers on answers that keep browsers from guessing. It never reads
 from __future__ import annotations
 
 import json
-import logging
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from fumehood.errors import ServerEndingError
+from fumehood.log import events
+from fumehood.log.request_ids import LoggedRequest, logged_request
 from fumehood.server.drain import RETRY_SECONDS, Drain
 from fumehood.server.incoming import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.settings import ServerSettings
 from fumehood.server.streaming import GONE
 
-_LOG = logging.getLogger("fumehood.server")
 _FAULT = "the server failed; its log says more under this request's id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:@/\[\]]*))(?::[0-9]{1,5})?", re.ASCII)
@@ -37,6 +38,9 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _SIGNED_PORTS = "/p/"
+# Asked every few seconds, by programs.
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # RFC 6455, 7.4.1, and the registry of IANA.
 _SERVICE_RESTART = 1012
 _HINTS = {
@@ -86,35 +90,58 @@ class Ingress:
         headers = dict(scope["headers"])
         request_id = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id
+
+        with logged_request(request_id) as logged:
+            await self._answer(scope, receive, send, headers, logged)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], logged: LoggedRequest
+    ) -> None:
         refusal = self._refusal(scope, headers)
 
         if refusal is not None:
-            await _refuse(scope, send, *refusal, request_id)
+            await _refuse(scope, send, *refusal, logged.id)
             return
 
         if self._drain.refuses(scope["type"], scope.get("method", ""), scope["path"]):
-            await _refuse_as_ending(scope, send, request_id)
+            await _refuse_as_ending(scope, send, logged.id)
             return
 
         if scope["type"] == "websocket":
-            with suppress(WebSocketDisconnect):
-                await self._app(scope, receive, send)
-
+            await self._through_websocket(scope, receive, send, logged)
             return
 
         with self._drain.request():
-            await self._through(scope, receive, send, request_id)
+            await self._through(scope, receive, send, logged)
 
-    async def _through(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        begun = time.monotonic()
-        status = 0
+    async def _through_websocket(
+        self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
+    ) -> None:
+        answer = _Answer(scope, logged, self._settings.slow_request_seconds)
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "websocket.accept":
+                answer.begin(HTTPStatus.SWITCHING_PROTOCOLS)
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", logged.id.encode())]
+
+            await send(message)
+
+        try:
+            with suppress(WebSocketDisconnect):
+                await self._app(scope, receive, send_on)
+        except Exception as error:
+            events.REQUEST_FAILED.log(exc_info=error, method="WEBSOCKET", route=answer.route)
+            raise
+        finally:
+            answer.end(answer.status or HTTPStatus.FORBIDDEN)
+
+    async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> None:
+        answer = _Answer(scope, logged, self._settings.slow_request_seconds)
         incoming = Incoming(scope, receive, self._bound(scope), self._unknown_bodies)
 
         async def send_on(message: Message) -> None:
-            nonlocal status
-
             if message["type"] == "http.response.start":
-                status = message["status"]
+                answer.begin(message["status"])
                 given = {name for name, _ in message["headers"]}
                 added = [(name, value) for name, value in _HEADERS if name not in given]
 
@@ -125,7 +152,7 @@ class Ingress:
                 message["headers"] = [
                     *message["headers"],
                     *added,
-                    (b"x-request-id", request_id.encode()),
+                    (b"x-request-id", logged.id.encode()),
                 ]
 
             await send(message)
@@ -134,29 +161,26 @@ class Ingress:
             with incoming:
                 await self._app(scope, incoming, send_on)
         except BodyTooLargeError as error:
-            if status == 0:
-                status = 413
-                await _refuse(scope, send, 413, "request_too_large", too_large(error.maximum), request_id)
+            if not answer.status:
+                answer.begin(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                await _refuse(scope, send, 413, "request_too_large", too_large(error.maximum), logged.id)
         except Exception as error:
             if is_departure(error):
                 # No answer can reach it, and nothing went wrong here.
-                status = status or GONE
+                answer.status = answer.status or GONE
                 return
 
-            _LOG.exception("request %s failed", request_id)
+            events.REQUEST_FAILED.log(exc_info=error, method=scope["method"], route=answer.route)
 
-            if status:
+            if answer.status:
                 # The client must not take what it has for the whole.
                 raise
 
-            status = 500
-            await _refuse(scope, send, 500, "internal", _FAULT, request_id)
+            answer.begin(HTTPStatus.INTERNAL_SERVER_ERROR)
+            await _send(send, plain_problem(500, "internal", _FAULT, logged.id), {}, logged.id)
         finally:
-            route = getattr(scope.get("route"), "path", "")
-            seconds = time.monotonic() - begun
-            self._observe(scope["method"], route, status, seconds)
-            # Never the address itself: tokens and signatures stand in some.
-            _LOG.debug("%s %s %d in %.4f s: %s", scope["method"], route or "-", status, seconds, request_id)
+            seconds = answer.end(answer.status)
+            self._observe(scope["method"], answer.route, answer.status, seconds)
 
     def _bound(self, scope: Scope) -> int:
         if self._is_upload(scope["method"], scope["path"]):
@@ -207,6 +231,66 @@ class Ingress:
         return text in self._origins or text.partition("://")[2] == host.decode("latin-1").lower()
 
 
+class _Answer:
+    """What the log says of one answer.
+
+    Args:
+        scope: The request.
+        logged: Its id, and whose it is.
+        slow_seconds: How long it may take to begin; 0: any time.
+    """
+
+    def __init__(self, scope: Scope, logged: LoggedRequest, slow_seconds: float) -> None:
+        self.status = 0
+        self._scope = scope
+        self._logged = logged
+        self._slow_seconds = slow_seconds
+        self._asked_at = time.monotonic()
+        self._begun_at: float | None = None
+
+    @property
+    def route(self) -> str:
+        """The pattern of the path that was asked for; empty where no route has it."""
+        return getattr(self._scope.get("route"), "path", "")
+
+    def begin(self, status: int) -> None:
+        """The answer begins."""
+        self.status = status
+        self._begun_at = time.monotonic()
+
+    def end(self, status: int) -> float:
+        """Logs the request, and returns the seconds that it took."""
+        now = time.monotonic()
+        seconds = now - self._asked_at
+        waited_seconds = (self._begun_at or now) - self._asked_at
+        is_slow = 0 < self._slow_seconds < waited_seconds
+
+        if is_slow:
+            events.REQUEST_SLOW.log(
+                **self._fields(status, waited_seconds), threshold_seconds=self._slow_seconds
+            )
+
+        if self.route in _PROBES:
+            events.PROBE_SERVED.log(**self._fields(status, seconds))
+        else:
+            events.REQUEST_SERVED.log(**self._fields(status, seconds))
+
+        return seconds
+
+    def _fields(self, status: int, seconds: float) -> dict[str, Any]:
+        scope = self._scope
+        sandbox_id = str(scope.get("path_params", {}).get("sandbox_id", ""))
+        # Never the address itself: tokens and signatures stand in some.
+        return {
+            "method": scope.get("method", "WEBSOCKET"),
+            "route": self.route or "-",
+            "status": int(status),
+            "duration_seconds": seconds,
+            "key_id": self._logged.key_id,
+            "sandbox_id": sandbox_id if _SANDBOX_ID.fullmatch(sandbox_id) else None,
+        }
+
+
 def _request_id(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id", b"").decode("latin-1")
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
@@ -214,26 +298,31 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
 
 async def _refuse(scope: Scope, send: Send, status: int, code: str, detail: str, request_id: str) -> None:
     hint = _HINTS.get(code, "")
+    _log_refusal(scope, status, detail)
 
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": detail})
         return
 
-    await _answer(send, plain_problem(status, code, detail, request_id, hint), {}, request_id)
+    await _send(send, plain_problem(status, code, detail, request_id, hint), {}, request_id)
 
 
 async def _refuse_as_ending(scope: Scope, send: Send, request_id: str) -> None:
+    error = ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=False)
+    _log_refusal(scope, HTTPStatus.SERVICE_UNAVAILABLE, error.message)
+
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": _SERVICE_RESTART, "reason": "the server is ending"})
         return
 
-    error = ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=False)
-    await _answer(send, problem_data(error, request_id), headers_of(error), request_id)
+    await _send(send, problem_data(error, request_id), headers_of(error), request_id)
 
 
-async def _answer(
-    send: Send, problem: Mapping[str, Any], headers: Mapping[str, str], request_id: str
-) -> None:
+def _log_refusal(scope: Scope, status: int, reason: str) -> None:
+    events.REQUEST_REFUSED.log(method=scope.get("method", "WEBSOCKET"), status=int(status), reason=reason)
+
+
+async def _send(send: Send, problem: Mapping[str, Any], headers: Mapping[str, str], request_id: str) -> None:
     body = json.dumps(problem).encode()
     given = [
         (b"content-type", MEDIA_TYPE.encode()),

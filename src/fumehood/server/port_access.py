@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from fumehood.errors import ForbiddenError, InvalidArgumentError
+from fumehood.log import events
 from fumehood.server.signing import Grant
 
 _SIGNED = re.compile(r"(\d{1,12})-([a-z0-9]{1,64})-([0-9a-f]{64})")
@@ -47,7 +48,9 @@ def read_signed_part(address: SandboxPort, part: str) -> tuple[Grant, str]:
     found = _SIGNED.fullmatch(part)
 
     if found is None:
-        raise ForbiddenError(reason="the address is not one that this server has signed")
+        error = ForbiddenError(reason="the address is not one that this server has signed")
+        events.KEY_REFUSED.log(reason=error.message)
+        raise error
 
     return address.grant(int(found[1]), found[2]), found[3]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fumehood.errors import ForbiddenError
+from fumehood.log import events
 from fumehood.storage.policy import KeyPolicy
 
 Scope = Literal["execute", "sandboxes", "keys"]
@@ -39,4 +40,6 @@ class Principal:
     def require(self, scope: Scope) -> None:
         """Raises ForbiddenError without that scope."""
         if scope not in self.scopes:
-            raise ForbiddenError(reason=f"it lacks the scope {scope!r}")
+            error = ForbiddenError(reason=f"it lacks the scope {scope!r}")
+            events.KEY_REFUSED.log(key_id=self.key_id, reason=error.message)
+            raise error

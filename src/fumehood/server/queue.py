@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fumehood.errors import OverloadedError, QueueTimeoutError
+from fumehood.log import events
 
 # How much the newest run counts in the running mean of how long one takes.
 _MEAN_WEIGHT = 0.1
@@ -84,9 +85,11 @@ class FairQueue:
 
         # Twice, because an estimate is no promise.
         if expected > 2 * timeout_seconds:
-            raise OverloadedError(
+            error = OverloadedError(
                 reason=f"a run would wait about {expected:.0f} s", retry_after_seconds=expected
             )
+            self._log_refusal(key_id, error.message)
+            raise error
 
         if self._waiting >= self.capacity:
             self._make_room(key_id, expected)
@@ -105,8 +108,10 @@ class FairQueue:
         longest = max(self._queues, key=lambda name: len(self._queues[name]), default=key_id)
 
         if len(self._queues.get(longest, ())) <= len(self._queues.get(key_id, ())) + 1:
+            self._log_refusal(key_id, error.message)
             raise error
 
+        self._log_refusal(longest, "evicted, to make room for another key")
         waiter = self._queues[longest][-1]
         self._forget(longest, waiter)
 
@@ -131,9 +136,22 @@ class FairQueue:
                 self._leave()
 
             if isinstance(error, TimeoutError):
-                raise QueueTimeoutError(waited_seconds=time.monotonic() - begun) from None
+                waited_seconds = time.monotonic() - begun
+                events.QUEUE_TIMED_OUT.log(
+                    key_id=key_id, waited_seconds=waited_seconds, waiting=self._waiting
+                )
+                raise QueueTimeoutError(waited_seconds=waited_seconds) from None
 
             raise
+
+    def _log_refusal(self, key_id: str, reason: str) -> None:
+        events.QUEUE_OVERLOADED.log(
+            key_id=key_id,
+            reason=reason,
+            waiting=self._waiting,
+            running=self.running,
+            capacity=self.capacity,
+        )
 
     def _forget(self, key_id: str, waiter: _Waiter) -> None:
         queue = self._queues.get(key_id, deque())

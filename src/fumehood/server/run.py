@@ -11,12 +11,16 @@ import os
 import socket
 import sys
 from contextlib import closing
+from importlib import metadata
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.log import events
+from fumehood.log.setup import configure
 from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
-from fumehood.server.serving import BACKLOG, prepare_log, serve_app
+from fumehood.server.serving import BACKLOG, serve_app
+from fumehood.server.setting_fields import shown_settings
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
 
@@ -36,7 +40,7 @@ def serve(settings: ServerSettings) -> int:
     Raises:
         FumehoodError: The address, the database or the state folder cannot be had.
     """
-    prepare_log(settings.log_level)
+    configure(settings.log_level, settings.log_format)
     return asyncio.run(_serve(settings))
 
 
@@ -86,7 +90,20 @@ def _listen(settings: ServerSettings) -> socket.socket:
 def _greet(settings: ServerSettings, listener: socket.socket, token_file: str) -> None:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    lines = [f"fumehood listens on http://{host}:{port}"]
+    address = f"http://{host}:{port}"
+    events.SERVER_STARTED.log(
+        address=address,
+        token_file=token_file or None,
+        version=metadata.version("fumehood"),
+        pid=os.getpid(),
+        settings=shown_settings(settings),
+    )
+
+    if settings.log_format == "json":
+        # A reader of objects, line by line, gets nothing else.
+        return
+
+    lines = [f"fumehood listens on {address}"]
 
     if token_file:
         lines.append(f"its token is in {token_file}")

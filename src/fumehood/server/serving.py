@@ -8,7 +8,6 @@ signal ends it at once.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 from collections.abc import Generator
@@ -17,8 +16,8 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from fumehood.log import events
 from fumehood.server.connections import BoundedWebSocket, bounded_http
-from fumehood.server.log_repeats import limit_repeats
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
@@ -26,21 +25,11 @@ EXIT_CUT_OFF = 1
 # How many may wait to be let in. Where descriptors have run out, asyncio tries that often each second: with four
 # times as many that takes half of a processor.
 BACKLOG = 512
-_LOG = logging.getLogger("fumehood.server")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75
 _WEBSOCKET_BYTES = 16 << 20
 # For what has been told that it is over to say so to its client.
 _LAST_WORDS_SECONDS = 2
-
-
-def prepare_log(level: str) -> None:
-    """Sends what the parts of the process say to standard error, without what may hold a secret."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_holds_no_secret)
-    limit_repeats(logging.getLogger())
 
 
 async def serve_app(
@@ -59,6 +48,7 @@ async def serve_app(
     """
     server = _Server(_config(app, services.settings, protocol or bounded_http()), services)
     await server.serve(sockets=[listener])
+    events.SERVER_ENDED.log(exit_code=server.exit_code)
     return server.exit_code
 
 
@@ -91,7 +81,7 @@ class _Server(uvicorn.Server):
             self._draining = asyncio.get_running_loop().create_task(self._drain())
             return
 
-        _LOG.warning("told twice to end: what is under way is cut off")
+        events.SERVER_CUT_OFF.log(reason="a second signal")
         self.exit_code = EXIT_CUT_OFF
         self.force_exit = self.should_exit = True
         self._services.drain.end()
@@ -99,19 +89,14 @@ class _Server(uvicorn.Server):
     async def _drain(self) -> None:
         services = self._services
         seconds = services.settings.drain_seconds
-        _LOG.info("ending; what is under way may go on for %g s", seconds)
+        events.SERVER_ENDING.log(drain_seconds=seconds)
 
         # Meanwhile it still listens, so that newcomers are told to come again.
         if not await services.drain.finish(seconds, services.is_busy):
-            _LOG.warning("what was under way has been cut off")
+            events.SERVER_CUT_OFF.log(reason="the time to end is over")
             self.exit_code = EXIT_CUT_OFF
 
         self.should_exit = True
-
-
-def _holds_no_secret(record: logging.LogRecord) -> bool:
-    """Keeps out what uvicorn says of WebSockets: addresses, and headers when debugging; both may hold tokens."""
-    return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
 
 
 def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]) -> uvicorn.Config:
@@ -121,7 +106,8 @@ def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]
         ws=BoundedWebSocket,
         lifespan="off",
         log_config=None,
-        log_level=settings.log_level,
+        # What it says of its start and its end, fumehood says itself.
+        log_level="warning",
         # It would hold whole addresses; the ingress has one without.
         access_log=False,
         proxy_headers=False,

@@ -7,6 +7,7 @@ knows what a setting is for.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, field, fields
@@ -14,10 +15,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.log.formats import FORMATS
 from fumehood.refusals import naming_arguments
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
+_HIDDEN = "***"
+# What stands between `//` and `@` of an address, behind the name of a user, and everything behind its question mark.
+_PASSWORD = re.compile(r"(?<=://)([^/?#:@]*):[^/?#]*@")
+_QUERY = re.compile(r"\?.+", re.DOTALL)
 _PREFIX = "FUMEHOOD_"
 _KINDS = {
     bool: "true or false",
@@ -90,6 +96,12 @@ def check_log_level(value: str) -> None:
         raise InvalidArgumentError(field="log_level", value=value, allowed="debug, info, warning or error")
 
 
+def check_log_format(value: str) -> None:
+    """Raises InvalidArgumentError unless it is the name of one."""
+    if value not in FORMATS:
+        raise InvalidArgumentError(field="log_format", value=value, allowed=" or ".join(FORMATS))
+
+
 def state_path(folder: str, name: str) -> Path:
     """Returns the state folder: the one that was given, or the usual one of that name."""
     return Path(folder).expanduser() if folder else Path("~/.local/state").expanduser() / name
@@ -152,11 +164,26 @@ def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
     lines = []
 
     for item in fields(settings):
-        value = getattr(settings, item.name)
-        shown = "***" if item.name in SECRET_FIELDS and value else value
+        shown = _without_secrets(item.name, getattr(settings, item.name))
         lines.append(f"# {item.metadata['help']} ({sources[item.name]})\n{item.name} = {_toml(shown)}\n")
 
     return "\n".join(lines)
+
+
+def shown_settings(settings: SettingsKind) -> dict[str, Any]:
+    """Returns the settings by name, for the log; secrets are not shown."""
+    return {item.name: _without_secrets(item.name, getattr(settings, item.name)) for item in fields(settings)}
+
+
+def _without_secrets(name: str, value: Any) -> Any:
+    if name in SECRET_FIELDS and value:
+        return _HIDDEN
+
+    if isinstance(value, str) and "://" in value:
+        # The address of a database or a bucket may hold a password, or a key in its query.
+        return _QUERY.sub(f"?{_HIDDEN}", _PASSWORD.sub(rf"\1:{_HIDDEN}@", value))
+
+    return value
 
 
 def _read_file(path: str) -> dict[str, Any]:

@@ -14,7 +14,14 @@ from typing import Any, ClassVar
 
 from fumehood.bounds import MIB, TIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.setting_fields import check_bounds, check_log_level, load, setting, state_path
+from fumehood.server.setting_fields import (
+    check_bounds,
+    check_log_format,
+    check_log_level,
+    load,
+    setting,
+    state_path,
+)
 from fumehood.values.network import NETWORK_LEVELS, check_address_rule
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
@@ -123,11 +130,16 @@ class ServerSettings:
     drain_seconds: float = setting(
         "how long requests under way may go on when the server ends", 10.0, 0, 3600
     )
-    log_level: str = setting("debug, info, warning or error", "info")
+    log_level: str = setting("least level of the log: debug, info, warning or error", "info")
+    log_format: str = setting("how lines of the log are written: console or json", "console")
+    slow_request_seconds: float = setting(
+        "how long an answer may take to begin until it is logged as slow; 0: any time", 30.0, 0, 86_400
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
         check_log_level(self.log_level)
+        check_log_format(self.log_format)
 
         if unknown := [name for name in self.dialects if name not in DIALECTS]:
             raise InvalidArgumentError(field="dialects", value=unknown[0], allowed=", ".join(DIALECTS))

@@ -6,13 +6,13 @@ installed. Bodies, tokens and code are in no span.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI
 
+from fumehood.log import events
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_LOG = logging.getLogger("fumehood.server")
 
 
 def trace(app: FastAPI, environ: Mapping[str, str]) -> Callable[[], None]:
@@ -34,7 +34,7 @@ def trace(app: FastAPI, environ: Mapping[str, str]) -> Callable[[], None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as missing:
-        _LOG.warning("no traces: %s; install the extra with pip install 'fumehood[otel]'", missing)
+        events.TRACES_OFF.log(reason=str(missing), extra="otel")
         return _nothing
 
     # The sampler, the limits and the exporter read the other standard variables themselves.

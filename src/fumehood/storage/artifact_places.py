@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fumehood.errors import InvalidArgumentError, StorageError
+from fumehood.log import events
 from fumehood.saved.places import ALLOWED_STORES, BUCKET_SCHEMES
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Folder:
         try:
             yield
         except OSError as error:
+            events.STORAGE_FAILED.log(location=str(self.path), operation=operation, reason=error.strerror)
             raise StorageError(operation=operation, reason=f"{self.path}: {error.strerror}") from error
 
 

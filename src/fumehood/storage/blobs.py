@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
 import secrets
@@ -37,9 +36,9 @@ from fumehood.errors import (
     StorageError,
     StorageStartError,
 )
+from fumehood.log import events
 from fumehood.saved.places import ALLOWED_STORES, BUCKET_SCHEMES
 
-_LOG = logging.getLogger(__name__)
 _KIND = re.compile(r"[a-z]{1,16}", re.ASCII)
 # The second form is that of artifacts, whose last part `artifact_files` has made harmless.
 _NAME = re.compile(
@@ -320,7 +319,7 @@ class Blobs:
             if name and isinstance(error, FileNotFoundError):
                 raise BlobNotFoundError(name=name) from error
 
-            _LOG.error("the blob store %s failed while %s: %s", self.location, operation, _said(error))
+            events.STORAGE_FAILED.log(location=self.location, operation=operation, reason=_said(error))
             raise StorageError(operation=operation, reason=_said(error)) from error
 
 

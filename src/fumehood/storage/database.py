@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,11 +20,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from fumehood.errors import InvalidArgumentError, StorageError, StorageStartError
+from fumehood.log import events
 from fumehood.storage.migrating import migrate
 from fumehood.storage.presence import Presence
 from fumehood.storage.sqlite_file import Quarantine, prepare_file, starting
 
-_LOG = logging.getLogger(__name__)
 _ALLOWED = "sqlite:///PATH or postgresql://USER@HOST/NAME"
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -126,7 +125,7 @@ class Database:
                     yield connection
                     committing = bool(options)
         except SQLAlchemyError as error:
-            _LOG.error("the database %s failed while %s: %s", self.location, operation, _said(error))
+            events.STORAGE_FAILED.log(location=self.location, operation=operation, reason=_said(error))
             raise StorageError(
                 operation=operation, reason=_said(error), outcome_unknown=committing
             ) from error

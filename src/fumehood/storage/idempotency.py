@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import delete, func, select, update
 
 from fumehood.errors import InvalidArgumentError, StorageError
+from fumehood.log import events
 from fumehood.storage.database import Database
 from fumehood.storage.presence import with_server
 from fumehood.storage.tables import IDEMPOTENCY
@@ -128,9 +129,9 @@ class Idempotency:
             if row is not None:
                 return self._judge(row, request_digest)
 
-        raise StorageError(
-            operation="looking up an idempotency key", reason="it came and went while it was looked at"
-        )
+        operation, reason = "looking up an idempotency key", "it came and went while it was looked at"
+        events.STORAGE_FAILED.log(operation=operation, reason=reason)
+        raise StorageError(operation=operation, reason=reason)
 
     async def finish(self, begun: Begun, *, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Store the reply of a request that was done."""

@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 
 from fumehood.errors import KeyNotFoundError, StorageError
+from fumehood.log import events
 from fumehood.storage.database import Database
 from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy, as_json, check_scopes, from_json
@@ -302,7 +303,9 @@ def _record(row: Any) -> KeyRecord:
     try:
         scopes, policy, made_by = from_json(row.policy)
     except ValueError as error:
-        raise StorageError(operation="reading a key", reason=f"key {row.id}: {error}") from error
+        operation, reason = "reading a key", f"key {row.id}: {error}"
+        events.STORAGE_FAILED.log(operation=operation, reason=reason)
+        raise StorageError(operation=operation, reason=reason) from error
 
     return KeyRecord(
         id=row.id,

@@ -7,12 +7,10 @@ logged.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from fumehood.errors import FumehoodError
-
-_LOG = logging.getLogger(__name__)
+from fumehood.log import events
 
 
 class Later:
@@ -57,5 +55,5 @@ class Later:
         try:
             await self._act()
         except FumehoodError as error:
-            _LOG.warning("%s; it is tried again in %g s", error.message, self._seconds)
+            events.STORAGE_RETRIED.log(reason=error.message, retry_after_seconds=self._seconds)
             self.ask()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import logging
 import os
 import sqlite3
 import stat
@@ -19,9 +18,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from fumehood.errors import StorageStartError
+from fumehood.log import events
 from fumehood.storage.migrating import check_revisions
 
-_LOG = logging.getLogger(__name__)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # The database, its log of changes, and the index of that log.
 _PARTS = ("", "-wal", "-shm")
@@ -168,7 +167,5 @@ def _put_aside(path: str, reason: str) -> Quarantine:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path + part, target + part)
 
-    _LOG.error(
-        "the database %s is broken (%s); it was moved to %s and a new one is made", path, reason, target
-    )
+    events.DATABASE_PUT_ASIDE.log(location=path, moved_to=target, reason=reason)
     return Quarantine(moved_to=target, reason=reason)

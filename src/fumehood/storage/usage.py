@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sqlalchemy import delete, func, literal_column, select
 
 from fumehood.errors import QuotaError, StorageError
+from fumehood.log import events
 from fumehood.storage.database import Database
 from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy
@@ -126,7 +127,9 @@ class UsageLedger:
     def today(self, key_id: str) -> UsageCounts:
         """Return what a key has used today (UTC), stored or not."""
         if self._day < 0:
-            raise StorageError(operation="checking a quota", reason="the usage has not been read yet")
+            operation, reason = "checking a quota", "the usage has not been read yet"
+            events.STORAGE_FAILED.log(operation=operation, reason=reason)
+            raise StorageError(operation=operation, reason=reason)
 
         self._turn_the_day()
         nothing = UsageCounts()

@@ -27,7 +27,7 @@ class Template:
         name: How `Sandbox(template=...)` refers to it.
         python: Path of the environment's interpreter; None is the environment that this process runs in.
         preload: Modules that are imported once, before any sandbox is made. Those that the environment does not
-            have, whose import fails or leaves threads running are left out; the log (`fumehood.templates`) says so.
+            have, whose import fails or leaves threads running are left out; the log (`fumehood.runtimes`) says so.
         files: A folder whose content each sandbox finds in its home; None gives nothing.
         envs: Environment variables of everything that runs in its sandboxes, and of the preloading.
         own_interpreter: Start an interpreter for each sandbox, in place of forking all of them from one: hash seed and

@@ -12,7 +12,7 @@ import pytest
 from fumehood.assemble import Settings
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.assembly import engine_settings
-from fumehood.server.setting_fields import print_settings
+from fumehood.server.setting_fields import print_settings, shown_settings
 from fumehood.server.settings import ServerSettings, load_settings
 
 
@@ -58,6 +58,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
             "--isolation='gvisor' is refused\n\nhint: --isolation takes one of none, landlock-only",
         ),
         ("log_level", "loud", "debug, info, warning or error"),
+        ("log_format", "xml", "console or json"),
         (
             "public_ports",
             "maybe",
@@ -147,3 +148,21 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
     assert engine_settings(settings, "abcdef") == Settings(host_id="abcdef", **given)
     # Left out, it is as the engine has it.
     assert engine_settings(ServerSettings(), "") == Settings(pool_size=ServerSettings().pool_size)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgresql://box:secret-value@db.internal/fume", "postgresql://box:***@db.internal/fume"),
+        ("postgresql://box:p@secret-value@db.internal/fume", "postgresql://box:***@db.internal/fume"),
+        ("s3://bucket/place?access_key=secret-value", "s3://bucket/place?***"),
+        ("sqlite:////var/lib/fume.db", "sqlite:////var/lib/fume.db"),
+    ],
+)
+def test_addresses_are_shown_without_their_secrets(given: str, shown: str) -> None:
+    """In the log of the start, and by `--print-config`."""
+    settings = ServerSettings(database_url=given, blobs_url=given, token="secret-value-of-16")
+    assert shown_settings(settings)["database_url"] == shown
+    assert shown_settings(settings)["blobs_url"] == shown
+    text = print_settings(settings, dict.fromkeys(ServerSettings.__dataclass_fields__, "default"))
+    assert "secret-value" not in text + str(shown_settings(settings))

@@ -7,7 +7,6 @@ host or a secret.
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,9 +14,8 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from fumehood.errors import FumehoodError
+from fumehood.log import events
 from fumehood.server.problems import status_of
-
-_LOG = logging.getLogger("fumehood.e2b")
 
 NOT_FOUND = "The sandbox was not found"
 PORT_CLOSED = "The sandbox is running but port is not open"
@@ -148,7 +146,7 @@ def forbidden_answer(sandbox_id: str, state: str) -> Response:
 
 def fault_answer(request_id: str, error: Exception) -> Response:
     """Answers a fault of ours, without a word about the inside."""
-    _LOG.error("request %s failed", request_id, exc_info=error)
+    events.REQUEST_FAILED.log(exc_info=error)
     return plain_answer(500, "the server failed; its log says more", {"Should-Retry": "false"})
 
 

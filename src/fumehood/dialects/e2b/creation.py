@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 
 from starlette.requests import Request
@@ -21,6 +20,7 @@ from fumehood.dialects.e2b.sandbox_words import our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
+from fumehood.log import events
 from fumehood.server.allowance import most_network
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.idempotency import (
@@ -34,7 +34,6 @@ from fumehood.storage.idempotency import (
 from fumehood.values.sandbox import SandboxInfo
 
 _KEY = re.compile(r"[a-z0-9-]{1,255}", re.ASCII)
-_LOG = logging.getLogger("fumehood.e2b")
 
 
 class Creation:
@@ -123,6 +122,6 @@ class Creation:
             await self._idempotency.finish(begun, status=201, headers={}, body=stored)
         except StorageError as error:
             # It was made, and its id must not be lost with the answer.
-            _LOG.error("an idempotent answer was not kept: %s", error.reason)
+            events.ANSWER_NOT_KEPT.log(reason=error.reason)
 
         return info

@@ -8,7 +8,6 @@ the sandbox; nothing of it is looked at here.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
@@ -21,13 +20,13 @@ from fumehood.dialects.jupyter.outputs import Output
 from fumehood.dialects.jupyter.requests import KernelRequest, RequestQueue
 from fumehood.dialects.jupyter.spec import KernelSpec
 from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, InputAnswer, RestartContext
 
 _MAX_URGENT = 64
 _URGENT = frozenset({"interrupt_request", "shutdown_request", "debug_request"})
 _NO_DEBUGGER = "there is no debugger in this kernel"
-_LOG = logging.getLogger("fumehood.server")
 
 
 class Kernel(KernelBase):
@@ -142,7 +141,7 @@ class Kernel(KernelBase):
         except FumehoodError as error:
             outcome = shell.refuse(self, request, error)
         except Exception as fault:  # noqa: BLE001 - a fault of ours ends one request, not the kernel
-            _LOG.exception("a request of kernel %s failed", self.id)
+            events.KERNEL_REQUEST_FAILED.log(exc_info=fault, kernel_id=self.id)
             outcome = shell.refuse(self, request, fault)
         finally:
             self._question = None
@@ -186,7 +185,7 @@ class Kernel(KernelBase):
                 self.sandbox_id, InputAnswer(execution_id=question[0], request_id=question[1], text=text)
             )
         except FumehoodError as error:
-            _LOG.info("the input for kernel %s was not taken: %s", self.id, error.code)
+            events.KERNEL_INPUT_REFUSED.log(kernel_id=self.id, reason=error.code)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

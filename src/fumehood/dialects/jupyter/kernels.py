@@ -8,7 +8,6 @@ alone.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import re
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from fumehood.errors import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
+from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
 from fumehood.server.services import Services
@@ -43,7 +43,6 @@ _KERNEL_ID = re.compile(r"[a-z0-9]{8}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-
 # Where a gateway's client has its notebook, and who it is on its machine: nothing that a sandbox could use.
 _NOT_PASSED_ON = frozenset({"KERNEL_WORKING_DIR", "KERNEL_USERNAME"})
 _GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
-_LOG = logging.getLogger("fumehood.server")
 
 
 class Kernels:
@@ -157,7 +156,7 @@ class Kernels:
             except _GONE:
                 break
             except FumehoodError as error:
-                _LOG.info("kernel %s could not be looked at: %s", kernel.id, error.code)
+                events.KERNEL_UNSEEN.log(kernel_id=kernel.id, reason=error.code)
 
         self._forget(kernel.sandbox_id)
 

@@ -6,20 +6,19 @@ There are no sessions, so there is nothing to GET and nothing to DELETE.
 from __future__ import annotations
 
 import importlib.util
-import logging
 
 from starlette.routing import BaseRoute, Route
 
+from fumehood.log import events
 from fumehood.server.services import Services
 
 _PATH = "/mcp"
-_LOG = logging.getLogger("fumehood.server")
 
 
 def routes(services: Services) -> list[BaseRoute]:
     """Returns the routes of the dialect; none where the extra `mcp` is not installed."""
     if importlib.util.find_spec("mcp") is None:
-        _LOG.info("there is no %s without the extra: pip install 'fumehood[mcp]'", _PATH)
+        events.DIALECT_MISSING.log(dialect="mcp", extra="mcp")
         return []
 
     # Late: a server without the SDK is a server all the same.

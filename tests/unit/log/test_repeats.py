@@ -6,7 +6,7 @@ import logging
 
 from tests.waiting import until
 
-from fumehood.server.log_repeats import RepeatFilter, limit_repeats
+from fumehood.log.repeats import RepeatFilter, limit_repeats
 
 
 class Kept(logging.Handler):
@@ -37,7 +37,7 @@ def test_one_cause_is_written_a_few_times_and_then_counted() -> None:
 
     assert kept.lines[:3] == [f"request {number} failed" for number in range(3)]
     until(lambda: len(kept.lines) == 4)
-    assert kept.lines[3].startswith("997 more records like the last ones from test_log_repeats.py:")
+    assert kept.lines[3].startswith("997 more records like the last ones from test_repeats.py:")
 
 
 def test_other_causes_are_written_meanwhile() -> None:

@@ -15,6 +15,8 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import TypeAlias
 
+from fumehood.log import events
+
 FIRST_RECORDS = 5
 WINDOW_SECONDS = 30.0
 _MAX_CAUSES = 1000
@@ -124,6 +126,12 @@ class RepeatFilter(logging.Filter):
             None,
         )
         setattr(record, _IS_SUMMARY, True)
+        record.event = events.LOG_REPEATS.name
+        record.fields = {
+            "left_out": left_out,
+            "place": window.place,
+            "window_seconds": self._window_seconds,
+        }
         self._handler.handle(record)
 
 

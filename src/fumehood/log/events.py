@@ -1,0 +1,413 @@
+"""Every line that fumehood logs: its name, level, logger, fields and meaning, declared once.
+
+`docs/guides/logging.md` shows this table, and tests hold page and calls to it. Fields are ids, names, numbers and
+reasons in our own words; none may hold code, output, a secret, a value of the environment or the content of a file.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from fumehood.log.formats import pairs
+
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+ROOT = "fumehood"
+EVENTS: dict[str, LogEvent] = {}
+
+# A program that imports us sees nothing of the log unless it configures logging (docs.python.org, Logging HOWTO).
+logging.getLogger(ROOT).addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A kind of line.
+
+    Attributes:
+        name: Its stable name, for programs that read the log.
+        level: Its level, as a number of `logging`.
+        package: The folder of fumehood whose logger it has.
+        text: What has happened, in words.
+        fields: The names of its values; None is left out.
+        meaning: When it is logged, and what the fields say, for the guide.
+    """
+
+    name: str
+    level: int
+    package: str
+    text: str
+    fields: tuple[str, ...]
+    meaning: str
+    logger: logging.Logger = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "logger", logging.getLogger(f"{ROOT}.{self.package}"))
+        EVENTS[self.name] = self
+
+    def log(self, *, exc_info: BaseException | None = None, **fields: Any) -> None:
+        """Logs one line; nothing is formatted unless a handler takes it.
+
+        Args:
+            exc_info: An exception whose traceback goes with it.
+            fields: Its values, by the names that are declared.
+        """
+        if self.logger.isEnabledFor(self.level):
+            extra = {"event": self.name, "text": self.text, "fields": fields}
+            message = _Message(self.text, fields)
+            self.logger.log(self.level, message, exc_info=exc_info, extra=extra, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """The message of a record, for formatters of other programs: the words, then the fields."""
+
+    text: str
+    fields: dict[str, Any]
+
+    def __str__(self) -> str:
+        shown = pairs(self.fields)
+        return f"{self.text}: {shown}" if shown else self.text
+
+
+# The process.
+SERVER_STARTED = LogEvent(
+    "server.started",
+    INFO,
+    "server",
+    "the server listens",
+    ("address", "token_file", "version", "pid", "settings"),
+    "The server takes requests; its settings, with secrets as `***`.",
+)
+HOST_STARTED = LogEvent(
+    "host.started",
+    INFO,
+    "daemon",
+    "the host listens",
+    ("address", "version", "pid", "settings"),
+    "The host daemon takes requests; its settings.",
+)
+SERVER_ENDING = LogEvent(
+    "server.ending",
+    INFO,
+    "server",
+    "ending",
+    ("drain_seconds",),
+    "A signal has ended the process: nothing new is begun, what is under way may go on for so long.",
+)
+SERVER_CUT_OFF = LogEvent(
+    "server.cut_off",
+    WARNING,
+    "server",
+    "requests under way have been cut off",
+    ("reason",),
+    "They took longer than `drain_seconds`, or a second signal came.",
+)
+SERVER_ENDED = LogEvent(
+    "server.ended",
+    INFO,
+    "server",
+    "ended",
+    ("exit_code",),
+    "The last line of a server or a host daemon.",
+)
+DIALECT_MISSING = LogEvent(
+    "dialect.missing",
+    WARNING,
+    "server",
+    "a dialect is not installed",
+    ("dialect", "extra"),
+    "It is among the dialects that are spoken, and its folder or its extra is not there.",
+)
+TRACES_OFF = LogEvent(
+    "traces.off",
+    WARNING,
+    "server",
+    "no traces are sent",
+    ("reason", "extra"),
+    "A collector is named, and the extra that sends traces is not installed.",
+)
+HOST_UNREACHABLE = LogEvent(
+    "host.unreachable",
+    WARNING,
+    "server",
+    "not ready until `fumehood host` listens",
+    ("socket", "reason"),
+    "At the start of a server: it is not ready until `fumehood host` listens there.",
+)
+PEER_REFUSED = LogEvent(
+    "peer.refused",
+    WARNING,
+    "daemon",
+    "a connection of another user was refused",
+    (),
+    "A process of another user has opened the socket of the host daemon.",
+)
+LOG_REPEATS = LogEvent(
+    "log.repeats",
+    WARNING,
+    "server",
+    "more records of one cause were left out",
+    ("left_out", "place", "window_seconds"),
+    "Five warnings or errors of one cause are written in half a minute; this line counts the others, at their "
+    "level and by their logger.",
+)
+
+# Requests.
+_REQUEST = ("method", "route", "status", "duration_seconds", "key_id", "sandbox_id")
+REQUEST_SERVED = LogEvent(
+    "request.served",
+    INFO,
+    "server",
+    "request",
+    _REQUEST,
+    "The access log: one line for each request when its answer has ended. `route` is the pattern of the path, never "
+    "the path itself; status 101 is a WebSocket, 499 a client that has left.",
+)
+PROBE_SERVED = LogEvent(
+    "probe.served",
+    DEBUG,
+    "server",
+    "probe",
+    _REQUEST,
+    "The same for `/healthz`, `/readyz` and `/metrics`.",
+)
+REQUEST_SLOW = LogEvent(
+    "request.slow",
+    WARNING,
+    "server",
+    "a request was slow",
+    (*_REQUEST, "threshold_seconds"),
+    "The answer began later than `slow_request_seconds` after the request.",
+)
+REQUEST_FAILED = LogEvent(
+    "request.failed",
+    ERROR,
+    "server",
+    "a request failed",
+    ("method", "route"),
+    "A fault of the server, answered with status 500; the line has a traceback.",
+)
+REQUEST_REFUSED = LogEvent(
+    "request.refused",
+    WARNING,
+    "server",
+    "a request was refused",
+    ("method", "status", "reason"),
+    "Before any route saw it: a Host or an Origin that is not allowed, a body that is too large, or a server that "
+    "ends.",
+)
+ANSWER_BROKEN_OFF = LogEvent(
+    "answer.broken_off",
+    DEBUG,
+    "server",
+    "an answer was broken off",
+    ("reason",),
+    "The connection was reset, because the rest of an answer could not be sent.",
+)
+KEY_USED = LogEvent(
+    "key.used",
+    DEBUG,
+    "server",
+    "a key was used",
+    ("key_id",),
+    "A token was recognised; `owner` is the token of the server. Each `request.served` names the key as well.",
+)
+KEY_REFUSED = LogEvent(
+    "key.refused",
+    WARNING,
+    "server",
+    "a key was refused",
+    ("key_id", "reason"),
+    "No token, one that is not known, has expired or was revoked, or one without the scope that is needed.",
+)
+QUOTA_REFUSED = LogEvent(
+    "quota.refused",
+    WARNING,
+    "server",
+    "a quota is used up",
+    ("key_id", "quota", "used", "maximum"),
+    "A key has used what its policy allows.",
+)
+QUEUE_OVERLOADED = LogEvent(
+    "queue.overloaded",
+    WARNING,
+    "server",
+    "a run was refused by the queue",
+    ("key_id", "reason", "waiting", "running", "capacity"),
+    "Stateless runs: the queue is full, the wait would be too long, or another key needed the place (an eviction).",
+)
+QUEUE_TIMED_OUT = LogEvent(
+    "queue.timed_out",
+    WARNING,
+    "server",
+    "a run waited too long",
+    ("key_id", "waited_seconds", "waiting"),
+    "A stateless run was not begun within `queue_seconds`.",
+)
+ANSWER_NOT_KEPT = LogEvent(
+    "answer.not_kept",
+    ERROR,
+    "server",
+    "an idempotent answer was not kept",
+    ("reason",),
+    "A request was done; sent again with its `Idempotency-Key`, it will not get the same answer.",
+)
+FILE_NOT_REMOVED = LogEvent(
+    "file.not_removed",
+    WARNING,
+    "server",
+    "an expired file could not be removed",
+    ("reason",),
+    "It is tried again in the next round.",
+)
+FILES_REMOVED = LogEvent(
+    "files.removed",
+    INFO,
+    "server",
+    "expired files were removed",
+    ("count",),
+    "Uploaded files whose time was over.",
+)
+HOUSEKEEPING_FAILED = LogEvent(
+    "housekeeping.failed",
+    WARNING,
+    "server",
+    "housekeeping failed",
+    ("reason",),
+    "It is tried again in the next round.",
+)
+KERNEL_REQUEST_FAILED = LogEvent(
+    "kernel.request_failed",
+    ERROR,
+    "dialects",
+    "a request of a kernel failed",
+    ("kernel_id",),
+    "A fault of the Jupyter dialect; the line has a traceback.",
+)
+KERNEL_INPUT_REFUSED = LogEvent(
+    "kernel.input_refused",
+    INFO,
+    "dialects",
+    "the input for a kernel was not taken",
+    ("kernel_id", "reason"),
+    "The code did not wait for it any more.",
+)
+KERNEL_UNSEEN = LogEvent(
+    "kernel.unseen",
+    INFO,
+    "dialects",
+    "a kernel could not be looked at",
+    ("kernel_id", "reason"),
+    "It is looked at again.",
+)
+
+# The storage of a server.
+STORAGE_FAILED = LogEvent(
+    "storage.failed",
+    ERROR,
+    "storage",
+    "the storage failed",
+    ("location", "operation", "reason"),
+    "What a `storage` error leaves out: where, and what the database, the bucket or the disk said.",
+)
+STORAGE_RETRIED = LogEvent(
+    "storage.retried",
+    WARNING,
+    "storage",
+    "what could not be stored is tried again",
+    ("reason", "retry_after_seconds"),
+    "Usage and last uses of keys are kept in memory meanwhile.",
+)
+DATABASE_PUT_ASIDE = LogEvent(
+    "database.put_aside",
+    ERROR,
+    "storage",
+    "the database is broken; it was moved away, and a new one is made",
+    ("location", "moved_to", "reason"),
+    "At the start of a server.",
+)
+AUDIT_FILE_LATE = LogEvent(
+    "audit.file_late",
+    ERROR,
+    "audit",
+    "an audit file cannot be written for now",
+    ("path", "reason"),
+    "Its entries are kept in memory until it can.",
+)
+AUDIT_FILE_ENDED = LogEvent(
+    "audit.file_ended",
+    ERROR,
+    "audit",
+    "an audit file ends here: too much of it could not be written",
+    ("path", "reason"),
+    "The record itself goes on in memory.",
+)
+
+# Callers of the library.
+TOOL_FAILED = LogEvent(
+    "tool.failed",
+    WARNING,
+    "api",
+    "a tool failed",
+    ("tool",),
+    "A function of the caller's has raised; the code hears the name of the exception, the line has its traceback.",
+)
+TOOL_TIMED_OUT = LogEvent(
+    "tool.timed_out",
+    WARNING,
+    "api",
+    "a tool took too long",
+    ("tool", "timeout_seconds"),
+    "The code goes on with an error.",
+)
+TOOL_GAVE_NO_JSON = LogEvent(
+    "tool.gave_no_json",
+    WARNING,
+    "api",
+    "a tool gave no JSON",
+    ("tool", "reason"),
+    "Its value cannot be sent to the sandbox.",
+)
+TOOL_GOES_ON = LogEvent(
+    "tool.goes_on",
+    WARNING,
+    "api",
+    "a tool goes on although its execution has ended",
+    ("task",),
+    "It was cancelled, and has not ended within a second.",
+)
+CALLBACK_FAILED = LogEvent(
+    "callback.failed",
+    ERROR,
+    "api",
+    "a callback failed",
+    ("callback",),
+    "A callback that no call waits for has raised; the line has its traceback.",
+)
+SECURITY_EVENTS_OVER = LogEvent(
+    "security_events.over",
+    DEBUG,
+    "api",
+    "no more security events come",
+    ("sandbox_id", "reason"),
+    "The sandbox has ended, or its server cannot be reached.",
+)
+STDOUT_FAILED = LogEvent(
+    "stdout.failed",
+    ERROR,
+    "mcp",
+    "standard output takes no more",
+    ("reason",),
+    "`fumehood mcp`: its client cannot be answered any more.",
+)
+
+# Templates.
+MODULE_LEFT_OUT = LogEvent(
+    "template.module_left_out",
+    WARNING,
+    "runtimes",
+    "a template does not preload a module",
+    ("template", "module", "cause", "reason"),
+    "`cause` is missing, threads (its import leaves some) or error.",
+)

@@ -1,0 +1,174 @@
+"""How a line of the log looks: one JSON object, or text for a terminal.
+
+A line is one line, whatever its values are: control characters are written out, texts are bounded. Of a record only
+the fields that its event declares are written, so nothing that a library attaches to a record reaches the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from fumehood.text import visible, visible_line
+
+FORMATS = ("console", "json")
+_MAX_MESSAGE_CHARACTERS = 2_000
+_MAX_VALUE_CHARACTERS = 500
+_MAX_EXCEPTION_CHARACTERS = 20_000
+_MAX_CHAIN = 8
+_MAX_PARTS = 5
+# What Python and we raise of these names files, attributes and states of the host. Others, such as those of parsers,
+# validators and databases, quote what they were given.
+_QUOTING_NOTHING = (
+    OSError,
+    AttributeError,
+    TypeError,
+    NameError,
+    RuntimeError,
+    AssertionError,
+    ImportError,
+    MemoryError,
+    BaseExceptionGroup,
+)
+_PLAIN = re.compile(r"[^\s\"'=\\{}\[\]]+")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each record, in ASCII."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+
+        if event := getattr(record, "event", ""):
+            line["event"] = event
+
+        line["message"] = _message(record)
+
+        if request_id := getattr(record, "request_id", ""):
+            line["request_id"] = request_id
+
+        line.update({name: bounded(value) for name, value in fields_of(record).items()})
+
+        if exception := _exception(record):
+            line["exception"] = exception
+
+        return json.dumps(line, default=lambda value: bounded(str(value)))
+
+
+class ConsoleFormatter(logging.Formatter):
+    """Time, level, logger, message and fields in one line of text; a traceback follows it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
+        line = f"{_time(record)} {record.levelname:<7} {record.name}: {_message(record)}"
+        fields = fields_of(record)
+
+        if request_id := getattr(record, "request_id", ""):
+            fields = {**fields, "request_id": request_id}
+
+        if fields:
+            line = f"{line} {pairs(fields)}"
+
+        exception = _exception(record)
+        return f"{line}\n{exception}" if exception else line
+
+
+def formatter(name: str) -> logging.Formatter:
+    """Returns the formatter of a format."""
+    return JsonFormatter() if name == "json" else ConsoleFormatter()
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Returns the fields of a record's event; none for records of other libraries."""
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def pairs(fields: dict[str, Any]) -> str:
+    """Returns fields as `name=value`, with quotes where a value has spaces."""
+    return " ".join(f"{name}={_shown(value)}" for name, value in fields.items() if value is not None)
+
+
+def bounded(value: Any) -> Any:
+    """Returns a value without control characters, bounded where it is a text."""
+    if isinstance(value, str):
+        return visible_line(value, max_characters=_MAX_VALUE_CHARACTERS)
+
+    if isinstance(value, float):
+        return round(value, 6)
+
+    if isinstance(value, dict):
+        return {str(name): bounded(one) for name, one in value.items()}
+
+    if isinstance(value, list | tuple):
+        return [bounded(one) for one in value]
+
+    return value
+
+
+def _shown(value: Any) -> str:
+    value = bounded(value)
+
+    if isinstance(value, bool):
+        return str(value).lower()
+
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+
+    if isinstance(value, int | float):
+        return str(value)
+
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _message(record: logging.LogRecord) -> str:
+    # Of an event without its fields, which a formatter of ours writes by themselves.
+    text = getattr(record, "text", None)
+    return visible_line(text or record.getMessage(), max_characters=_MAX_MESSAGE_CHARACTERS)
+
+
+def _time(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+
+
+def _exception(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[1] is None:
+        return ""
+
+    # The end of a traceback tells most.
+    return visible("".join(_traceback(record.exc_info[1])).rstrip()[-_MAX_EXCEPTION_CHARACTERS:])
+
+
+def _traceback(error: BaseException, depth: int = 0) -> Iterator[str]:
+    """Yields the lines of a traceback as Python prints it, without messages that may quote what a request held."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+    if before is not None and depth < _MAX_CHAIN:
+        yield from _traceback(before, depth + 1)
+        yield "\nwhich led to\n\n"
+
+    yield "Traceback (most recent call last):\n"
+    yield from traceback.format_tb(error.__traceback__)
+    kind = type(error)
+    said = (
+        f": {error}"
+        if isinstance(error, _QUOTING_NOTHING)
+        else " (its message may quote a request: left out)"
+    )
+    yield f"{kind.__module__}.{kind.__qualname__}{said if str(error) else ''}\n"
+
+    if isinstance(error, BaseExceptionGroup) and depth < _MAX_CHAIN:
+        for part in error.exceptions[:_MAX_PARTS]:
+            yield "\nas part of it\n\n"
+            yield from _traceback(part, depth + 1)

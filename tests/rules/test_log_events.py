@@ -1,0 +1,96 @@
+"""Each line of the log is an event that is declared: no module logs otherwise, and no call gives other fields."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+from fumehood.log import events
+from fumehood.log.events import EVENTS
+
+SOURCE = Path(__file__).parents[2] / "src" / "fumehood"
+BY_CONSTANT = {name: value for name, value in vars(events).items() if isinstance(value, events.LogEvent)}
+# These configure loggers of other libraries, and log nothing.
+CONFIGURING = {"mcp/server.py"}
+
+
+def modules():
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.parts[len(SOURCE.parts)] != "log":
+            yield str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def calls():
+    """The calls `events.NAME.log(...)`, with the module of each and the declared event."""
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Attribute(value=ast.Name(id="events"), attr=constant), attr="log"
+                    )
+                ):
+                    yield name, node, BY_CONSTANT[constant]
+
+
+def test_nothing_else_logs():
+    for name, tree in modules():
+        if name in CONFIGURING:
+            continue
+
+        used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not {one for one in used if one.startswith("logging.get")}, name
+
+
+def test_calls_give_the_fields_that_are_declared():
+    for name, node, event in calls():
+        given = {keyword.arg for keyword in node.keywords if keyword.arg is not None} - {"exc_info"}
+        assert given <= set(event.fields), f"{name}:{node.lineno} gives {given - set(event.fields)}"
+        assert not node.args, f"{name}:{node.lineno}"
+
+
+def test_each_field_is_given_somewhere():
+    given = defaultdict(set)
+    is_open = set()
+
+    for _, node, event in calls():
+        given[event.name] |= {keyword.arg for keyword in node.keywords}
+        is_open |= {event.name for keyword in node.keywords if keyword.arg is None}
+
+    for event in EVENTS.values():
+        if event is events.LOG_REPEATS or event.name in is_open:
+            continue
+
+        missing = set(event.fields) - given[event.name]
+        assert not missing, f"{event.name}: no call gives {missing}"
+        assert event.name in given, f"{event.name} is never logged"
+
+
+def test_the_logger_of_an_event_is_that_of_its_folder():
+    """A few are noticed in several: what a server logs in a dialect too, and storage that fails outside of it."""
+    for name, node, event in calls():
+        folder = name.partition("/")[0]
+        shared = {"server": {"dialects"}, "storage": {"saved"}}.get(event.package, set())
+        assert folder in {event.package, *shared}, f"{name}:{node.lineno} logs {event.name}"
+        assert (SOURCE / event.package).exists()
+
+
+def test_an_error_that_points_to_the_log_has_a_line_there():
+    """A `StorageError` hints at the log: whatever function makes one logs what it leaves out."""
+    made = 0
+
+    for name, tree in modules():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                called = [ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
+
+                if "StorageError" in called:
+                    made += 1
+                    assert "events.STORAGE_FAILED.log" in called, f"{name}: {function.name}"
+
+    assert made > 5
+
+
+def test_no_event_is_declared_twice():
+    assert len(BY_CONSTANT) == len(EVENTS)
