@@ -1,4 +1,5 @@
-"""The engine: keeps sandboxes, their contexts, pools and limits, in the host process on one event loop.
+"""The engine: sandboxes with their contexts, pools and limits, on one event loop in the host process.
 
-All that comes from a guest is hostile and read by `channel`; nothing here touches the kernel, runtimes do.
+All data from a guest is hostile and read by `channel`. The engine must never make system calls about sandboxes itself:
+runtimes do.
 """

@@ -1,7 +1,7 @@
-"""Admission: whether there is room for another sandbox, by what the machine really has left.
+"""Admission: whether there is room for another sandbox, by the machine's remaining capacity.
 
-A host that is full says so at once, instead of making one more sandbox that drags the others down. The machine is
-looked at ten times a second at most; between two looks the last one counts.
+A full host refuses at once, instead of starting one more sandbox that slows all others down. The capacity is read at
+most ten times a second, and cached in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fumehood.runtimes.base import Room, Runtime
 _LOOK_SECONDS = 0.1
 _LEAST_RESERVE_BYTES = 256 * MIB
 _RESERVE_SHARE = 0.03
-# Tasks may wait for a processor all the time on a machine that is merely busy: only a long queue drowns it.
+# On a busy machine tasks may wait for a processor all the time: only a long queue means overload.
 _MAX_RUNNABLE_PER_CORE = 64
 
 
@@ -28,7 +28,7 @@ class AdmissionRules:
         max_sandboxes: How many sandboxes may live at once.
         memory_reserve_bytes: How much memory stays free; None: 3 % of it, and 256 MiB at least.
         max_cpu_pressure: Share of the time, in percent, in which tasks may wait for a processor (`some avg10`
-            of /proc/pressure/cpu) while the queue is long as well; above 100: never for that reason.
+            of /proc/pressure/cpu) while the queue is long as well; above 100: not checked.
     """
 
     max_sandboxes: int
@@ -37,11 +37,11 @@ class AdmissionRules:
 
 
 class Admission:
-    """Says whether there is room.
+    """Checks whether there is room for more.
 
     Args:
-        runtime: Whose machine it is.
-        rules: When it is full.
+        runtime: Reads the machine's capacity.
+        rules: When the machine is full.
     """
 
     def __init__(self, runtime: Runtime, rules: AdmissionRules) -> None:
@@ -52,7 +52,7 @@ class Admission:
 
     @property
     def room(self) -> Room:
-        """What the machine has, as of the last look."""
+        """The machine's capacity, at most a tenth of a second old."""
         now = time.monotonic()
 
         if self._room is None or now - self._looked_at >= _LOOK_SECONDS:
@@ -62,10 +62,10 @@ class Admission:
         return self._room
 
     def check(self, sandboxes: int) -> None:
-        """Admits one more sandbox than there are.
+        """Checks whether one more sandbox may be made.
 
         Raises:
-            CapacityError: There are as many as may be, or the machine is full.
+            CapacityError: The maximum number is reached, or the machine is full.
         """
         if sandboxes >= self.rules.max_sandboxes:
             raise CapacityError(resource="sandboxes", used=sandboxes, maximum=self.rules.max_sandboxes)
@@ -73,10 +73,10 @@ class Admission:
         self.check_machine()
 
     def check_machine(self) -> None:
-        """Admits work that takes memory and time.
+        """Checks whether there is memory and processor time for more work.
 
         Raises:
-            CapacityError: Of one of them there is too little left.
+            CapacityError: One of them is short.
         """
         room, rules = self.room, self.rules
         reserve = rules.memory_reserve_bytes

@@ -1,12 +1,9 @@
 """The local backend: sandboxes that live in this process, kept by a supervisor on the engine's loop.
 
-Its verbs may be awaited from any asyncio loop: the work is always done on the engine's loop, in a thread of its own,
-so that limits are enforced even while the caller's loop is blocked. It adds nothing of its own to what the supervisor
-does.
-
-The events of an execution on their way from the engine to a reader who may be slow.
-
-Saving and loading where the sandboxes live: what needs the engine itself, beside the verbs of the port.
+Its methods may be awaited from any asyncio loop: the work is always done on the engine's loop, in a thread of its own,
+so that limits are enforced even while the caller's loop is blocked. It must add no behaviour to the supervisor's. The
+module also holds the event queue between an execution and a slow reader, and saving and loading as far as they need the
+engine.
 """
 
 from __future__ import annotations
@@ -74,17 +71,18 @@ if TYPE_CHECKING:
 
 
 _MAX_MERGED_CHARACTERS = 1 << 16
-# Beside the output, which has limits of its own: more than an execution may keep, so only endless updates reach it.
+# In addition to the output, which has limits of its own: more than an execution may keep, so only endless updates reach
+# it.
 _MAX_WAITING_BYTES = 80 * MIB
 
 
 async def followed(
     limits: Limits, execute: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Execution]]
 ) -> AsyncGenerator[Event, None]:
-    """Gives the events of an execution; a reader who is too far behind endless updates ends it.
+    """Yields the events of an execution; cancels it when the reader falls too far behind.
 
     Raises:
-        SlowReaderError: So much waited; what was waiting has come first.
+        SlowReaderError: Too much was queued; the queued events are yielded first.
     """
     max_bytes = _MAX_WAITING_BYTES + limits.stdout_bytes + limits.stderr_bytes
     events = _EventQueue(max_bytes, lambda: task.cancel())
@@ -100,29 +98,29 @@ async def followed(
         if events.is_too_full:
             raise SlowReaderError(maximum=max_bytes)
 
-        # Raises what the execution raised: the sandbox has failed, or has ended.
+        # Raises the execution's exception: the sandbox has failed, or has ended.
         await task
     finally:
         await _settled(task)
 
 
 async def _settled(task: asyncio.Task[Execution]) -> None:
-    """Cancels what still runs, and returns when the context is idle again."""
+    """Cancels a running task, and returns when the context is idle again."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
 
-    # Read it once: a reader who left early must not make the loop report an error as never retrieved.
+    # Retrieved, so that a reader that left early causes no report of an unretrieved exception.
     if not task.cancelled():
         task.exception()
 
 
 class _EventQueue:
-    """Events on their way to a reader who may be slow: neighbouring pieces of one stream become one piece.
+    """A queue of events for a slow reader: adjacent chunks of one stream are merged.
 
     Args:
-        max_bytes: How much may wait; what comes when it is more is dropped.
-        on_too_full: Called once, when it is.
+        max_bytes: How much may be queued; further events are dropped.
+        on_too_full: Called once, when that is exceeded.
     """
 
     def __init__(self, max_bytes: int, on_too_full: Callable[[], object]) -> None:
@@ -170,7 +168,7 @@ class _EventQueue:
 
 
 def _merged(last: Event, event: Event) -> Event | None:
-    """One piece of two, if they are of one stream and it is not too long."""
+    """Returns the two chunks as one, if they are of one stream and not too long."""
     if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
         return StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
 
@@ -185,10 +183,10 @@ def _fits(text: str, more: str) -> bool:
 
 
 async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> None:
-    """Lets the record of a context begin with what ran in the one that was saved."""
+    """Begins the record of a context with the saved one."""
     contexts = sandbox.contexts
     context = contexts.named(None, "bash") if context_id == BASH_CONTEXT_ID else contexts.named(context_id)
-    # What a context of bash held is in no saved state.
+    # Saved states do not contain the state of bash contexts.
     context.record.begin_with(record, is_loaded=context.info.language == "python")
 
 
@@ -200,7 +198,7 @@ class LocalBackend(LoopBound, Backend):
     """Sandboxes in this process.
 
     Args:
-        supervisor: Who keeps them; all its work is done on `loop`.
+        supervisor: Keeps them; all its work is done on `loop`.
         loop: The engine's loop, which runs in a thread of its own.
     """
 
@@ -226,7 +224,7 @@ class LocalBackend(LoopBound, Backend):
             try:
                 return await asyncio.shield(forking)
             except asyncio.CancelledError:
-                # A context that was asked for its state has to be told to go on: it comes to its end, and is undone.
+                # A context that is forking must be told to proceed: the fork is completed, and then undone.
                 forking.add_done_callback(self._undo_forks)
                 raise
 
@@ -248,12 +246,12 @@ class LocalBackend(LoopBound, Backend):
     async def _handed_out(
         self, make: Callable[[], Awaitable[_T]], sandboxes: Callable[[_T], tuple[SandboxInfo, ...]]
     ) -> _T:
-        """Makes sandboxes, and ends them when nobody is there any more to be told of them."""
+        """Makes sandboxes, and ends them if the caller is cancelled before it receives them."""
         made: list[_T] = []
         caller_has_gone = False
 
         async def work() -> _T:
-            # What fails on the way to a sandbox leaves none.
+            # If this fails, no sandbox has been made.
             with naming_faults(outcome_unknown=False):
                 made.append(await make())
 
@@ -269,7 +267,7 @@ class LocalBackend(LoopBound, Backend):
         try:
             return await self._do(work)
         except asyncio.CancelledError:
-            # On its way from the engine's loop a sandbox can miss a caller who gives up at that moment.
+            # A sandbox on its way from the engine's loop is lost if the caller is cancelled at that moment.
             caller_has_gone = True
             asyncio.run_coroutine_threadsafe(end(), self._loop)
             raise
@@ -335,7 +333,7 @@ class LocalBackend(LoopBound, Backend):
         return await self._undone_with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
 
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        # Late, as below: who never saves does not load what writes archives.
+        # Imported late, as below: only saving loads the archive writer.
         from fumehood.engine.time_travel.consistent_snapshot import ConsistentSnapshot
         from fumehood.saved.packing import pack
 
@@ -382,7 +380,7 @@ class LocalBackend(LoopBound, Backend):
                 sandbox_id, lambda sandbox: audited_verbs.write_file(sandbox, path, pieces, metadata)
             )
         except FumehoodError:
-            # What the caller's own source raised is the caller's, and comes back as it is.
+            # An exception of the caller's own source is raised unchanged.
             if failed:
                 raise failed[0] from None
 
@@ -438,7 +436,7 @@ class LocalBackend(LoopBound, Backend):
         try:
             stream = await self._do(connect)
         except asyncio.CancelledError:
-            # As with `create`: the connection can miss a caller who gives up at that moment.
+            # As with `create`: the connection is lost if the caller is cancelled at that moment.
             caller_has_gone = True
             asyncio.run_coroutine_threadsafe(let_go(), self._loop)
             raise
@@ -459,7 +457,7 @@ class LocalBackend(LoopBound, Backend):
     # -- from the caller's loop to the engine's
 
     async def _with(self, sandbox_id: str, verb: Callable[[LiveSandbox], Awaitable[_T]]) -> _T:
-        """Does something with a sandbox that runs."""
+        """Calls a method of a running sandbox."""
 
         async def work() -> _T:
             return await verb(await self._supervisor.awake(sandbox_id))
@@ -469,7 +467,7 @@ class LocalBackend(LoopBound, Backend):
     async def _undone_with(
         self, sandbox_id: str, verb: Callable[[LiveSandbox], Coroutine[Any, Any, _T]]
     ) -> _T:
-        """Does something that puts files back when it is given up: whoever comes next waits for that."""
+        """Calls a method that restores files when cancelled; later callers wait for that."""
         begun: list[tuple[LiveSandbox, asyncio.Task[_T]]] = []
 
         async def work() -> _T:
@@ -491,12 +489,12 @@ class LocalBackend(LoopBound, Backend):
         try:
             return await self._do(work)
         except asyncio.CancelledError:
-            # Before the engine hears of what this caller asks next.
+            # Before the engine receives this caller's next call.
             self._loop.call_soon_threadsafe(hold_back)
             raise
 
     async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Awaits something on the engine's loop, and names what the host itself fails with in the middle of it."""
+        """Awaits a call on the engine's loop, and converts faults of the host to errors."""
         with naming_faults(outcome_unknown=True):
             return await super()._do(function, *args, **kwargs)
 
@@ -508,7 +506,7 @@ class LocalBackend(LoopBound, Backend):
     def _stream(
         self, sandbox_id: str, make: Callable[[LiveSandbox], AsyncGenerator[_T, None]]
     ) -> AsyncGenerator[_T, None]:
-        """Follows something of a sandbox that runs when the first item is asked for."""
+        """Follows a stream of a sandbox, which is resumed when the first item is requested."""
 
         async def begin() -> AsyncGenerator[_T, None]:
             return make(await self._supervisor.awake(sandbox_id))
@@ -520,7 +518,7 @@ class LocalBackend(LoopBound, Backend):
 
 
 async def _noting(chunks: AsyncIterator[bytes], failed: list[Exception]) -> AsyncGenerator[bytes, None]:
-    """Gives what comes, and takes note of what is raised instead."""
+    """Yields the chunks, and records an exception of their source."""
     try:
         async for piece in chunks:
             yield piece
@@ -530,4 +528,4 @@ async def _noting(chunks: AsyncIterator[bytes], failed: list[Exception]) -> Asyn
 
 
 def _unheard(_event: Event) -> None:
-    """Where the events of an execution go that nobody follows; its record has them too."""
+    """Discards events of an execution that are not followed; its record has them too."""

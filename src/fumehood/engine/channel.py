@@ -1,13 +1,10 @@
 """A channel: frames over a non-blocking socket, on the engine's loop.
 
-Bytes from the guest go through the wire's decoder and through nothing else; the first breach of the protocol closes
-the channel. Frames are decoded and handled one by one, and a turn of the loop ends between two of them: however many
-a guest sends, and however short they are, others get their turn. Descriptors are only ever sent: one that a guest
-tries to pass is never received, because nothing here asks the kernel for any.
-
-Pipes whose one end goes to a guest.
-
-Pairs of sockets whose one end goes to a guest.
+Bytes from the guest are parsed by the wire's decoder only; the first protocol violation closes the channel. Frames are
+decoded and handled one by one, and a turn of the loop may end between any two of them: however many frames a guest
+sends, and however short they are, other sandboxes get their turn. Descriptors are only ever sent: one that a guest
+passes is never received, because no call here asks the kernel for any. The module also makes the pipes and socket pairs
+whose one end goes to a guest.
 """
 
 from __future__ import annotations
@@ -36,8 +33,8 @@ class Channel:
     Args:
         sock: A connected, non-blocking stream socket, owned from now on.
         on_frame: Called with each header and payload; a `ProtocolError` that it raises closes the channel.
-        on_close: Called once, with the breach that ended the channel, or None when it was closed by either side.
-        max_payload_bytes: What a payload may hold.
+        on_close: Called once, with the violation that ended the channel, or None when it was closed by either side.
+        max_payload_bytes: The largest payload.
         share: The share of the loop that is charged with what arrives; by default one of its own.
         on_caught_up: Called when all that has arrived was handled, after more had arrived than one turn could handle.
     """
@@ -53,7 +50,7 @@ class Channel:
         on_caught_up: Callable[[], None] | None = None,
     ) -> None:
         self._sock = sock
-        # By number: asyncio describes a socket object in words each time it looks for one that is not watched.
+        # By number: asyncio formats a socket object as text each time it looks up one that is not watched.
         self._fd = sock.fileno()
         self._on_frame = on_frame
         self._on_close = on_close
@@ -68,19 +65,19 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """True when nothing more can be sent or received."""
+        """Whether the channel is closed in both directions."""
         return self._closed
 
     def send(self, header: dict[str, Any], payload: bytes = b"", fds: Sequence[int] = ()) -> None:
-        """Sends a frame, or queues what the socket does not take now; on a closed channel it is dropped.
+        """Sends a frame, or queues the part that the socket does not accept now; a closed channel drops it.
 
         Args:
             header: The message.
-            payload: What follows it.
-            fds: Descriptors that travel with the first byte; the caller may close them when this has returned.
+            payload: The bytes that follow it.
+            fds: Descriptors that are sent with the first byte; the caller may close them when this has returned.
 
         Raises:
-            OSError: The descriptors cannot be passed, or kept until the socket takes them; nothing was sent.
+            OSError: The descriptors cannot be passed, or kept until the socket accepts them; nothing was sent.
         """
         if self._closed:
             return
@@ -88,7 +85,7 @@ class Channel:
         left = memoryview(encode(header, payload))
 
         if not self._unsent:
-            # Most often the socket takes all of it, and nothing is to be kept.
+            # Usually the socket accepts everything, and nothing is queued.
             sent = self._send_some(left, fds)
             left = left[sent:]
 
@@ -97,26 +94,27 @@ class Channel:
 
             fds = () if sent else fds
 
-        # Copies, since it may be a while until the socket takes them: a number that was closed meanwhile and given
-        # out again would be somebody else's file, in the hands of a guest.
+        # Duplicated, since the socket may accept them much later: a number that was closed meanwhile and reused would
+        # hand another file to the guest.
         self._unsent.append((left, copies(fds)))
 
         if len(self._unsent) == 1:
             self._flush()
 
     def receive(self, max_seconds: float = TURN_SECONDS) -> bool:
-        """Handles what has arrived; also called to be sure that nothing has, before something later is judged.
+        """Handles the frames that have arrived; also called to be sure that none has before a later event.
 
         Args:
             max_seconds: After this time it returns, at the end of a frame.
 
         Returns:
-            Whether that was all; the rest follows in later turns of the loop, and `on_caught_up` is called after it.
+            Whether that was all; otherwise the rest follows in later turns of the loop, and then `on_caught_up` is
+            called.
         """
         ends = time.monotonic() + max_seconds
         has_all = self._receive(lambda: time.monotonic() >= ends)
 
-        # The bytes that are left are not in the socket any more: the loop would not see them.
+        # The remaining bytes are not in the socket any more, so the loop would not report them.
         if not has_all:
             self._share.call_again(self._fd)
 
@@ -126,7 +124,7 @@ class Channel:
         return not self._receive(self._share.is_turn_over)
 
     def _receive(self, is_over: Callable[[], bool]) -> bool:
-        """Handles frames until there are no more, or until it is over; false when there may be more."""
+        """Handles frames until there are no more or the turn is over; returns False when there may be more."""
         has_all = self._handle_frames(is_over)
         was_behind, self._is_behind = self._is_behind, not has_all
 
@@ -157,7 +155,7 @@ class Channel:
         return True
 
     def _read(self) -> bytes | None:
-        """Returns what the socket holds, None when that is nothing; ends the channel where it has ended."""
+        """Returns the bytes in the socket, None if there are none; closes the channel at the end of the stream."""
         try:
             data = self._sock.recv(_RECEIVE_BYTES)
         except BlockingIOError:
@@ -176,13 +174,13 @@ class Channel:
         self._end(None)
 
     def _send_some(self, data: memoryview, fds: Sequence[int]) -> int:
-        """Returns how much of it the socket has taken; where nobody is on the other side the channel ends."""
+        """Returns how many bytes the socket has accepted; closes the channel if the peer is gone."""
         try:
             return socket.send_fds(self._sock, [data], list(fds)) if fds else self._sock.send(data)
         except BlockingIOError:
             return 0
         except OSError as error:
-            # What cannot be passed now was not sent, and the other side is still there.
+            # The descriptors cannot be passed now, but the peer is still there.
             if fds and not isinstance(error, ConnectionError):
                 raise
 
@@ -227,7 +225,7 @@ class Channel:
 
 
 def open_pipe() -> tuple[int, int]:
-    """Makes a pipe that a guest can open anew through /proc; returns its read end and its write end."""
+    """Makes a pipe that a guest can reopen through /proc; returns its read end and its write end."""
     read_end, write_end = os.pipe()
     os.fchmod(write_end, 0o666)
     return read_end, write_end
@@ -238,7 +236,7 @@ _SO_PASSRIGHTS = 83
 
 
 def open_pair() -> tuple[socket.socket, socket.socket]:
-    """Makes two connected sockets: the host's end, which never blocks and takes no descriptors, and the guest's."""
+    """Makes two connected sockets: the host's end, non-blocking and refusing descriptors, and the guest's."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     near.setblocking(False)
     refuse_descriptors(near)
@@ -246,8 +244,8 @@ def open_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def refuse_descriptors(sock: socket.socket) -> None:
-    """Lets no descriptor through to this end, if the kernel can do that."""
+    """Makes the kernel refuse descriptors sent to this end, where it supports that."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
     except OSError:
-        return  # older than Linux 6.16: the policy of the sandbox keeps away those whose closing takes time
+        return  # older than Linux 6.16: the sandbox's policy refuses descriptors whose closing takes long

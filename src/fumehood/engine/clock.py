@@ -1,7 +1,7 @@
-"""The clock of one sandbox: it stands still while the sandbox is paused, and all its timers with it.
+"""The clock of one sandbox: it stops while the sandbox is paused, and all its timers with it.
 
-Everything that gives a sandbox, or something in it, a certain time asks this clock and no other, so that a pause
-costs nobody any time. It follows the monotonic clock of the machine: setting the time of day does not move it.
+Every time limit of a sandbox or in it must use this clock and no other, so that a pause takes no time from any of them.
+It follows the monotonic clock of the machine: setting the time of day does not affect it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Timer:
-    """Something that is to be done at a time of a sandbox's clock."""
+    """A callback at a time of a sandbox's clock."""
 
     def __init__(self, clock: SandboxClock, due_at: float, action: Callable[[], object]) -> None:
         self.due_at = due_at
@@ -22,14 +22,14 @@ class Timer:
         self._action = action
 
     def cancel(self) -> None:
-        """Nothing is to be done any more."""
+        """Cancels the callback."""
         if self.handle is not None:
             self.handle.cancel()
 
         self._clock.forget(self)
 
     def fire(self) -> None:
-        """The time has come."""
+        """Runs the callback."""
         self._clock.forget(self)
         self._action()
 
@@ -52,21 +52,21 @@ class SandboxClock:
 
     @property
     def stood_still_seconds(self) -> float:
-        """How long it has been stopped so far, all times together."""
+        """How long it has been stopped so far in total."""
         if self._stopped_at is not None:
             return time.monotonic() - self._stopped_at
 
         return self._behind_seconds
 
     def time(self) -> float:
-        """Seconds, which do not pass while the clock is stopped."""
+        """Returns seconds, which do not advance while the clock is stopped."""
         if self._stopped_at is not None:
             return self._stopped_at
 
         return time.monotonic() - self._behind_seconds
 
     def call_later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> Timer:
-        """Does something after a time by this clock."""
+        """Calls `action` after a time by this clock."""
         timer = Timer(self, self.time() + seconds, lambda: action(*arguments))
         self._timers.add(timer)
 
@@ -93,11 +93,11 @@ class SandboxClock:
             stopped.cancel()
 
     async def going(self) -> None:
-        """Returns when the clock is not stopped."""
+        """Returns when the clock is running."""
         await self._going.wait()
 
     def stop(self) -> None:
-        """Stands still from now on."""
+        """Stops the clock."""
         if self._stopped_at is not None:
             return
 
@@ -110,7 +110,7 @@ class SandboxClock:
                 timer.handle.cancel()
 
     def start(self) -> None:
-        """Goes on where it was stopped."""
+        """Continues from the time at which it was stopped."""
         if self._stopped_at is None:
             return
 
@@ -123,7 +123,7 @@ class SandboxClock:
             self._arm(timer)
 
     def forget(self, timer: Timer) -> None:
-        """A timer is done with."""
+        """Removes a timer."""
         self._timers.discard(timer)
 
     def _arm(self, timer: Timer) -> None:

@@ -1,9 +1,8 @@
-"""The commands and terminals of one sandbox: their pipes, what is kept of their output, and who follows them.
+"""The commands and terminals of one sandbox: their pipes, their kept output, and their readers.
 
-Output is read whether or not anybody follows, so that a command never waits for its reader; what exceeds the limits
-is counted and dropped. A terminal is different: it waits while nobody reads.
-
-What a command has written, kept for whoever follows it: of pipes all, of a terminal what nobody has seen yet.
+Output is read whether or not it is followed, so that a command never waits for its reader; output beyond the limits is
+counted and dropped. A terminal is different: it blocks while its output is not read. Of pipes all output is kept for
+later readers, of a terminal only the unread part.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from fumehood_wire.messages import MAX_ARGUMENTS_BYTES
 _READ_BYTES = 1 << 16
 _MAX_DRAIN_BYTES = 1 * MIB
 _KEPT_SECONDS = 30.0
-# What the commands that have ended may hold together, at least.
+# Lower bound on what the ended commands together may hold.
 _ENDED_BYTES = 64 * MIB
 _SIGKILL = 9
 _DEFAULT_CWD = "/home/user"
@@ -56,11 +55,11 @@ class LiveProcesses:
     """All commands of a sandbox that were started through the API.
 
     Args:
-        ask: Asks init.
-        limits: What is kept of each command's output.
-        envs: Environment of every command.
-        clock: The sandbox's.
-        idleness: The sandbox's; a command that somebody follows is use.
+        ask: Sends requests to init.
+        limits: The bounds on each command's kept output.
+        envs: Environment variables of every command.
+        clock: The sandbox's clock.
+        idleness: The sandbox's idle tracker; a followed command counts as use.
         share: The sandbox's share of the loop; by default one of its own.
     """
 
@@ -80,24 +79,24 @@ class LiveProcesses:
         self._limits = limits
         self._envs = dict(envs)
         self._all: dict[int, _Process] = {}
-        # When those that have ended are forgotten.
+        # The timers that discard ended commands.
         self._forgetting: dict[int, asyncio.TimerHandle] = {}
         self._ended_bytes = 0
-        # Ends that were reported before the reply to their start was looked at.
+        # Exits reported before the reply to the start was handled.
         self._early_exits: dict[int, int] = {}
         self._starting = 0
 
     @property
     def running(self) -> tuple[ProcessInfo, ...]:
-        """Describes those that run."""
+        """The running commands."""
         return tuple(process.info for process in self._all.values() if process.running)
 
     def add_envs(self, envs: Mapping[str, str]) -> None:
-        """Adds to the environment of those that are started from now on."""
+        """Adds environment variables for commands started from now on."""
         self._envs.update(envs)
 
     async def start(self, spec: ProcessSpec) -> ProcessInfo:
-        """Starts a command; one whose caller gives up is killed as soon as it is there."""
+        """Starts a command; if the caller is cancelled, the command is killed once it has started."""
         starting = asyncio.ensure_future(self._start(spec))
         try:
             return await asyncio.shield(starting)
@@ -155,11 +154,11 @@ class LiveProcesses:
         return process.info
 
     def output(self, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        """Follows a command from its beginning."""
+        """Yields the output of a command from its beginning."""
         return self._follow(self._find(pid))
 
     async def call(self, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        """Lists, feeds, signals or resizes."""
+        """Lists commands, or feeds, signals or resizes one."""
         match call:
             case ListProcesses():
                 return self.running
@@ -176,7 +175,7 @@ class LiveProcesses:
         return ()
 
     def note_exit(self, pid: int, exit_code: int) -> None:
-        """Init has reaped a command."""
+        """Handles the exit of a command, which init has reaped."""
         process = self._all.get(pid)
 
         if process is None or not process.running:
@@ -189,7 +188,7 @@ class LiveProcesses:
         loop = asyncio.get_running_loop()
         self._forgetting[pid] = loop.call_later(_KEPT_SECONDS, self._forget, pid, process)
         self._ended_bytes += process.kept_bytes
-        # No more than those that run may hold at the same time.
+        # As much as running commands may hold at the same time.
         most = self._limits.processes * (self._limits.stdout_bytes + self._limits.stderr_bytes)
 
         while self._ended_bytes > max(most, _ENDED_BYTES) and len(self._forgetting) > 1:
@@ -197,14 +196,14 @@ class LiveProcesses:
             self._forget(oldest, self._all[oldest])
 
     def close(self, why: Callable[[], FumehoodError]) -> None:
-        """The sandbox has ended, and all its commands with it: who waits for one hears why."""
+        """Ends all commands with the sandbox; readers get the error that `why` returns."""
         for process in self._all.values():
             if process.running:
                 process.end_with(why)
 
         self._all.clear()
 
-        # Each would hold on to all of the sandbox until its time has come.
+        # A pending timer would keep the whole sandbox in memory.
         for timer in self._forgetting.values():
             timer.cancel()
 
@@ -271,7 +270,7 @@ class _Process:
     def __init__(self, spec: ProcessSpec, limits: Limits, share: LoopShare) -> None:
         self._share = share
         self.timed_out = False
-        # What it holds when it has ended.
+        # The memory that it holds once it has ended.
         self.kept_bytes = 0
         self.timer: Timer | None = None
         self.kill_task: asyncio.Task[None] | None = None
@@ -288,7 +287,7 @@ class _Process:
         self._stdin_fd: int | None = None
         self._terminal: socket.socket | None = None
         self._blocked: asyncio.Future[None] | None = None
-        # Whether a terminal waits until somebody has seen some of what it wrote.
+        # Whether a terminal is blocked until some of its output is read.
         self._stands_still = False
         self.guest_fds: tuple[int, ...] = ()
         try:
@@ -306,7 +305,7 @@ class _Process:
         return self._exited is None and self._lost is None
 
     def begin(self, pid: int) -> None:
-        """Init has started it."""
+        """Sets the pid, and begins reading."""
         self.info = ProcessInfo(
             pid=pid, argv=self.info.argv, cwd=self.info.cwd, envs=self.info.envs, is_pty=self.info.is_pty
         )
@@ -315,7 +314,7 @@ class _Process:
             self._watch(fd)
 
     def end(self, exit_code: int) -> None:
-        """It has ended; what it wrote before still comes first."""
+        """Ends it with an exit code, after the remaining output."""
         self._drain()
         self._exited = ProcessExited(
             exit_code=exit_code, timed_out=self.timed_out, truncated=self._output.truncated
@@ -325,7 +324,7 @@ class _Process:
         self.close()
 
     def end_with(self, why: Callable[[], FumehoodError]) -> None:
-        """Its sandbox has ended: what it wrote before still comes first, and then this error."""
+        """Ends it with its sandbox: readers get the remaining output, and then this error."""
         self._drain()
         self._lost = why
         self._news.set()
@@ -342,7 +341,7 @@ class _Process:
             self.timer.cancel()
 
     async def follow(self) -> AsyncGenerator[ProcessEvent, None]:
-        """Yields everything from the beginning, as it comes, up to the exit."""
+        """Yields all output from the beginning, as it arrives, and then the exit."""
         pieces = self._output.pieces()
 
         while True:
@@ -365,7 +364,7 @@ class _Process:
             await self._news.wait()
 
     async def feed(self, data: bytes) -> None:
-        """Writes to its input; returns when all of it was taken."""
+        """Writes to its input; returns when all of it was accepted."""
         if self._input_fd is None:
             raise ProcessNotFoundError(pid=self.info.pid)
 
@@ -388,12 +387,12 @@ class _Process:
         return self._stdin_fd if self._terminal is None else self._terminal.fileno()
 
     async def _writable(self, fd: int) -> None:
-        """Waits until its input takes more, or is closed."""
+        """Waits until its input accepts more, or is closed."""
         if self._blocked is None:
             self._blocked = self._loop.create_future()
             self._loop.add_writer(fd, self._unblock, fd)
 
-        # Shared by all who wait; one of them may be cancelled.
+        # Shared by several waiters, of which one may be cancelled.
         await asyncio.shield(self._blocked)
 
     def _unblock(self, fd: int) -> None:
@@ -404,21 +403,21 @@ class _Process:
             blocked.set_result(None)
 
     def close_stdin(self) -> None:
-        """Ends its input; who waits to write to it waits no longer."""
+        """Closes its input, and wakes pending writers."""
         if self._stdin_fd is not None:
             self._unblock(self._stdin_fd)
             os.close(self._stdin_fd)
             self._stdin_fd = None
 
     def close_guest_fds(self) -> None:
-        """Closes the host's copies of what the guest has received."""
+        """Closes the host's copies of the guest's descriptors."""
         for fd in self.guest_fds:
             os.close(fd)
 
         self.guest_fds = ()
 
     def close(self) -> None:
-        """Lets go of all descriptors."""
+        """Closes all descriptors."""
         self.close_stdin()
 
         for fd in list(self._read_ends):
@@ -454,12 +453,12 @@ class _Process:
         self._share.add_reader(fd, partial(self._read_once, fd))
 
     def _read_once(self, fd: int) -> bool:
-        """Reads once in a turn; whether there is more is seen by the loop."""
+        """Reads once per turn; the loop reports whether there is more."""
         self._readable(fd)
         return False
 
     def _readable(self, fd: int) -> bool:
-        """Reads once; false when there is nothing to read now, or ever."""
+        """Reads once; returns False when there is nothing to read now, or at the end."""
         try:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
@@ -483,7 +482,7 @@ class _Process:
             self._share.remove_reader(self._terminal.fileno())
 
     def _go_on(self) -> None:
-        """Somebody has seen a piece: a terminal that stood still may write again."""
+        """Continues a blocked terminal once enough of its output was read."""
         if self._stands_still and not self._output.is_full and self._terminal is not None and self.running:
             self._stands_still = False
             self._watch(self._terminal.fileno())
@@ -497,25 +496,25 @@ class _Process:
 
 
 def _named(spec: ProcessSpec) -> str:
-    """What the caller has written, not the shell that would read it; and where, as that may be wrong."""
+    """Returns the command as the caller typed it (without the `sh -lc` wrapper), plus cwd, for error messages."""
     written = spec.argv[-1] if spec.argv[1:-1] == ("-l", "-c") else spec.argv[0]
     return f"{written} (in {spec.cwd})" if spec.cwd else written
 
 
 StreamName = Literal["stdout", "stderr", "pty"]
 
-# Who comes late is given no more at once.
+# The largest chunk for a reader that starts late.
 _PIECE_BYTES = 1 << 16
-# How often the order between the two streams changes, as far as it is kept; behind that each keeps its own.
+# How many switches between the two streams are recorded; beyond that only the order within each is kept.
 _MAX_RUNS = 20_000
 _MAX_UNSEEN_BYTES = 1 * MIB
 
 
 class CommandOutput:
-    """What the two pipes of a command have carried, as far as the limits allow.
+    """The output of a command's two pipes, as far as the limits allow.
 
     Args:
-        limits: What is kept of each.
+        limits: The bounds on each.
     """
 
     is_full = False
@@ -524,21 +523,21 @@ class CommandOutput:
         self._room = {"stdout": limits.stdout_bytes, "stderr": limits.stderr_bytes}
         self._dropped = {"stdout": 0, "stderr": 0}
         self._kept: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        # The order of the two: each run is a stream, and the place in it up to which nothing of the other came.
+        # The order of the two: each run is a stream, and the offset in it at which the run ends.
         self._runs: list[tuple[StreamName, int]] = []
 
     @property
     def truncated(self) -> Truncation:
-        """What was not kept."""
+        """The size of the dropped output."""
         return Truncation(stdout_bytes=self._dropped["stdout"], stderr_bytes=self._dropped["stderr"])
 
     @property
     def size_bytes(self) -> int:
-        """What is kept."""
+        """The size of the kept output."""
         return sum(map(len, self._kept.values()))
 
     def add(self, stream: StreamName, data: bytes) -> bool:
-        """Keeps what there is room for; false when that is nothing."""
+        """Keeps as much as fits; returns False if nothing does."""
         kept = data[: self._room[stream]]
         self._room[stream] -= len(kept)
         self._dropped[stream] += len(data) - len(kept)
@@ -557,7 +556,7 @@ class CommandOutput:
         return True
 
     def pieces(self) -> Iterator[ProcessOutput | None]:
-        """Gives everything from the beginning, and None whenever there is no more yet."""
+        """Yields all output from the beginning, and None whenever there is no more yet."""
         taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
         number = 0
 
@@ -590,23 +589,23 @@ class CommandOutput:
 
 
 class TerminalOutput:
-    """What a terminal has written and nobody has seen; its past has no bound, and is not kept."""
+    """The unread output of a terminal; output that was read is not kept, since it has no bound."""
 
     truncated = NOTHING_CUT
 
     def __init__(self) -> None:
         self._unseen = bytearray()
-        # How much was seen before.
+        # The number of bytes read before.
         self._seen_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether the terminal should wait until somebody has seen some of it."""
+        """Whether the terminal should block until some of its output is read."""
         return len(self._unseen) >= _MAX_UNSEEN_BYTES
 
     @property
     def size_bytes(self) -> int:
-        """What nobody has seen."""
+        """The size of the unread output."""
         return len(self._unseen)
 
     def add(self, _stream: StreamName, data: bytes) -> bool:
@@ -615,14 +614,14 @@ class TerminalOutput:
         return True
 
     def pieces(self) -> Iterator[ProcessOutput | None]:
-        """Gives what nobody has seen, and None whenever there is no more yet.
+        """Yields the unread output, and None whenever there is no more yet.
 
-        A piece was seen when the next one is asked for.
+        A chunk counts as read when the next one is requested.
         """
         position = 0
 
         while True:
-            # Somebody else may have seen more.
+            # Another reader may have read more.
             position = max(position, self._seen_bytes)
             begin = position - self._seen_bytes
             data = bytes(self._unseen[begin : begin + _PIECE_BYTES])

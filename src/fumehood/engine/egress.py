@@ -1,8 +1,7 @@
-"""The way out of one living sandbox: streams for the connections that its init takes in, served by the gateway.
+"""The egress of one living sandbox: streams for the connections that its init accepts, served by the gateway.
 
-Init asks by an event; the host makes a pair of sockets, gives init one end, and reads and writes the other. How many
-there are at once and how fast they come is bounded here, whatever the sandbox says: what is too much for now waits in
-the sandbox.
+Init requests a stream by an event; the host makes a socket pair, gives init one end, and uses the other. Number and
+rate of connections are bounded here, whatever the sandbox sends: excess ones wait in the sandbox.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ def _most_of_all() -> int:
 
 
 class LiveEgress:
-    """All connections of a sandbox to the outside.
+    """All outgoing connections of a sandbox.
 
     Args:
-        sandbox_id: Whose.
-        ask: Asks init, without counting as a use of the sandbox.
-        broken: Called when init asks for more than it may.
-        on_decision: Told of each decision about a connection.
+        sandbox_id: The sandbox's id.
+        ask: Sends requests to init, without counting as a use of the sandbox.
+        broken: Called when init requests more than it may.
+        on_decision: Called with each decision about a connection.
     """
 
-    # Of all sandboxes together: each takes two of the files that this process may open.
+    # Of all sandboxes together: each connection takes two descriptors of this process.
     _all_carried: ClassVar[int] = 0
 
     def __init__(
@@ -61,39 +60,39 @@ class LiveEgress:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MAX_PROXY_CONNECTIONS)
         self._loop = asyncio.get_running_loop()
-        # When the last of those that may come at once would have come, at the pace that is allowed.
+        # The virtual time of the rate limit: when the last admitted connection would have been due.
         self._paced_until = 0.0
 
     @property
     def route(self) -> Route:
-        """What decides now."""
+        """The rules in force."""
         return self._gateway.route
 
     @property
     def network(self) -> Network:
-        """The network, fit to be shown."""
+        """The network, without its secrets."""
         return self._gateway.route.network.without_secrets()
 
     @property
     def records(self) -> tuple[EgressRecord, ...]:
-        """What was decided, the oldest first."""
+        """The decisions so far, the oldest first."""
         return self._gateway.records
 
     def use(self, route: Route) -> None:
-        """Decides by this from now on; connections that it would not allow end."""
+        """Applies new rules from now on; connections that they do not allow are closed."""
         self._gateway.use(route)
 
     def rename(self, sandbox_id: str) -> None:
-        """The sandbox is called something else from now on."""
+        """Changes the sandbox's id."""
         self._gateway.journal.rename(sandbox_id)
 
     def note_open(self, connection_id: int) -> None:
-        """Init has taken in a connection."""
+        """Handles a connection that init has accepted."""
         if len(self._tasks) >= 2 * _MAX_OUTSTANDING:
             self._broken(ProtocolError("order", "more connections to the proxy than there can be"))
             return
 
-        # Those that init has closed may still be dialled here: what comes on top of too many of them is turned away.
+        # Connections that init has closed may still be dialled here: excess ones are dropped.
         is_too_many = len(self._tasks) >= _MAX_OUTSTANDING
         task = self._loop.create_task(
             self._drop(connection_id) if is_too_many else self._serve(connection_id)
@@ -102,12 +101,12 @@ class LiveEgress:
         task.add_done_callback(self._done)
 
     def close(self) -> None:
-        """The sandbox has ended."""
+        """Closes all connections, after the end of the sandbox."""
         for task in list(self._tasks):
             task.cancel()
 
     def describe(self, isolation: Isolation) -> Isolation:
-        """Returns what isolates the sandbox, with the way out that there is."""
+        """Returns the sandbox's isolation, with its egress in the description of the network layer."""
         level = self._gateway.route.network.level
 
         if level == "none":
@@ -140,7 +139,7 @@ class LiveEgress:
             await failpoints.reach("egress.carry", self)
             near, far = open_pair()
         except OSError:
-            # This process has no descriptor left; the guest sees its connection end.
+            # This process has no descriptor left; the guest's connection is closed.
             await self._drop(connection_id)
             return
 
@@ -164,7 +163,7 @@ class LiveEgress:
             return
 
     def _pace(self) -> float:
-        """How long the next one waits, so that in the long run only so many come in a second."""
+        """Returns how long the next connection waits, by the allowed rate."""
         now = self._loop.time()
         self._paced_until = max(self._paced_until, now) + 1 / _PER_SECOND
         return max(0.0, self._paced_until - now - _AT_ONCE / _PER_SECOND)
@@ -172,7 +171,7 @@ class LiveEgress:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
 
-        # A fault of ours in one connection is one connection's; it is read once, and told by the loop if it is new.
+        # A failed connection affects no other; its exception is reported to the loop.
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler(
                 {"message": "a connection of a sandbox failed", "exception": error, "task": task}

@@ -1,7 +1,7 @@
-"""The files of one sandbox: the host's verbs, carried out by init inside the guest.
+"""The files of one sandbox: requests of the host, carried out by init inside the guest.
 
-No path of the guest is ever opened here; bytes go through in pieces, so that a file of any size takes constant
-memory. Descriptions that come back are checked before they become values of the API.
+No path of the guest may be opened here; content is transferred in chunks, so that a file of any size takes constant
+memory. Descriptions from the guest are checked before they become values of the API.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fumehood.values.sandbox import FileInfo
 from fumehood_wire.messages import MAX_CHUNK_BYTES
 
 _MAX_ENTRIES = 100_000
-# What their names may take together: code decides how long they are.
+# Bound on the size of all names together: code in the sandbox chooses their length.
 _MAX_LISTED_BYTES = 64 * MIB
 _NO_START = (
     "name a folder of the sandbox; `files.make_dir()` makes one, and relative paths start at /home/user"
@@ -30,11 +30,11 @@ Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
 
 class LiveFiles:
-    """The file verbs of one sandbox.
+    """File operations of one sandbox.
 
     Args:
-        ask: Asks init.
-        on_uploaded: Told how many bytes were written.
+        ask: Sends requests to init.
+        on_uploaded: Called with the number of bytes written.
     """
 
     def __init__(self, ask: Ask, on_uploaded: Callable[[int], None]) -> None:
@@ -42,7 +42,7 @@ class LiveFiles:
         self._on_uploaded = on_uploaded
 
     async def read(self, request: ReadFile) -> AsyncGenerator[bytes, None]:
-        """Yields a file in pieces."""
+        """Yields a file in chunks."""
         handle = await self._open(request.path, "r", "read")
         try:
             offset = request.offset_bytes
@@ -66,7 +66,7 @@ class LiveFiles:
     async def write(
         self, path: str, chunks: AsyncIterator[bytes], metadata: Mapping[str, str] | None = None
     ) -> FileInfo:
-        """Writes a file; what was there before stays until all is written."""
+        """Writes a file; the previous content stays until all is written."""
         wanted = {"metadata": dict(metadata)} if metadata else {}
         handle = await self._open(path, "w", "write", **wanted)
         try:
@@ -83,7 +83,7 @@ class LiveFiles:
         return file_info(value)
 
     async def call(self, call: FileCall) -> tuple[FileInfo, ...]:
-        """Describes, lists, makes, removes or renames."""
+        """Describes, lists, makes, removes or renames files."""
         match call:
             case StatFile():
                 value, _ = await self._do("describe", call.path, "stat", path=call.path)
@@ -155,7 +155,7 @@ class LiveFiles:
 
 
 def file_info(entry: dict[str, Any]) -> FileInfo:
-    """Turns a checked description into a value of the API."""
+    """Converts a checked description to a value of the API."""
     return FileInfo(
         name=entry["name"],
         path=entry["path"],
@@ -173,7 +173,7 @@ def file_info(entry: dict[str, Any]) -> FileInfo:
 
 
 def size_of_info(info: FileInfo) -> int:
-    """Returns about how many bytes of memory a description takes."""
+    """Returns approximately how many bytes of memory a description takes."""
     texts = (info.name, info.path, info.symlink_target or "", info.resolved_target or "")
     return sum(map(getsizeof, (info, *texts, *info.metadata, *info.metadata.values())))
 
@@ -192,5 +192,5 @@ def _moment(seconds: float) -> datetime | None:
 
 
 async def one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
-    """Yields content that is at hand, as `LiveFiles.write` takes it."""
+    """Yields content in memory as one chunk, for `LiveFiles.write`."""
     yield content

@@ -1,9 +1,8 @@
-"""Which wall, or which limit, code ran into, as far as its own error tells: one line of advice beside the error.
+"""Explains errors: which restriction or limit code in a sandbox ran into, and which fault of the host a call.
 
-Runs in the host process; pure functions over what a guest says, which may be made up: nothing rests on them. Of the
-guest's text at most a plain path comes into a hint, and a path is no sentence.
-
-Failures of the host itself, as errors of the tree: no more files may be opened, a device does not answer.
+Runs in the host process. Hints are pure functions of text that a guest sends, which may be made up: no decision depends
+on them. At most a plain path of the guest's text is copied into a hint. `naming_faults` converts faults of the host
+itself, such as exhausted descriptors, to errors.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.text import errno_text
 
-# With these there is too much of something for now.
+# Resources that are exhausted for now.
 _FULL = {
     errno.EMFILE: "all files that the host may open are open",
     errno.ENFILE: "all files that the machine may open are open",
@@ -28,10 +27,10 @@ _FULL = {
 
 
 class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
-    """Turn a fault of the operating system into an error of the tree.
+    """Converts an operating system error in its block to an error of the error tree.
 
     Args:
-        outcome_unknown: Whether what is done within may have been begun when it fails.
+        outcome_unknown: Whether the work in the block may have been begun when it fails.
     """
 
     __slots__ = ("_outcome_unknown",)
@@ -40,7 +39,7 @@ class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
         self._outcome_unknown = outcome_unknown
 
     def __enter__(self) -> None:
-        """Nothing has failed yet."""
+        """Does nothing."""
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
@@ -48,7 +47,7 @@ class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
         if not isinstance(error, OSError):
             return
 
-        # A stream's other side and a wait's end say of themselves what they are.
+        # These errors have a meaning of their own for callers.
         if isinstance(error, FumehoodError | ConnectionError | TimeoutError) or error.errno is None:
             return
 
@@ -71,7 +70,7 @@ WRITABLE: Final = ("/home/user", "/mnt/data", "/tmp", "/dev/shm")  # noqa: S108 
 _OS_ERRORS = frozenset(("OSError", "PermissionError", "BlockingIOError", "error"))
 _NUMBER = re.compile(r"\A\[Errno (\d{1,3})\] ")
 _PATH = re.compile(r": '(/[A-Za-z0-9._+@/-]{1,150})'(?: -> '[^']{0,300}')?\Z")
-# The line of a cell that failed, as tracebacks mark it; the last one is the innermost.
+# The failing line of a cell, as tracebacks mark it; the last one is the innermost.
 _FAILING = re.compile(r"^-+> \d+ (.{1,300})", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]{3,30}")
 _STARTS = re.compile(r"\bfork|posix_spawn|Popen|_fork_exec")
@@ -81,7 +80,7 @@ _FILTER = "the system call filter"
 _NO_RIGHTS = "code in a sandbox has no privileges"
 _PLACES = "the sandbox can write only below /home/user, /mnt/data, /tmp and /dev/shm"
 
-# What the failing line calls, the call that is refused, and why.
+# A word in the failing line, the refused call, and the reason.
 _REFUSED: dict[str, tuple[str, str]] = {
     **{
         name: (name, f"file systems are mounted from outside alone ({_FILTER})")
@@ -132,7 +131,7 @@ class FailureHint:
     """What stood in the way of code.
 
     Attributes:
-        text: One line, in words.
+        text: One line of explanation.
         limit: The limit that was reached, as in `Limits`; empty when it was none.
     """
 
@@ -141,7 +140,7 @@ class FailureHint:
 
 
 def explain_failure(name: str, value: str, traceback: str) -> FailureHint | None:
-    """Return what seems to have stood in the way of code that failed; None when nothing of the sandbox has.
+    """Returns the restriction that the code seems to have run into; None when there is none.
 
     Args:
         name: The class of the exception.
@@ -196,7 +195,7 @@ def _not_writable(path: str) -> FailureHint:
 
 def _refused_path(path: str) -> FailureHint | None:
     if not path or _is_writable(path):
-        # Its own modes, which code can change.
+        # A restriction of the file's own mode, which code can change.
         return None
 
     return FailureHint(f"{_PLACES}, and reads what everybody may read: {path} (mounts and Landlock)")

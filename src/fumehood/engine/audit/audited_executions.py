@@ -1,7 +1,7 @@
-"""Executions in the audit record: that code runs, and what came of it.
+"""Executions in the audit record: that code runs, and its outcome.
 
-Of code, only the digest is kept. Where the record is in a file, code is written down before it runs, so that it is
-there whatever it does; in memory one entry at its end is enough.
+Of code, only the digest is kept. Where the record is in a file, an entry is written before the code runs, so that no
+code can prevent it; in memory one entry at its end is enough.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fumehood.values.questions import CommMessage
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 
-# Errors that say that a limit was reached, and the limit.
+# Error kinds that report a limit, and the limit.
 _LIMITS = {"time_limit": "wall_seconds", "cpu_limit": "cpu_seconds", "out_of_memory": "memory_bytes"}
 
 
 class AuditedExecution:
-    """One execution, from before its beginning to after its end.
+    """The audit entries of one execution.
 
     Args:
         host: The sandbox.
         fields: What is known before it runs.
-        code: What runs, where it is not described in these yet: that can wait until it runs.
+        code: The code, if `fields` does not describe it yet: the digest can be computed while it runs.
     """
 
     def __init__(self, host: ContextOwner, fields: Fields, code: str | None = None) -> None:
@@ -39,12 +39,12 @@ class AuditedExecution:
         if trail.is_in_file:
             trail.note("executing", fields)
 
-        # Before a sandbox is handed out it runs our own code alone.
+        # Before a sandbox is handed out it runs only our own code.
         if trail.is_open:
             trail.under_way(self, lambda: self._write({"outcome": "sandbox_ended"}))
 
     def ended(self, execution: Execution) -> Execution:
-        """Writes down what came of it, and returns it with where the record stands."""
+        """Records the outcome, and returns the execution with the head of the audit record."""
         if self._trail.is_finished(self):
             return execution
 
@@ -60,12 +60,12 @@ class AuditedExecution:
             self._security.note_limit(execution.id, limit)
 
         self._security.note_ran(execution.usage.wall_seconds)
-        # Nobody has it yet, and to make another one of it would take as long as all the rest of this.
+        # No other code has it yet, and a copy would take as long as the rest of this method.
         object.__setattr__(execution, "audit_head", self._write_later(execution))
         return execution
 
     def failed(self, error: BaseException) -> None:
-        """Writes down that nobody knows what came of it: its caller has gone, or it could not be carried out."""
+        """Records an unknown outcome: the caller was cancelled, or the execution failed."""
         if self._trail.is_finished(self):
             return
 
@@ -73,7 +73,7 @@ class AuditedExecution:
         self._write({"outcome": "given_up" if is_given_up else "failed", "error": type(error).__name__})
 
     def _note_guessed_limit(self, error: ExecutionError) -> None:
-        """What code says of its failure tells that it reached a limit of the whole sandbox."""
+        """Reports a limit of the whole sandbox if the error of the code indicates one."""
         found = explain_failure(error.name, error.value, error.traceback)
 
         if found is not None and found.limit:
@@ -95,7 +95,7 @@ class AuditedExecution:
 async def begin_execution(
     host: ContextOwner, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
 ) -> AuditedExecution:
-    """Takes note of code that is about to run."""
+    """Begins the audit entries of code that is about to run."""
     if not host.audit.is_open:
         return AuditedExecution(host, {})
 

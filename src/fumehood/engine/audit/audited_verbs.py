@@ -1,8 +1,8 @@
-"""What callers do with a sandbox besides running code, each written into its audit record.
+"""Calls of the port other than running code, each written into the sandbox's audit record.
 
-Runs in the host process, on the engine's loop, right behind the port: what the engine does for itself does not come
-this way. A command is written down before it starts. Contents are never written down, only their size and,
-where that costs little, a digest.
+Runs in the host process, on the engine's loop, right behind the port: calls of the engine itself do not pass through
+here. A command is recorded before it starts. Contents must never be recorded, only their size and, where that is cheap,
+a digest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fumehood.values.requests import (
 )
 from fumehood.values.sandbox import CheckpointInfo, ContextInfo, FileInfo, ProcessInfo
 
-# A digest of more than this would take longer than anybody should wait for a record.
+# A digest of more than this would take too long.
 _HASHED_BYTES = 256 * KIB
 
 
@@ -59,7 +59,7 @@ async def start_process(sandbox: LiveSandbox, spec: ProcessSpec) -> ProcessInfo:
 
 
 async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[bytes, None]:
-    """Reads a file in pieces."""
+    """Yields a file in chunks."""
     seen = _Seen()
     try:
         async with aclosing(sandbox.files.read(request)) as pieces:
@@ -70,7 +70,7 @@ async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[b
         sandbox.audit.note("failed", {"kind": "file_out", "path": shown(request.path), "error": error.code})
         raise
     finally:
-        # Also when its reader has left early: so much was given out.
+        # Also when the reader stops early: this much was read.
         sandbox.audit.note(
             "file_out",
             {"path": shown(request.path), "offset_bytes": request.offset_bytes or None, **seen.fields()},
@@ -93,7 +93,7 @@ async def write_file(
 
 
 async def call_files(sandbox: LiveSandbox, call: FileCall) -> tuple[FileInfo, ...]:
-    """Describes, lists, makes, removes or renames."""
+    """Describes, lists, makes, removes or renames files."""
     done = await sandbox.files.call(call)
 
     match call:
@@ -118,7 +118,7 @@ async def call_contexts(sandbox: LiveSandbox, call: ContextCall) -> tuple[Contex
 
 
 async def call_checkpoints(sandbox: LiveSandbox, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-    """Makes, lists, goes back to or drops checkpoints."""
+    """Makes, lists, rolls back to or drops checkpoints."""
     if isinstance(call, ListCheckpoints):
         return await sandbox.checkpoint_call(call)
 
@@ -150,38 +150,38 @@ async def judge(sandbox: LiveSandbox, request: JudgeRequest) -> tuple[CaseRun, .
 
 
 async def set_network(sandbox: LiveSandbox, network: Network) -> None:
-    """Changes what it may reach."""
+    """Changes the network of a sandbox."""
     await sandbox.set_network(network)
     sandbox.audit.note("network", describe_network(sandbox.egress.network))
 
 
 class _Seen:
-    """What went by: how much, and a digest of it where it was little."""
+    """Counts the bytes of a transfer, and computes a digest of a small one."""
 
     def __init__(self) -> None:
         self._size_bytes = 0
         self._hash = hashlib.sha256()
 
     def add(self, piece: bytes) -> None:
-        """Takes a piece."""
+        """Counts a chunk."""
         self._size_bytes += len(piece)
 
         if self._size_bytes <= _HASHED_BYTES:
             self._hash.update(piece)
 
     async def through(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """Yields pieces on, and takes each."""
+        """Yields the chunks, and counts each."""
         async for chunk in chunks:
             self.add(chunk)
             yield chunk
 
     def fields(self) -> Fields:
-        """Returns what a record says of it."""
+        """Returns the fields for the audit record."""
         is_small = self._size_bytes <= _HASHED_BYTES
         return {"size_bytes": self._size_bytes, "sha256": self._hash.hexdigest() if is_small else None}
 
 
 def _verb(call: object) -> str:
-    """The name of a call's class in the words of a record: `RollBack` becomes `roll_back`."""
+    """Returns the name of a call's class as in audit records: `RollBack` becomes `roll_back`."""
     name = type(call).__name__
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,6 +1,6 @@
 """The audit records of one host: begun when a sandbox is handed out, and kept for a while after its end.
 
-Where records go to a folder, no sandbox is handed out whose file cannot be made.
+Where records go to a folder, no sandbox may be handed out whose file cannot be made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class AuditRecords:
     """
 
     def __init__(self, folder: AuditFolder | None = None) -> None:
-        # Told of the security events of all sandboxes.
+        # Called with the security events of all sandboxes.
         self.on_security_event: Callable[[SecurityEvent], None] = lambda _: None
         self._folder = folder
         self._living: dict[str, AuditTrail] = {}
@@ -43,7 +43,7 @@ class AuditRecords:
 
         Args:
             sandbox: The sandbox.
-            spec: What its caller has asked for.
+            spec: The caller's request.
             parent_id: Of a fork: the sandbox that it was forked from.
 
         Raises:
@@ -63,7 +63,7 @@ class AuditRecords:
         self._ended.add(sandbox.id, sandbox.audit)
 
     def rename(self, sandbox_id: str, new_id: str) -> None:
-        """A fork takes the place and the id of its parent: its record goes on, under that id."""
+        """Continues the record of a fork under the id of its parent, which it replaces."""
         trail = self._living.pop(sandbox_id, None)
 
         if trail is not None:
@@ -71,12 +71,12 @@ class AuditRecords:
             self._living[new_id] = trail
 
     def read(self, sandbox_id: str) -> AuditLog | None:
-        """Returns the record of a sandbox that lives, or has ended and whose record is still kept."""
+        """Returns the record of a sandbox that lives, or that has ended and whose record is still kept."""
         trail = self._living.get(sandbox_id) or self._ended.find(sandbox_id)
         return None if trail is None else trail.read(sandbox_id)
 
     def _head_of(self, sandbox_id: str | None) -> str | None:
-        """Where the record of a parent stands: its fork begins there."""
+        """Returns the head of a parent's record, to which the record of its fork refers."""
         trail = None if sandbox_id is None else self._living.get(sandbox_id)
         head = None if trail is None else trail.head
         return None if head is None else head.hash
@@ -86,7 +86,7 @@ class AuditRecords:
     ) -> None:
         sandbox_id, isolation, digest = sandbox.id, sandbox.guest.isolation, sandbox.guest.policy_digest
         limits = spec.limits
-        # Nothing that holds a secret waits to be written.
+        # Fields that hold secrets are computed at once, not later.
         given: Fields = {
             "parent": parent_id,
             "parent_head": self._head_of(parent_id),
@@ -113,7 +113,7 @@ class AuditRecords:
 
 
 def describe_network(network: Network) -> Fields:
-    """Returns what a record says of a network: its level, and a digest of all its rules without the secrets."""
+    """Returns a network's fields for the record: its level, and a digest of its rules without the secrets."""
     rules: Fields = {
         "allow": list(network.allow),
         "deny": list(network.deny),

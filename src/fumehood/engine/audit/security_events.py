@@ -1,10 +1,8 @@
-"""Security events of one sandbox: counted, sent to callers, and answered by the rules that pause or kill it.
+"""Security events of one sandbox: counted, sent to callers, and handled by the rules that pause or kill it.
 
-It looks only when something happens anyway: nothing here runs on a timer. Where code in the sandbox can say what it
-likes, the event says that it is advice. A guest can cause as many events as it likes: all are counted and judged by
-the rules, few are kept.
-
-Programs that code of a model seldom has a reason to start: names alone, for an event that says so.
+It is driven by other events and uses no timer. Where code in the sandbox controls the content, the event is marked as
+advice. A guest can cause any number of events: all are counted and checked against the rules, few are kept.
+`unusual_program` recognizes programs that model-written code seldom has a reason to start.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ from fumehood.values.security import (
 )
 
 MAX_EVENTS = 1000
-# A share of the limit from which on it is a storm, and below which the next one is a new one.
+# The share of a limit at which a storm is reported, and below which the next one is reported again.
 _STORM_SHARE = 0.5
 _CALM_SHARE = 0.25
-# Code that ran shorter has had no time for a storm; asking for the figures more often would tell nothing new.
+# Shorter executions have no time for a storm; more frequent requests would show nothing new.
 _WORTH_A_LOOK_SECONDS = 0.25
 _LOOK_APART_SECONDS = 1.0
 
@@ -44,23 +42,23 @@ Figures = Mapping[str, Any]
 
 
 class Guarded(Protocol):
-    """What the monitor needs of its sandbox."""
+    """The sandbox as the monitor needs it."""
 
     id: str
     limits: Limits
 
     def end(self, reason: EndReason) -> None:
-        """Begins its end."""
+        """Begins the end of the sandbox."""
 
 
 class SecurityMonitor:
-    """What happens in one sandbox that somebody may want to know of.
+    """Reports security events of one sandbox.
 
     Args:
         sandbox: The sandbox.
         trail: Its audit record.
         pause: Pauses it.
-        ask_figures: Asks its init what it uses.
+        ask_figures: Asks its init for its resource usage.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class SecurityMonitor:
         pause: Callable[[], Awaitable[object]],
         ask_figures: Callable[[str], Awaitable[tuple[Any, bytes]]],
     ) -> None:
-        # Told of each event, for whoever counts those of all sandboxes.
+        # Called with each event, for a count over all sandboxes.
         self.on_event: Callable[[SecurityEvent], None] = lambda _: None
         self._sandbox = sandbox
         self._trail = trail
@@ -89,26 +87,26 @@ class SecurityMonitor:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many events of each kind there have been."""
+        """The number of events of each kind."""
         return dict(self._counts)
 
     @property
     def wants_telemetry(self) -> bool:
-        """Whether interpreters shall tell what code does in them."""
+        """Whether telemetry of interpreters is requested."""
         return self._settings.telemetry
 
     def begin(self, settings: SecuritySettings, on_event: Callable[[SecurityEvent], None]) -> None:
-        """The sandbox is handed out."""
+        """Sets the rules when the sandbox is handed out."""
         self._settings = settings
         self.on_event = on_event
 
     async def follow(self) -> AsyncGenerator[SecurityEvent, None]:
-        """Yields the events that are kept, then each as it comes, up to the end of the sandbox."""
+        """Yields the kept events, then each new one, until the sandbox ends."""
         position = 0
 
         while True:
             while position < self._made:
-                # A reader that is too slow misses some.
+                # A slow reader misses some.
                 position = max(position, self._made - len(self._events))
                 event = self._events[position - self._made]
                 position += 1
@@ -121,12 +119,12 @@ class SecurityMonitor:
             await self._news.wait()
 
     def note_refused_call(self, name: str, process_id: int | None) -> None:
-        """The kernel has refused a system call by our policy, and has told the host."""
+        """Handles a system call that our policy has refused, as reported by the kernel."""
         self._trail.note_of_guest("refused_call", {"call": shown(name), "process": process_id})
         self.report("refused_call", f"the system call {shown(name)} was refused", process_id=process_id)
 
     def note_egress(self, record: EgressRecord) -> None:
-        """The proxy has decided about a connection."""
+        """Handles a decision of the proxy about a connection."""
         self._trail.note_egress(record)
 
         if record.verdict == "denied":
@@ -134,18 +132,18 @@ class SecurityMonitor:
             self.report("egress_denied", f"{record.kind} to {target} was denied: {shown(record.rule)}")
 
     def note_limit(self, execution_id: str, limit: str) -> None:
-        """An execution has reached a limit."""
+        """Handles a limit that an execution has reached."""
         self._trail.note("limit", {"execution": execution_id, "limit": limit})
         self.report("limit_hit", f"an execution reached limits.{limit}", severity="info")
 
     def note_guessed_limit(self, limit: str) -> None:
-        """An execution has reached a limit, by its own word."""
+        """Handles a limit that an execution has reached according to its own error."""
         self.report(
             "limit_hit", f"an execution seems to have reached limits.{limit}", severity="info", advice=True
         )
 
     def note_program(self, argv: Sequence[str], process_id: int) -> None:
-        """A command was started."""
+        """Handles a started command."""
         found = unusual_program(argv)
 
         if found is not None:
@@ -158,14 +156,14 @@ class SecurityMonitor:
             )
 
     def note_telemetry(self, detail: str, process_id: int | None) -> None:
-        """An interpreter in the sandbox says what code does in it; it may be kept from it, or lie."""
+        """Handles telemetry of an interpreter in the sandbox, which code can suppress or fake."""
         self._trail.note_of_guest(
             "telemetry", {"detail": shown(detail), "process": process_id, "advice": True}
         )
         self.report("telemetry", shown(detail), severity="info", process_id=process_id, advice=True)
 
     def note_ran(self, seconds: float) -> None:
-        """Something has run for so long: what it has left is looked at, without anybody waiting for it."""
+        """Handles the end of an execution: requests the sandbox's usage in the background after a long one."""
         if seconds >= _WORTH_A_LOOK_SECONDS and not self._is_looking:
             now = asyncio.get_running_loop().time()
 
@@ -174,7 +172,7 @@ class SecurityMonitor:
                 keep(self._look())
 
     def note_figures(self, figures: Figures) -> None:
-        """Somebody has asked what the sandbox uses."""
+        """Checks the sandbox's usage against its limits, whenever it was requested."""
         limits = self._sandbox.limits
         processes, inodes = figures["processes"], figures["inodes_used"]
         self._note_share("process_storm", processes, limits.processes, "processes and threads")
@@ -189,7 +187,7 @@ class SecurityMonitor:
         process_id: int | None = None,
         advice: bool = False,
     ) -> None:
-        """Takes an event: counts it, tells of it, and does what the rules say."""
+        """Counts an event, reports it, and applies the rules."""
         if self._is_over or not self._trail.is_open:
             return
 
@@ -218,7 +216,7 @@ class SecurityMonitor:
         self._act(action, event)
 
     def end(self, reason: EndReason | None, breach: str) -> None:
-        """The sandbox is no more."""
+        """Handles the end of the sandbox."""
         if breach:
             self.report("protocol_violation", f"the guest broke the wire: {shown(breach)}", severity="danger")
 
@@ -228,7 +226,7 @@ class SecurityMonitor:
 
     def _act(self, action: SecurityAction, event: SecurityEvent) -> None:
         if action == "record" or event.kind == "protocol_violation":
-            # What broke the wire has been killed for it.
+            # The sandbox has been killed for the violation already.
             return
 
         self._trail.note("policy", {"kind": event.kind, "count": event.count, "action": action})
@@ -255,7 +253,7 @@ class SecurityMonitor:
             self.report(kind, f"{used:,} of {limit:,} {what}")
 
 
-# Ways to other machines, into other processes, up in rights, and out.
+# Programs that reach other machines, other processes, higher rights, or the host.
 # fmt: off
 _NAMES = frozenset((
     "bpftrace", "bpftool", "capsh", "chroot", "crictl", "ctr", "docker", "dmesg", "ftp", "gdb",
@@ -267,7 +265,7 @@ _NAMES = frozenset((
 # fmt: on
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh"))
 _MAX_CHARACTERS = 4_000
-# Where a shell begins a command: at the start, and after what ends or opens one.
+# Where a command begins in a shell line: at the start, and behind separators and opening brackets.
 _COMMAND = re.compile(r"(?:^|[;&|(\n`{]|\$\()[^\S\n]*+(?:exec\s+|env\s+|command\s+)?([\w./+-]{1,200})")
 
 
@@ -279,7 +277,7 @@ class UnusualProgram(NamedTuple):
 
 
 def unusual_program(argv: Sequence[str]) -> UnusualProgram | None:
-    """Returns the first unusual program that a command starts, or that its shell line seems to start; None for none."""
+    """Returns the first unusual program that a command starts, or whose name its shell line contains; else None."""
     program = _base(argv[0])
 
     if program in _NAMES:

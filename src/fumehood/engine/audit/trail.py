@@ -1,8 +1,8 @@
-"""What the engine writes into the audit record of a sandbox, from the moment it is handed out to its end.
+"""The audit record of a sandbox as the engine writes it, from the hand-out to the end.
 
-Guests come in as bounded text with its controls spelled out, as numbers and as digests; code, environment, input and
-contents never do. What a guest can cause as often as it likes is written up to a bound and counted beyond it, so that
-a guest cannot push out what it did before.
+Data of guests is recorded as bounded text with escaped control characters, as numbers and as digests; code,
+environment, input and contents never are. Events that a guest can cause at will are recorded up to a rate and counted
+beyond it, so that a guest cannot displace earlier entries.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fumehood.values.network import EgressRecord
 
 _MAX_CHARACTERS = 200
 _MAX_LISTED = 20
-# Above this a digest is computed in a thread, or not at all where it would be of no more than some use.
+# Above this size a digest is computed in a thread, or not at all if it is dispensable.
 _SMALL_BYTES = 256 * KIB
-# Of each kind that a guest causes: so many at once, and so many a second in the long run.
+# Rate of the entries of each kind that a guest causes: burst, and per second in the long run.
 _AT_ONCE = 100
 _PER_SECOND = 10.0
 _ENDED_BYTES = 16 * MIB
@@ -33,8 +33,8 @@ Fields = dict[str, JsonValue]
 
 
 def shown(text: str) -> str:
-    """Returns the beginning of a text as one line without controls."""
-    # Cut first: nobody has said how long it is.
+    """Returns the beginning of a text as one line without control characters."""
+    # Cut first: the length is not bounded.
     return visible_line(text[: _MAX_CHARACTERS + 1], max_characters=_MAX_CHARACTERS)
 
 
@@ -44,7 +44,7 @@ def listed(texts: Sequence[str]) -> list[JsonValue]:
 
 
 def small_digest(data: bytes) -> str | None:
-    """Returns the SHA-256 of bytes that are few; None for many."""
+    """Returns the SHA-256 of few bytes; None for many."""
     return hashlib.sha256(data).hexdigest() if len(data) <= _SMALL_BYTES else None
 
 
@@ -54,7 +54,7 @@ async def describe_code(code: str) -> Fields:
 
 
 def is_little(code: str) -> bool:
-    """Tells whether code is described in no time worth speaking of."""
+    """Whether the digest of the code takes negligible time."""
     return len(code) <= _SMALL_BYTES
 
 
@@ -65,12 +65,12 @@ def describe_little(code: str) -> Fields:
 
 
 def microseconds(seconds: float) -> int:
-    """Returns a time as a record holds it: whole numbers alone."""
+    """Returns a time for a record, which holds whole numbers only."""
     return round(seconds * 1_000_000)
 
 
 def whole(value: float | None) -> JsonValue:
-    """Returns a number as a record holds it: one that is not whole becomes text."""
+    """Returns a number for a record: one that is not whole becomes text."""
     if value is None or value == int(value):
         return value if value is None else int(value)
 
@@ -82,7 +82,7 @@ def _given(fields: Mapping[str, JsonValue]) -> Fields:
 
 
 class AuditTrail:
-    """The audit record of one sandbox, as the engine writes it. Before `begin` and after `end` nothing is written."""
+    """The audit record of one sandbox, as the engine writes it. Before `begin` and after `end` it discards entries."""
 
     def __init__(self) -> None:
         self._chain: AuditChain | None = None
@@ -90,36 +90,36 @@ class AuditTrail:
         self._holds_on = False
         self._paces: dict[str, Pace] = {}
         self._left_out: Counter[str] = Counter()
-        # What is to be written before the last entry: of executions that are under way when the sandbox ends.
+        # Writers for executions under way, called before the last entry when the sandbox ends.
         self._unfinished: dict[object, Callable[[], object]] = {}
 
     @property
     def is_open(self) -> bool:
-        """Whether what is noted now is written."""
+        """Whether entries are recorded now."""
         return self._chain is not None and not self._has_ended
 
     @property
     def is_in_file(self) -> bool:
-        """Whether what is noted outlives this process."""
+        """Whether entries outlive this process."""
         return self._chain is not None and self._chain.is_in_file
 
     @property
     def head(self) -> AuditHead | None:
-        """Where it stands; None before it begins."""
+        """The head of the record; None before it begins."""
         return None if self._chain is None else self._chain.head
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory."""
+        """The memory that it takes."""
         return 0 if self._chain is None else self._chain.size_bytes
 
     def begin(self, chain: AuditChain, make: Callable[[], Fields]) -> None:
-        """The sandbox is handed out; what is made of it holds on to nothing that ends with it."""
+        """Begins the record; `make` must not hold references to the sandbox."""
         self._chain = chain
         self.note_later("created", make)
 
     def note(self, kind: str, fields: Mapping[str, JsonValue] | None = None) -> AuditHead | None:
-        """Writes down what the engine or a caller does; what is empty in it is left out."""
+        """Records an action of the engine or a caller; None values are left out."""
         if self._chain is None or self._has_ended:
             return None
 
@@ -128,12 +128,12 @@ class AuditTrail:
     def note_later(
         self, kind: str, make: Callable[[], Fields], *, holds_on: bool = False
     ) -> AuditHead | None:
-        """Does what `note` does, but for what takes long: that is done by `settle`, or when somebody asks for it.
+        """As `note`, for entries that take long to make: that is done by `settle`, or when the record is read.
 
         Args:
             kind: What happened.
-            make: Makes what is written.
-            holds_on: Whether that keeps the sandbox in memory; then it is made at its end at the latest.
+            make: Returns the fields.
+            holds_on: Whether `make` keeps the sandbox in memory; then it is called at its end at the latest.
         """
         if self._chain is None or self._has_ended:
             return None
@@ -142,12 +142,12 @@ class AuditTrail:
         return self._chain.add_later(kind, lambda: _given(make()))
 
     def settle(self) -> None:
-        """Does what was left for later: now nobody waits."""
+        """Makes the deferred entries, at a moment when no caller waits."""
         if self._chain is not None:
             self._chain.settle()
 
     def note_of_guest(self, kind: str, fields: Mapping[str, JsonValue]) -> None:
-        """Writes down what a guest has caused, unless it causes too much of it: then it is counted."""
+        """Records an event that a guest has caused; only counts it beyond the allowed rate."""
         if not self.is_open:
             return
 
@@ -159,7 +159,7 @@ class AuditTrail:
         self.note(kind, fields)
 
     def note_egress(self, record: EgressRecord) -> None:
-        """Writes down what was decided about a connection."""
+        """Records a decision about a connection."""
         self.note_of_guest(
             "egress",
             {
@@ -172,7 +172,7 @@ class AuditTrail:
         )
 
     def note_tool_call(self, execution_id: str, name: str, arguments: bytes) -> None:
-        """Writes down that code has called a tool."""
+        """Records a tool call of code."""
         self.note_of_guest(
             "tool_call",
             {
@@ -184,15 +184,15 @@ class AuditTrail:
         )
 
     def under_way(self, key: object, write: Callable[[], object]) -> None:
-        """Something goes on that must be written down even when the sandbox ends first."""
+        """Registers a writer for an execution, called if the sandbox ends first."""
         self._unfinished[key] = write
 
     def is_finished(self, key: object) -> bool:
-        """Something that went on has ended; true when it was written down already."""
+        """Unregisters an execution; returns True if its entry was written already."""
         return self._unfinished.pop(key, None) is None
 
     def end(self, reason: str, breach: str) -> None:
-        """The sandbox is no more."""
+        """Writes the last entries, and closes the record."""
         if self._chain is None or self._has_ended:
             return
 
@@ -212,8 +212,8 @@ class AuditTrail:
         self._chain.close()
 
     def read(self, sandbox_id: str) -> AuditLog:
-        """Returns the record as it stands."""
-        # By the id that it has now: a fork may have taken the place of its parent.
+        """Returns the record in its present state."""
+        # Under its present id: a fork may have taken the place of its parent.
         return AuditLog(sandbox_id=sandbox_id) if self._chain is None else self._chain.log(sandbox_id)
 
     def _tell_left_out(self, kind: str) -> None:
@@ -224,16 +224,16 @@ class AuditTrail:
 
 
 class EndedTrails:
-    """The records of sandboxes that have ended lately, within a bound of memory."""
+    """The records of sandboxes that ended recently, within a bound of memory."""
 
     def __init__(self, max_bytes: int = _ENDED_BYTES) -> None:
         self._max_bytes = max_bytes
         self._size_bytes = 0
-        # Each with what it was counted for: its size is another once somebody has read it.
+        # Each with its counted size, which changes once the record is read.
         self._trails: OrderedDict[str, tuple[AuditTrail, int]] = OrderedDict()
 
     def add(self, sandbox_id: str, trail: AuditTrail) -> None:
-        """Keeps one; the oldest go."""
+        """Stores an ended sandbox's trail, and evicts the oldest beyond the memory bound."""
         _, former_bytes = self._trails.pop(sandbox_id, (None, 0))
         self._trails[sandbox_id] = trail, trail.size_bytes
         self._size_bytes += trail.size_bytes - former_bytes
@@ -249,14 +249,14 @@ class EndedTrails:
 
 
 class Pace:
-    """How often something may be: so many at once, and so many a second in the long run."""
+    """A rate limit: a burst, and a rate in the long run."""
 
     def __init__(self) -> None:
         self._left = float(_AT_ONCE)
         self._looked_at = time.monotonic()
 
     def admits(self) -> bool:
-        """Tells whether it may be once more, and counts it then."""
+        """Returns whether another event is within the rate, and counts it if so."""
         now = time.monotonic()
         self._left = min(float(_AT_ONCE), self._left + (now - self._looked_at) * _PER_SECOND)
         self._looked_at = now

@@ -1,4 +1,4 @@
-"""The contexts of a sandbox, as the host sees them: their processes, what they are asked, and what they say.
+"""The contexts of a sandbox on the host's side: their processes, requests and output.
 
-Runs in the host process, on the engine's loop. All that comes from a context comes from user code.
+Runs in the host process, on the engine's loop. All data from a context comes from user code, and must never be trusted.
 """

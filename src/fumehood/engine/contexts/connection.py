@@ -1,12 +1,10 @@
-"""One living context process, as the host sees it: a channel, and the two pipes behind its fds 1 and 2.
+"""The connection to one context process: a channel, and the two pipes behind its fds 1 and 2.
 
-It puts everything that the context sends into the order in which it happened, and hands it on as events. Python-level
-output, displays and replies come as frames on the channel; what child processes and C code write comes through the
-pipes. A frame that was sent while unread bytes lay in the pipes says so (`after_fd`), and both sides share one
-monotonic clock, so the order of the two is exact. Nothing here trusts a length, an id or an order that the guest
-claims: the wire package checks them first.
-
-What a context is told when it shall run code: the request as the wire has it.
+It puts everything that the context sends into the order in which it happened, and passes it on as events. Python-level
+output, displays and replies come as frames on the channel; output of child processes and C code comes through the
+pipes. A frame that was sent while the pipes held unread bytes is marked (`after_fd`), and both sides use the same
+monotonic clock, so the order of the two is exact. No length, id or order claimed by the guest is trusted: the wire
+package checks them first. `wire_request` builds the request to run code.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from fumehood_wire.states import Conversation, Kind
 _MAX_BACKGROUND_EVENTS = 1_000
 _MAX_BACKGROUND_BYTES = 8 << 20
 _MAX_EARLY_CHARACTERS = 1_000
-# No program clears what it has shown so often without showing anything, or tells so often what an execution did, which
-# it is to tell once: an interrupt may make it say so again.
+# No legitimate program clears its output so often without output in between, or sends notes on an execution so often:
+# one is regular, and an interrupt may repeat it.
 _MAX_CLEARS_IN_A_ROW = 100_000
 _MAX_NOTES = 100
 
@@ -56,14 +54,14 @@ class Running:
     variables: tuple[VariableChange, ...] = ()
     tools: ToolCalls | None = None
     telemetry: tuple[str, ...] = ()
-    # How many messages there were about what it has changed and done.
+    # The number of its messages about changes and telemetry.
     note_count: int = 0
 
     def note(self, message_type: str, payload: bytes) -> None:
-        """Keeps what the execution says to have changed or done.
+        """Keeps the changes or the telemetry that the execution reports.
 
         Raises:
-            ProtocolError: It says so too often, or the payload is not that.
+            ProtocolError: There are too many of them, or the payload is malformed.
         """
         self.note_count += 1
 
@@ -77,7 +75,7 @@ class Running:
 
 
 class _Clears:
-    """Counts messages that clear what is clear already."""
+    """Counts messages that clear output that is already clear."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -95,10 +93,10 @@ class ContextConnection:
     """The connection to one context process.
 
     Args:
-        name: Prefix of execution ids; not to be guessed.
-        on_broken: Called when the context breaks the wire.
-        max_payload_bytes: What one result may take on the wire.
-        count: How many executions of this name went before, with another process.
+        name: Prefix of execution ids; must not be guessable.
+        on_broken: Called when the context violates the protocol.
+        max_payload_bytes: The largest result on the wire.
+        count: How many executions of this name there were in earlier processes.
         share: The sandbox's share of the loop; by default one of its own.
     """
 
@@ -116,7 +114,7 @@ class ContextConnection:
         self._on_broken = on_broken
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
-        # The process's number inside; it tells it when it is ready, before any user code runs.
+        # The process's pid inside; reported when it is ready, before any user code runs.
         self.pid: int | None = None
         self._running: Running | None = None
         self._asked: Asked | None = None
@@ -142,7 +140,7 @@ class ContextConnection:
         )
 
     def guest_fds(self) -> tuple[int, int, int]:
-        """The ends that go to the guest; `close_guest_fds` when they are sent."""
+        """The guest's descriptors; call `close_guest_fds` when they are sent."""
         return self._guest_end.fileno(), self._output.write_ends[0], self._output.write_ends[1]
 
     def close_guest_fds(self) -> None:
@@ -152,14 +150,13 @@ class ContextConnection:
 
     @property
     def is_ready(self) -> bool:
-        """True once the context has said that it is ready."""
+        """Whether the context has reported that it is ready."""
         return self.ready.done() and not self.ready.cancelled()
 
     def execute(self, fields: Header, payload: bytes, on_event: Callable[[Event], None]) -> Running:
-        """Sends code or a comm message; the reply's header, or None when the context is gone, becomes `reply`.
+        """Sends code or a comm message; `reply` becomes the reply's header, or None when the context is gone.
 
-        Nothing is handed to `on_event` before the loop runs again: the caller may make what it needs while the
-        guest is at work already.
+        `on_event` is not called before the loop runs again: the caller may prepare while the guest is already working.
         """
         running = Running(
             id=self._conversation.next_id,
@@ -179,7 +176,7 @@ class ContextConnection:
         return running
 
     def ask(self, question: Question, fields: Header) -> Awaited[Answer | None]:
-        """Sends a question; None when the context is gone."""
+        """Sends a question; the answer becomes None when the context is gone."""
         answer: Awaited[Answer | None] = Awaited()
 
         if self.gone.done():
@@ -198,10 +195,10 @@ class ContextConnection:
         return self._conversation.count
 
     def fork(self, line_fd: int) -> asyncio.Future[int | None]:
-        """Asks for a checkpoint that speaks over a line; the context then waits for `proceed`.
+        """Requests a checkpoint that communicates over `line_fd`; the context then waits for `proceed`.
 
         Returns:
-            The number of the error, 0 when it is made, or None when the context is gone.
+            The errno, 0 when it is made, or None when the context is gone.
         """
         self._forked = self._loop.create_future()
 
@@ -215,7 +212,7 @@ class ContextConnection:
         return self._forked
 
     def proceed(self) -> None:
-        """Lets a context go on that has made a checkpoint, or that was made from one."""
+        """Lets a context proceed that has made a checkpoint, or that was made from one."""
         if self.gone.done():
             return
 
@@ -229,7 +226,7 @@ class ContextConnection:
         self._channel.send(header)
 
     def report_background(self, on_event: Callable[[Event], None]) -> None:
-        """Hands on what came while nothing ran."""
+        """Passes on events that arrived while nothing ran."""
         late, self._background = self._background, []
         self._background_bytes = 0
 
@@ -237,7 +234,7 @@ class ContextConnection:
             on_event(event)
 
     def answer_input(self, execution_id: str, request_id: str, text: str | None) -> None:
-        """Answers a question of the running execution; one that nobody waits for is dropped."""
+        """Answers an input request of the running execution; an answer without a pending request is dropped."""
         running = self._running
 
         if (
@@ -260,7 +257,7 @@ class ContextConnection:
         self._channel.send(header, (text or "").encode())
 
     def reply_to_tool(self, execution_id: str, header: Header, payload: bytes) -> None:
-        """Sends what came of a call; an execution that has ended does not wait for it."""
+        """Sends the result of a tool call; an execution that has ended does not wait for it."""
         reply = {**header, "id": execution_id}
         try:
             self._conversation.sent(reply)
@@ -270,13 +267,13 @@ class ContextConnection:
         self._channel.send(reply, payload)
 
     def early_output(self) -> str:
-        """What was written before the first execution: the reason, when a context does not become ready."""
+        """Returns the output before the first execution: the reason, when a context does not become ready."""
         self._output.settle()
         events = (event for event in self._background if isinstance(event, StdoutEvent | StderrEvent))
         return "".join(event.text for event in events)[:_MAX_EARLY_CHARACTERS].strip()
 
     def close(self) -> None:
-        """Closes channel and pipes; an execution that runs is told that the context is gone."""
+        """Closes channel and pipes; a running execution ends without a reply."""
         self._output.settle()
         self._channel.close()
         self._output.close()
@@ -303,15 +300,14 @@ class ContextConnection:
             return
 
         if kind is Kind.ANSWER:
-            # Forgotten only afterwards: what is no answer ends the context, and the question with it.
+            # Cleared only afterwards: an invalid answer ends the context, and the question with it.
             if self._asked is not None:
                 self._asked.finish(header, payload)
                 self._asked = None
 
             return
 
-        # A frame that says so was sent after all that lay in the pipes, and nothing of an execution may
-        # follow its reply.
+        # A marked frame was sent after all bytes in the pipes, and nothing of an execution may follow its reply.
         is_last = message_type == "execute_reply"
         follows_pipes = header.get("after_fd", False) or is_last
 
@@ -334,7 +330,7 @@ class ContextConnection:
             self._emit(event, len(payload))
 
     def _event(self, message_type: str, header: Header, payload: bytes) -> Event | None:
-        """What a message of an execution means; None for what was answered at once."""
+        """Returns a message of an execution as an event; None if it was answered at once."""
         at_seconds = self._since_start(header["at"])
 
         if message_type not in ("input_request", "tool_request"):
@@ -366,7 +362,7 @@ class ContextConnection:
         if running is not None:
             running.reply.come(header)
 
-    # -- handing on
+    # -- passing on
 
     def _emit(self, event: Event, size_bytes: int) -> None:
         if self._running is not None:
@@ -380,7 +376,7 @@ class ContextConnection:
             len(self._background) < _MAX_BACKGROUND_EVENTS
             and self._background_bytes + waiting <= _MAX_BACKGROUND_BYTES
         ):
-            # Between two executions; the next one reports it, so that nothing is lost.
+            # Between two executions: reported with the next one, so that nothing is lost.
             self._background.append(event)
             self._background_bytes += waiting
 
@@ -390,7 +386,7 @@ class ContextConnection:
         self._emit(kind(text=text, at_seconds=self._since_start(read_at)), size_bytes)
 
     def _since_start(self, at: float) -> float:
-        """Seconds since the execution began; a guest's clock value cannot lie before that, nor in the future."""
+        """Returns the seconds since the execution began; a guest's clock value is clamped to that range."""
         if self._running is None:
             return 0.0
 
@@ -435,10 +431,10 @@ def wire_request(
     """Returns header and payload of a request to run code, or the handlers of a comm message.
 
     Args:
-        request: What a caller has asked for.
+        request: The caller's request.
         comm: The message, if it is one.
         limits: Those of the sandbox.
-        telemetry: Whether the host wants to hear what the code does in its interpreter.
+        telemetry: Whether the interpreter shall report what the code does.
     """
     bounds = {
         "stdout_bytes": limits.stdout_bytes,
@@ -459,7 +455,7 @@ def wire_request(
         "store_history": not request.silent,
         "envs": dict(request.envs),
     }
-    # A byte order mark is no part of a program, to `python` neither.
+    # `python` also ignores a byte order mark.
     code = request.code.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
 
     if request.tools:
@@ -490,7 +486,7 @@ def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def dropped_by_guest(reply: dict[str, Any] | None) -> Truncation:
-    """Returns what the context has not sent because there was no room."""
+    """Returns what the context has dropped because of the limits."""
     if reply is None:
         return NOTHING_CUT
 

@@ -1,7 +1,7 @@
-"""A context as the API has it: one id, one language, one execution at a time, whatever happens to its process.
+"""A context as in the API: one id, one language, one execution at a time, across its processes.
 
-Executions are queued in order. One that exceeds a limit is interrupted first and killed after a grace; a context that
-dies is replaced by a fresh one, and the execution says that the state is lost.
+Executions are queued in order. One that exceeds a limit is interrupted first and killed after a grace period; a context
+that dies is replaced by a fresh one, and the execution reports that the state is lost.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class LiveContext:
 
     Args:
         host: The sandbox.
-        info: What it is.
-        meter: Measures what is run in it; None: the sandbox's own.
+        info: Its id, language and directory.
+        meter: Measures its executions; None: the sandbox's own.
     """
 
     def __init__(self, host: ContextOwner, info: ContextInfo, meter: Measure | None = None) -> None:
@@ -51,7 +51,7 @@ class LiveContext:
 
     @property
     def busy(self) -> bool:
-        """True while something runs or waits to run."""
+        """Whether an execution runs or is queued."""
         return self._turn.locked() or self._work.is_given_up
 
     @property
@@ -60,7 +60,7 @@ class LiveContext:
         return self._life.process_lives
 
     def count_of(self, name: str) -> int:
-        """How many executions there have been under the name of a conversation."""
+        """Returns how many executions there have been under the name of a conversation."""
         return self._life.count_of(name)
 
     def adopt(self, link: ContextConnection, guest: GuestContext) -> None:
@@ -69,7 +69,7 @@ class LiveContext:
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
-        """Done when the process that was adopted last is ready; fails when that has ended before."""
+        """Done when the process adopted last is ready; fails if it has ended before."""
         return self._life.coming
 
     async def start(self) -> None:
@@ -77,15 +77,15 @@ class LiveContext:
         await self._life.living()
 
     async def settled(self) -> None:
-        """Returns when no process of it is about to start."""
+        """Returns when no process of it is being started."""
         await self._life.settled()
 
     async def execute(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
     ) -> Execution:
-        """Runs code after what was asked before; emits what happens, and returns everything once more.
+        """Runs code after earlier requests; emits its events, and returns the complete execution.
 
-        With a comm message it is the handlers of that message that run, as the request says.
+        With a comm message, the handlers of that message run instead of code.
         """
         if request.tools and self.info.language != "python":
             raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
@@ -97,7 +97,7 @@ class LiveContext:
     async def execute_within_turn(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
     ) -> Execution:
-        """Does what `execute` does, for whoever holds the turn."""
+        """As `execute`, for a caller that holds the turn."""
         wants_telemetry = self._host.security.wants_telemetry and self.info.language == "python"
         message = wire_request(request, comm, self._host.limits, telemetry=wants_telemetry)
 
@@ -138,14 +138,14 @@ class LiveContext:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[ContextProcess]:
-        """Keeps everybody else waiting, and gives the process, which is at rest and ready."""
+        """Blocks other callers, and yields the process, which is idle and ready."""
         async with self._turn:
             await self._work.at_rest()
             yield await self._life.living()
 
     @asynccontextmanager
     async def turn_alone(self) -> AsyncIterator[None]:
-        """Keeps everybody else waiting; whether it has a process does not matter."""
+        """Blocks other callers, whether or not there is a process."""
         async with self._turn:
             await self._work.at_rest()
             yield
@@ -153,14 +153,13 @@ class LiveContext:
     async def finish(
         self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
     ) -> _T:
-        """For whoever holds the turn: does something that may not be left half-way.
+        """For the holder of the turn: runs work that must not be left half done.
 
-        Whoever gives up waiting for it hears so when it is done; who gives up on a paused sandbox at once, and then
-        whoever comes next waits.
+        A cancellation is raised when the work is done; on a paused sandbox at once, and then later callers wait.
 
         Args:
-            work: What is to be done.
-            if_given_up: Undoes it when nobody waits for it any more.
+            work: The work.
+            if_given_up: Undoes it if its caller was cancelled.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -172,56 +171,56 @@ class LiveContext:
     async def leave(
         self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
-        """For whoever has given up but holds the turn: does what `finish` does; nobody hears what fails."""
+        """For a cancelled holder of the turn: as `finish`, but discards exceptions of the work."""
         await self._work.leave(work, if_given_up)
 
     async def revive_within_turn(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """For whoever holds the turn: goes on from a checkpoint; described at `ContextProcesses.revive`."""
+        """For the holder of the turn: continues from a checkpoint; see `ContextProcesses.revive`."""
         return await self._life.revive(line, name, put_files_back)
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
-        """For whoever holds the turn: replaces the process by a fresh one; nobody disturbs what is done in between."""
+        """For the holder of the turn: replaces the process by a fresh one, and runs `in_between` undisturbed."""
         await self._life.begin_anew(in_between)
 
     async def answer(self, question: Question) -> Answer:
-        """Asks the process after what was asked before; without an answer in time it is the empty one."""
+        """Sends a question after earlier requests; returns an empty answer after a time-out."""
         async with self.turn() as process:
             return await self._work.ask(process, question)
 
     def interrupt(self) -> bool:
-        """Interrupts what runs; false if nothing does."""
+        """Interrupts the running execution; returns False if there is none."""
         return self._work.interrupt()
 
     def answer_input(self, execution_id: str, request_id: str, text: str | None) -> None:
-        """Answers a question of the running execution."""
+        """Answers an input request of the running execution."""
         if self._life.process is not None:
             self._life.process.link.answer_input(execution_id, request_id, text)
 
     def answer_tool(self, answer: ToolAnswer) -> None:
-        """Answers a call of a tool that the running execution makes."""
+        """Answers a tool call of the running execution."""
         self._work.answer_tool(answer)
 
     async def replace(self) -> None:
-        """Kills the process and starts a fresh one; what ran is told that its context died.
+        """Kills the process and starts a fresh one; a running execution ends as `context_died`.
 
-        Whoever comes next waits for the fresh one, also when this caller gives up.
+        Later callers wait for the fresh process, also when this caller is cancelled.
         """
         replacing = asyncio.ensure_future(self._life.replace())
-        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        # Retrieved: an exception after the caller was cancelled is not reported.
         replacing.add_done_callback(lambda task: task.cancelled() or task.exception())
         await self._work.hold_back(replacing)
         await asyncio.shield(replacing)
 
     async def remove(self) -> None:
-        """Kills the process, and no other will take its place."""
+        """Kills the process for good."""
         await self._life.remove()
 
     async def kill(self) -> None:
-        """Kills the process with all that it started."""
+        """Kills the process and all processes that it started."""
         await self._life.kill()
 
     def close(self) -> None:
-        """The sandbox has ended: lets go of everything."""
+        """Releases everything, after the end of the sandbox."""
         self._life.close()

@@ -1,7 +1,6 @@
-"""The contexts of one sandbox, by name: the default one, the one that plain bash code runs in, and the callers' own.
+"""The contexts of one sandbox, by name: the default one, the one for plain bash code, and those of callers.
 
-It says which context a request means and keeps their number bounded; what a context is, and what becomes of its
-process, is the business of `LiveContext`.
+It finds the context that a request means and bounds their number; the lifecycle of a context is in `LiveContext`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class LiveContexts:
 
     Args:
         host: The sandbox.
-        start_folder: Finds the folder that a context is to start in, by the path that its caller has given.
+        start_folder: Resolves a caller's path to the folder in which a context starts.
     """
 
     def __init__(self, host: ContextOwner, start_folder: Callable[[str], Awaitable[str]]) -> None:
@@ -49,14 +48,14 @@ class LiveContexts:
 
     @property
     def busy(self) -> bool:
-        """True while code runs in one of them."""
+        """Whether code runs in one of them."""
         return any(context.busy for context in self)
 
     def named(self, context_id: str | None, language: str = "python") -> LiveContext:
-        """Returns the context that a call means: without a name the default one, or for bash the one it has.
+        """Returns the context of a call: without a name the default one, or for bash the one for bash.
 
         Raises:
-            ContextNotFoundError: It does not live.
+            ContextNotFoundError: It does not exist.
         """
         if context_id is None and language != "python":
             return self._made(BASH_CONTEXT_ID, language)
@@ -84,7 +83,7 @@ class LiveContexts:
         return self.named(request.context_id, request.language)
 
     def interrupt(self, context_id: str | None) -> bool:
-        """Interrupts what runs in a context; false if nothing does."""
+        """Interrupts the running execution of a context; returns False if there is none."""
         name = context_id or DEFAULT_CONTEXT_ID
 
         if name == DEFAULT_CONTEXT_ID and name not in self._contexts:
@@ -93,7 +92,7 @@ class LiveContexts:
         return self.existing(name).interrupt()
 
     async def call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Creates, lists, restarts or removes."""
+        """Creates, lists, restarts or removes contexts."""
         match call:
             case ListContexts():
                 return tuple(context.info for context in self)
@@ -104,14 +103,14 @@ class LiveContexts:
                 await context.replace()
                 return (context.info,)
             case RemoveContext():
-                # Who gives up leaves none that is listed and cannot be used.
+                # Completed after a cancellation, so that no context stays listed that cannot be used.
                 await to_its_end(self._remove(self.existing(call.context_id)))
                 return ()
 
     async def _create(self, call: CreateContext) -> ContextInfo:
         cwd = HOME if call.cwd is None else await self._start_folder(call.cwd)
 
-        # Nothing is waited for between this and where it counts.
+        # There must be no await between this check and the insertion.
         if len(self._contexts) >= _MAX_CONTEXTS:
             raise InvalidArgumentError(
                 field="contexts",
@@ -126,7 +125,7 @@ class LiveContexts:
         try:
             await context.start()
         except BaseException:
-            # Nobody has heard its name, and it may be about to start all the same.
+            # Its id was not returned yet, but it may be starting.
             keep(self._remove(context))
             raise
 

@@ -1,9 +1,7 @@
-"""The pipes behind the descriptors 1 and 2 of a context: what child processes and C code write, as text, in order.
+"""The pipes behind fds 1 and 2 of a context: output of child processes and C code, as text, in order.
 
-Bytes that were read are held until the channel has been looked at: what was sent there before they were written
-belongs before them. They are decoded and handed on, and nothing more.
-
-What a context shows and says, as events: one message of the wire, one event.
+Bytes read are held until the channel was read: frames that were sent before they were written come first. Bytes are
+only decoded and passed on. `event_of` converts a message of the wire to an event.
 """
 
 from __future__ import annotations
@@ -29,15 +27,16 @@ from fumehood.values.results import Result
 from fumehood_wire import messages, payloads
 
 _READ_BYTES = 1 << 16
-# What is read at the end of an execution at most: a pipe holds less, unless somebody keeps writing.
+# Bound on what is read at the end of an execution: a pipe holds less, unless a process keeps writing.
 _MAX_DRAIN_BYTES = 1 << 20
-# How much is read in one turn of the loop for frames that came behind it: somebody may keep writing while many come.
+# Bound on what is read in one turn of the loop for frames behind it: a process may keep writing while many frames
+# arrive.
 _MAX_TURN_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class _Held:
-    """Bytes that were read from a pipe and are not delivered before the channel was looked at."""
+    """Bytes read from a pipe that must not be delivered before the channel was read."""
 
     stream: StreamName
     data: bytes
@@ -48,9 +47,9 @@ class GuestOutput:
     """The two pipes of one context.
 
     Args:
-        look_at_channel: Handles what lies in the channel; returns false when that takes more than one turn of the loop,
-            and `note_channel_caught_up` is called at its end.
-        on_text: Called with the stream, the text, how many bytes it was, and when it was read.
+        look_at_channel: Handles the frames in the channel; returns False when that takes more than one turn of the
+            loop, and `note_channel_caught_up` is called at its end.
+        on_text: Called with the stream, the text, its size in bytes, and the time when it was read.
         share: The share of the loop that is charged with what is read; by default one of its own.
     """
 
@@ -98,7 +97,7 @@ class GuestOutput:
         self.write_ends.clear()
 
     def settle(self, *, sent_at: float | None = None, is_last: bool = False) -> None:
-        """Delivers what is held, if it was read before a time, or whatever lies in the pipes without one.
+        """Delivers held bytes if they were read before `sent_at`; without a time, everything in the pipes.
 
         Args:
             sent_at: The time.
@@ -116,7 +115,7 @@ class GuestOutput:
             self._note_read(self._drain())
 
     def note_channel_caught_up(self) -> None:
-        """Delivers what waited for the channel, and reads on."""
+        """Delivers the bytes held for the channel, and reads on."""
         self._deliver_held()
 
         if self._waits_for_channel:
@@ -126,7 +125,7 @@ class GuestOutput:
                 self._watch(fd)
 
     def close(self) -> None:
-        """Closes the pipes; what lies in them is delivered first."""
+        """Delivers the remaining bytes, and closes the pipes."""
         self._deliver_held()
         self._drain()
 
@@ -148,7 +147,7 @@ class GuestOutput:
             return False
 
         if not data:
-            # Every writer has closed it; the channel, or init, says when the context is gone.
+            # All writers have closed it; the channel, or init, reports the end of the context.
             self._ended.add(fd)
             self._share.remove_reader(fd)
             return False
@@ -158,7 +157,7 @@ class GuestOutput:
         if self._look_at_channel():
             self._deliver_held()
         elif self._streams and not self._waits_for_channel:
-            # What lies in the channel may belong before it: nothing more is read until all of that was handled.
+            # Frames in the channel may come first: nothing more is read until all of them were handled.
             self._waits_for_channel = True
 
             for watched in self._streams:
@@ -173,10 +172,10 @@ class GuestOutput:
             self._deliver(held.stream, held.data, held.read_at)
 
     def _drain(self) -> int:
-        """Delivers what lies in both, and returns how much it was."""
+        """Delivers the bytes in both pipes, and returns how many there were."""
         size_bytes = 0
 
-        # Most often there is nothing in either.
+        # Usually both are empty.
         if not self._streams or not self._poller.poll(0):
             return size_bytes
 
@@ -218,10 +217,10 @@ Header = dict[str, Any]
 
 
 def event_of(header: Header, payload: bytes, at_seconds: float) -> Event:
-    """Returns what a message of an execution means.
+    """Returns a message of an execution as an event.
 
     Raises:
-        ProtocolError: The payload is not what such a message holds.
+        ProtocolError: The payload is malformed.
     """
     message_type = header["type"]
 
@@ -255,19 +254,19 @@ def event_of(header: Header, payload: bytes, at_seconds: float) -> Event:
 
 
 def read_changes(payload: bytes) -> tuple[VariableChange, ...]:
-    """Returns what a cell has changed, as it says.
+    """Returns the changes that a cell reports.
 
     Raises:
-        ProtocolError: The payload is not that.
+        ProtocolError: The payload is malformed.
     """
     return tuple(VariableChange(**change) for change in payloads.parse_changes(payload))
 
 
 def read_telemetry(payload: bytes) -> tuple[str, ...]:
-    """Returns what code in a context has done there, as it says: one line each.
+    """Returns the telemetry that a context reports, one line each.
 
     Raises:
-        ProtocolError: The payload is not that.
+        ProtocolError: The payload is malformed.
     """
     return tuple(
         f"{said['event']} {said['detail']}".rstrip()

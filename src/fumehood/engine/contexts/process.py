@@ -1,8 +1,8 @@
-"""One context process from its fork to its end, and how it is signalled and killed.
+"""One context process from its fork to its end, with signals and kills.
 
-A process is told apart from its successor under the same context id by being another object. Whatever a guest does,
-`end` has an end: init is asked first, because it reaches what the process has started too, then the zygote, and at
-last the whole sandbox pays.
+A process and its successor under the same context id are different objects. Whatever a guest does, `end` terminates: it
+asks init first, which also kills the processes that it has started, then the zygote, and finally kills the whole
+sandbox.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fumehood.values.sandbox import ContextInfo
 from fumehood_wire.frames import ProtocolError
 
 _READY_SECONDS = 20.0
-# How long each way to end a process is given before the next one is taken.
+# The time-out of each way to end a process.
 _EXIT_SECONDS = 1.0
 
 
 class Transactor(Protocol):
-    """Runs code whose changes stay only if it does well."""
+    """Runs transactional code, whose changes are kept only if it succeeds."""
 
     async def carry_out(
         self,
@@ -52,31 +52,31 @@ class Transactor(Protocol):
     async def observe(
         self, context: Any, process: ContextProcess, run: Callable[[ContextProcess], Awaitable[Execution]]
     ) -> Execution:
-        """Runs code, and tells which files were changed meanwhile."""
+        """Runs code, and reports which files were changed meanwhile."""
 
 
 class Watcher(Protocol):
-    """Takes note of what is worth looking at."""
+    """Handles security events."""
 
     @property
     def wants_telemetry(self) -> bool:
-        """Whether interpreters shall tell what code does in them."""
+        """Whether telemetry of interpreters is requested."""
 
     def note_telemetry(self, detail: str, process_id: int | None) -> None:
-        """An interpreter says what code does in it."""
+        """Handles telemetry of an interpreter."""
 
     def note_limit(self, execution_id: str, limit: str) -> None:
-        """An execution has reached a limit."""
+        """Handles a limit that an execution has reached."""
 
     def note_guessed_limit(self, limit: str) -> None:
-        """An execution seems to have reached a limit, by its own error."""
+        """Handles a limit that an execution seems to have reached, by its own error."""
 
     def note_ran(self, seconds: float) -> None:
-        """Something has run for so long."""
+        """Handles the end of an execution of this length."""
 
 
 class ContextOwner(Protocol):
-    """What a context needs of its sandbox."""
+    """The sandbox as a context needs it."""
 
     clock: SandboxClock
     limits: Limits
@@ -89,33 +89,33 @@ class ContextOwner(Protocol):
 
     @property
     def security(self) -> Watcher:
-        """Takes note of what is worth looking at."""
+        """The handler of security events."""
 
     @property
     def ended_by(self) -> FumehoodError | None:
-        """Why the sandbox was ended from outside, or None when it was not."""
+        """Why the sandbox was ended from outside, or None."""
 
     @property
     def transactions(self) -> Transactor:
-        """Runs code whose changes stay only if it does well."""
+        """Runs transactional code."""
 
     def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
-        """Has a context forked that speaks over the link."""
+        """Has a context forked that uses the link."""
 
     async def signal_context(self, pid: int, number: int) -> None:
-        """Sends a signal to the group of the context with this number inside; no error if it is gone."""
+        """Signals the process group of the context with this pid inside; no error if it is gone."""
 
     async def kill_context(self, pid: int) -> None:
-        """Kills the context with this number inside, and all that it started; no error if it is gone."""
+        """Kills the context with this pid inside, and all that it started; no error if it is gone."""
 
     def was_out_of_memory(self, pid: int | None) -> bool:
         """Whether a process that has just ended was killed because memory ran out."""
 
     def broken(self, error: ProtocolError) -> None:
-        """The context broke the wire: the sandbox ends."""
+        """Ends the sandbox, because the context violated the protocol."""
 
     def give_up(self) -> None:
-        """A process cannot be ended: the sandbox ends."""
+        """Ends the sandbox, because a process cannot be killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ class Exit:
     """How a context process ended.
 
     Attributes:
-        status: Its exit code, or minus the number of a signal; None when nobody has told.
-        out_of_memory: It was killed because memory ran out.
+        status: Its exit code, or minus the number of a signal; None when it is unknown.
+        out_of_memory: Whether it was killed because memory ran out.
     """
 
     status: int | None = None
@@ -143,9 +143,9 @@ class ContextProcess:
 
     Args:
         host: Its sandbox.
-        info: The context that it is.
+        info: Its context.
         link: The connection to it.
-        guest: What the runtime made.
+        guest: The runtime's object.
     """
 
     def __init__(
@@ -163,12 +163,12 @@ class ContextProcess:
 
     @property
     def origin(self) -> GuestContext:
-        """What the runtime has started, of which this may be a fork."""
+        """The context that the runtime started, of which this may be a fork."""
         return self._guest.origin
 
     @property
     def lives(self) -> bool:
-        """False from the moment when its end is known."""
+        """False once its end is known."""
         return not self.exited.done()
 
     @property
@@ -177,7 +177,7 @@ class ContextProcess:
         return self.exited.result() if self.exited.done() else Exit()
 
     async def until_ready(self) -> None:
-        """Returns when it has said that it is ready.
+        """Returns when it has reported that it is ready.
 
         Raises:
             ContextStartError: It ended before, or took too long; it is gone.
@@ -189,7 +189,7 @@ class ContextProcess:
             raise ContextStartError(self._info, self.link.early_output())
 
     async def send_signal(self, number: int) -> None:
-        """Sends a signal to it and its group."""
+        """Sends a signal to it and its process group."""
         if self.link.pid is not None and self.lives:
             await self._host.signal_context(self.link.pid, number)
 
@@ -204,12 +204,12 @@ class ContextProcess:
             asking.cancel()
 
     def forget(self) -> None:
-        """Nobody needs it any more: ends it, and closes the connection."""
+        """Ends a process that is not needed, and closes the connection."""
         self._guest.kill()
         self.link.close()
 
     def close(self, exit_: Exit) -> None:
-        """Its sandbox has ended."""
+        """Records the end of its sandbox, and closes the connection."""
         if self.lives:
             self.exited.set_result(exit_)
 
@@ -218,11 +218,11 @@ class ContextProcess:
     def _note_exit(self, status: int | None) -> None:
         if self.lives:
             killed_for_memory = self._host.was_out_of_memory(self.link.pid)
-            # What it ended with by itself is no kill: something else in the sandbox was killed then.
+            # An exit of its own is no kill: another process of the sandbox was killed then.
             self.close(Exit(status, killed_for_memory and status in (None, -signal.SIGKILL)))
 
     def _channel_closed(self) -> None:
-        """It closed its channel: it is ending, or user code has closed the descriptor and it must end."""
+        """Handles a closed channel: it is ending, or user code has closed the descriptor and it must be killed."""
         if self.lives:
             keep(self._end_if_it_stays())
 
@@ -254,10 +254,10 @@ def new_link(
 
     Args:
         limits: What it may send.
-        on_broken: Called when the context breaks the wire.
+        on_broken: Called when the context violates the protocol.
         share: The sandbox's share of the loop.
-        name: Under which it knows its executions; None: a new one.
-        count: How many of them there have been under this name.
+        name: The prefix of its execution ids; None: a new one.
+        count: How many executions there have been under this name.
     """
     return ContextConnection(
         name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count, share

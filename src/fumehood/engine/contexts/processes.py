@@ -1,7 +1,7 @@
-"""The process of a context through its lives: started, replaced, made anew from a checkpoint, ended.
+"""The successive processes of a context: started, replaced, made from a checkpoint, ended.
 
-A context that dies is replaced by a fresh process under the same id; no execution is ever named as one before it,
-whatever process runs it.
+A context that dies is replaced by a fresh process under the same id; an execution id must never be used twice, whatever
+process runs it.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ class ContextProcesses:
         self._note_count()
         self.process = ContextProcess(self._host, self._info, link, guest)
         self._starting = asyncio.create_task(self._ready(self.process))
-        # Read once: a process that dies before anybody waits for it is no fault of the loop's.
+        # Retrieved: a process may die before its start is awaited.
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
-        """Done when the process that was adopted or started last is ready; fails when that has ended before."""
+        """Done when the process adopted or started last is ready; fails if it has ended before."""
         assert self._starting is not None, "none was ever started"
         return self._starting
 
     def _note_count(self) -> None:
-        """No execution may ever be named as one before it, whatever process runs it."""
+        """Saves the count of executions, so that no id is used twice."""
         if self.process is not None:
             link = self.process.link
             self._counts[link.name] = max(link.count, self._counts.get(link.name, 0))
 
     def count_of(self, name: str) -> int:
-        """How many executions there have been under the name of a conversation."""
+        """Returns how many executions there have been under the name of a conversation."""
         self._note_count()
         return self._counts.get(name, 0)
 
     async def settled(self) -> None:
-        """Returns when no process of it is about to start."""
+        """Returns when no process of it is being started."""
         if self._starting is not None:
             await asyncio.wait([self._starting])
 
     async def living(self) -> ContextProcess:
-        """Returns a process that is ready, started now if there is none."""
+        """Returns a ready process, and starts one if there is none."""
         if self._starting is not None and not self._starting.done():
             return await asyncio.shield(self._starting)
 
@@ -78,7 +78,7 @@ class ContextProcesses:
             return self.process
 
         self._check_not_removed()
-        # A paused sandbox starts nothing: what comes into it now would run.
+        # A paused sandbox starts nothing: a new process in it would run.
         await self._host.clock.going()
         return await asyncio.shield(self.start_fresh())
 
@@ -96,7 +96,7 @@ class ContextProcesses:
         return self._starting
 
     def prepare_next(self) -> None:
-        """Starts a fresh process in the place of one that has died: the next execution should not have to wait."""
+        """Starts a fresh process in place of one that has died, so that the next execution need not wait."""
         if (
             self._has_settled
             and not self.process_lives
@@ -107,11 +107,11 @@ class ContextProcesses:
 
     @property
     def process_lives(self) -> bool:
-        """Whether there is one, as far as is known."""
+        """Whether there is a process, as far as is known."""
         return self.process is not None and self.process.lives
 
     async def end(self) -> None:
-        """Returns when it has none; who restarts the context at the same time may have started one meanwhile."""
+        """Ends its process; repeats if another caller has started one meanwhile."""
         while self.process is not None and (self.process.lives or not self._has_settled):
             await self.settled()
             await self.process.end()
@@ -131,19 +131,19 @@ class ContextProcesses:
     async def revive(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """For whoever holds the turn: goes on from a checkpoint, in the place of whatever this context is now.
+        """For the holder of the turn: continues from a checkpoint, in place of the present process.
 
         Args:
             line: The checkpoint.
-            name: Under which that knows its executions.
-            put_files_back: Does so, while the process with this number inside waits; what it raises leaves everything
-                as it is.
+            name: The prefix of its execution ids.
+            put_files_back: Restores the files, while the process with this pid inside waits; if it raises, nothing has
+                changed.
 
         Returns:
-            False when there is no such checkpoint any more; then nothing has changed.
+            False when the checkpoint does not exist any more; then nothing has changed.
 
         Raises:
-            ContextStartError: The files are back, and the process has ended before it was ready.
+            ContextStartError: The files are restored, and the process has ended before it was ready.
         """
         self._check_not_removed()
         self._note_count()
@@ -171,11 +171,11 @@ class ContextProcesses:
             await failpoints.reach("rollback.ended", self)
         except BaseException:
             link.close()
-            # It ends when its channel does; one that does not is killed.
+            # It ends when its channel does; otherwise it is killed.
             asked.add_done_callback(_kill_what_was_made)
             asked.cancel()
 
-            # Its variables would be of another time than the files.
+            # Its variables would not match the restored files.
             if files_are_back:
                 await self.end()
 
@@ -188,31 +188,31 @@ class ContextProcesses:
         return True
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
-        """For whoever holds the turn: replaces the process by a fresh one; nobody disturbs what is done in between."""
+        """For the holder of the turn: replaces the process by a fresh one, and runs `in_between` undisturbed."""
         await self.end()
         await in_between()
         await self.living()
 
     async def replace(self) -> None:
-        """Kills the process and starts a fresh one; what ran is told that its context died."""
+        """Kills the process and starts a fresh one; a running execution ends as `context_died`."""
         await self.kill()
         self.is_closed = False
         await self.living()
 
     async def remove(self) -> None:
-        """Kills the process, and no other will take its place."""
+        """Kills the process for good."""
         self._is_removed = True
         await self.kill()
 
     async def kill(self) -> None:
-        """Kills the process with all that it started."""
+        """Kills the process and all processes that it started."""
         self.is_closed = True
 
         if self.process is not None:
             await self.process.end()
 
     def close(self) -> None:
-        """The sandbox has ended: lets go of everything."""
+        """Releases everything, after the end of the sandbox."""
         self.is_closed = True
 
         if self.process is not None:

@@ -1,12 +1,8 @@
-"""The calls of tools that one execution makes: who waits, for how long, and what came of each.
+"""Requests of a context to the host: tool calls of an execution, answers to questions, and comm messages.
 
-A guest decides when it calls, how often and with what, so calls are counted, measured and timed here, whatever
-happens where the function is: one that takes too long is answered without it, and an answer that comes later is
-nobody's. Never calls a function, and never waits.
-
-Questions to a context and their answers, in the words of the wire.
-
-Comm messages in the words of the wire, in both directions.
+A guest decides when it calls a tool, how often and with what, so calls are counted, measured and timed here: one that
+takes too long is answered with an error, and a later answer is dropped. This module never calls a function of the
+caller, and never blocks.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ Header = dict[str, Any]
 
 @dataclass(slots=True)
 class Asked:
-    """A question that a context works on; its answer becomes None when the context is gone."""
+    """A question to a context; its answer becomes None when the context is gone."""
 
     question: Question
     answer: Awaited[Answer | None]
@@ -56,12 +52,12 @@ class Asked:
         self.answer.come(read_answer(self.question, header, payload))
 
     def lose(self) -> None:
-        """The context is gone."""
+        """Answers with None, because the context is gone."""
         self.answer.come(None)
 
 
 def question_header(question: Question) -> Header:
-    """Returns the header of the request, but for its id; the payload is the code."""
+    """Returns the header of the request, without its id; the payload is the code."""
     match question:
         case CompleteCode():
             return {"type": "complete_request", "cursor_pos": question.cursor}
@@ -97,7 +93,7 @@ def read_answer(question: Question, header: Header, payload: bytes) -> Answer:
 
 
 def empty_answer(question: Question) -> Answer:
-    """Returns the answer for when there is none."""
+    """Returns the answer for a question without a result."""
     match question:
         case CompleteCode():
             return CodeCompletion(matches=(), start=question.cursor, end=question.cursor)
@@ -107,14 +103,14 @@ def empty_answer(question: Question) -> Answer:
             return CodeCompleteness(status="unknown")
 
 
-# Arguments that wait for their answers, and answers to one execution: a guest need not read them.
+# Bounds on pending arguments, and on the answers of one execution, which a guest need not read.
 _MAX_WAITING_BYTES = 8 * MIB
 _MAX_ANSWERED_BYTES = 64 * MIB
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call that waits."""
+    """A pending call."""
 
     number: int
     tool: ToolSpec
@@ -128,9 +124,9 @@ class ToolCalls:
 
     Args:
         execution_id: Its id.
-        tools: What it may call.
-        send: Sends a reply; one that is not legal any more is dropped there.
-        clock: The sandbox's.
+        tools: The tools that it may call.
+        send: Sends a reply; drops one that is not legal any more.
+        clock: The sandbox's clock.
     """
 
     def __init__(
@@ -140,7 +136,7 @@ class ToolCalls:
         send: Callable[[Header, bytes], None],
         clock: SandboxClock,
     ) -> None:
-        # Told of each call, whatever becomes of it: the tool, and its arguments as they came.
+        # Called for each call, whatever its outcome, with the tool's name and the raw arguments.
         self.on_asked: Callable[[str, bytes], None] = lambda _name, _payload: None
         self._execution_id = execution_id
         self._tools = {tool.name: tool for tool in tools}
@@ -153,10 +149,10 @@ class ToolCalls:
         self._outcomes: list[ToolOutcome] = []
 
     def asked(self, header: Header, payload: bytes, at_seconds: float) -> ToolCallEvent | None:
-        """Takes a call, which the states of the wire have let pass; None when it is answered already.
+        """Handles a call that the protocol states have admitted; returns None when it is answered already.
 
         Raises:
-            ProtocolError: The arguments are no JSON object.
+            ProtocolError: The arguments are not a JSON object.
         """
         arguments = payloads.parse_arguments(payload)
         call = _Call(header["call"], self._tools[header["name"]], self._clock.time(), len(payload))
@@ -190,7 +186,7 @@ class ToolCalls:
         )
 
     def answer(self, answer: ToolAnswer) -> None:
-        """Answers a call; one that does not wait any more is left alone."""
+        """Answers a call; ignores one that is not pending any more."""
         call = self._take(answer.request_id)
 
         if call is None:
@@ -210,7 +206,7 @@ class ToolCalls:
         self._send({"type": "tool_reply", "call": call.number, "ok": True}, payload)
 
     def over(self) -> tuple[ToolOutcome, ...]:
-        """The execution has ended: returns what came of all calls."""
+        """Ends the execution's calls, and returns the outcomes of all."""
         for request_id in tuple(self._waiting):
             call = self._take(request_id)
             assert call is not None, "it was among those that wait"
@@ -261,7 +257,7 @@ def _full(call: _Call) -> str:
 
 
 def _holds_half_characters(payload: bytes, arguments: dict[str, Any]) -> bool:
-    """Whether text in the arguments has lone surrogates: JSON can escape them, and functions stumble over them."""
+    """Whether text in the arguments has lone surrogates: JSON can escape them, but they cannot be encoded as UTF-8."""
     if b"\\ud" not in payload and b"\\uD" not in payload:
         return False
 
@@ -277,7 +273,7 @@ KINDS = frozenset({"comm_open", "comm_msg", "comm_close"})
 
 
 def comm_request(message: CommMessage) -> tuple[Header, bytes]:
-    """Returns header and payload of a message to a context; its id and its bounds are still to come.
+    """Returns header and payload of a message to a context, without its id and its bounds.
 
     Raises:
         InvalidArgumentError: It is nested too deeply, or has too many values.
@@ -302,10 +298,10 @@ def comm_request(message: CommMessage) -> tuple[Header, bytes]:
 
 
 def comm_event(header: Header, payload: bytes, at_seconds: float) -> CommEvent:
-    """Returns what a context has said, from a message that has passed `check`.
+    """Returns a context's comm message as an event; the message has passed `check`.
 
     Raises:
-        ProtocolError: The payload is not what a comm message holds.
+        ProtocolError: The payload is malformed.
     """
     content, buffers = payloads.split_comm(header, payload)
     data, metadata = payloads.parse_comm(content)

@@ -1,9 +1,7 @@
-"""What the process of a context works on: one execution or question at a time, and how that is stopped.
+"""Runs executions and questions in a context's process, one at a time, and stops them.
 
-An execution that exceeds a limit is interrupted first and killed after a grace; who gives up waiting interrupts, and
-whoever comes next waits until the process is at rest again.
-
-Stopping an execution from outside, and saying afterwards why it did not come to its own end.
+An execution that exceeds a limit is interrupted first and killed after a grace period; cancelling a caller interrupts
+its execution, and later callers wait until the process is idle again. `why_stopped` explains how an execution ended.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ from fumehood.values.requests import ExecuteRequest, ToolAnswer
 from fumehood.values.sandbox import ContextInfo
 from fumehood.values.transcript import Transcript
 
-# How long an execution whose context is gone waits to hear how it ended.
+# How long an execution whose context is gone waits for its exit status.
 _EXIT_SECONDS = 1.0
 _CPU_LOOK_SECONDS = 0.02
-# A front end does not wait longer for a completion; code that a name leads to may never answer.
+# Front ends do not wait longer for a completion; examined code may never return.
 _ANSWER_SECONDS = 5.0
 _GIVEN_UP = ExecutionError(
     kind="interrupted", name="Interrupted", value="it was interrupted because its caller gave up waiting"
@@ -55,8 +53,8 @@ class ExecutionRunner:
     Args:
         host: The sandbox.
         info: The context.
-        record: Where it is noted.
-        meter: Measures it.
+        record: Records the executions.
+        meter: Measures them.
     """
 
     def __init__(
@@ -67,18 +65,18 @@ class ExecutionRunner:
         self._info = info
         self._record = record
         self._stop: Stop | None = None
-        # Of the last execution that had tools; their names tell whether it is the one that is meant.
+        # Of the last execution with tools; the ids of their calls tell whether an answer is for it.
         self._tool_calls: ToolCalls | None = None
         self._was_interrupted = False
         self._cleanup: asyncio.Task[None] | None = None
 
     @property
     def is_given_up(self) -> bool:
-        """True while something goes on that nobody waits for any more."""
+        """Whether work of a cancelled caller is still under way."""
         return self._cleanup is not None and not self._cleanup.done()
 
     def interrupt(self) -> bool:
-        """Interrupts what runs; false if nothing does."""
+        """Interrupts the running execution; returns False if there is none."""
         if self._stop is None:
             return False
 
@@ -86,12 +84,12 @@ class ExecutionRunner:
         return True
 
     def answer_tool(self, answer: ToolAnswer) -> None:
-        """Answers a call of a tool that the running execution makes."""
+        """Answers a tool call of the running execution."""
         if self._tool_calls is not None:
             self._tool_calls.answer(answer)
 
     async def ask(self, process: ContextProcess, question: Question) -> Answer:
-        """Asks a process at rest; without an answer in time it is the empty one."""
+        """Sends a question to an idle process; returns an empty answer after a time-out."""
         stop = Stop(process, self._host.limits.grace_seconds, self._host.clock)
         asked = process.link.ask(question, self._after_interrupt())
         stop.after(_ANSWER_SECONDS, "time_limit")
@@ -101,23 +99,23 @@ class ExecutionRunner:
     async def leave(
         self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
-        """For whoever has given up: sees something to its end, and undoes it; nobody hears what fails there."""
+        """For a cancelled caller: completes the work and undoes it; discards its exceptions."""
         cleanup = keep(_outlive(asyncio.ensure_future(work), if_given_up))
-        # Not only here: files may be put back that others write to.
+        # Other contexts wait too: files may be restored that they write to.
         self._host.cleanups.add(cleanup)
         await self.hold_back(cleanup)
 
     async def at_rest(self) -> None:
-        """Waits for what somebody before has given up."""
+        """Waits for the work of cancelled callers."""
         while (cleanup := self._cleanup) is not None:
             await asyncio.wait([cleanup])
 
-            # Meanwhile there may be more of it.
+            # More may have been added meanwhile.
             if self._cleanup is cleanup:
                 self._cleanup = None
 
     async def hold_back(self, task: asyncio.Future[Any]) -> None:
-        """Has whoever comes next wait until something is done, however; on a paused sandbox this caller does not."""
+        """Blocks later callers until `task` is done; this caller does not wait while the sandbox is paused."""
         tasks = [task] if self._cleanup is None else [task, self._cleanup]
         self._cleanup = keep(_all_done(tasks))
         await self._host.clock.while_going(self._cleanup)
@@ -129,7 +127,7 @@ class ExecutionRunner:
         message: Message,
         emit: Callable[[Event], None],
     ) -> Execution:
-        """Runs code in a process at rest; emits what happens, and returns everything once more."""
+        """Runs code in an idle process; emits its events, and returns the complete execution."""
         host, limits = self._host, self._host.limits
         running, reading, transcript = self._begin(process.link, request, message, emit)
         wall_seconds = request.wall_seconds or limits.wall_seconds
@@ -137,7 +135,7 @@ class ExecutionRunner:
         try:
             reply = await self._reply(process, running, reading, stop, wall_seconds)
         except asyncio.CancelledError:
-            # Its caller has gone, and still it ran: the record says so.
+            # The caller was cancelled, but the code ran: it is recorded.
             if not request.silent:
                 self._record.note(
                     process.link.name, request, transcript.finish(usage=Usage(), error=_GIVEN_UP)
@@ -171,14 +169,14 @@ class ExecutionRunner:
         message: Message,
         emit: Callable[[Event], None],
     ) -> tuple[Running, Reading, Transcript]:
-        """Sends the code, and makes what its output is to meet."""
+        """Sends the code, and prepares for its output."""
         host = self._host
         fields, payload = message
 
         with naming_faults(outcome_unknown=False):
             self._meter.open()
 
-        # First of all, so that the guest works while the rest is made ready: nothing comes before the loop runs again.
+        # First, so that the guest works during the preparation: no event arrives before the loop runs again.
         running = link.execute({**fields, **self._after_interrupt()}, payload, emit)
         reading = self._meter.begin()
         transcript = Transcript(
@@ -192,7 +190,7 @@ class ExecutionRunner:
 
         def record(event: Event) -> None:
             if isinstance(event, ErrorEvent):
-                # It is the end of the code: what was printed before it comes first.
+                # It ends the code: output before it comes first.
                 _emit_held_back(transcript, emit)
 
             passed = transcript.add(event)
@@ -214,7 +212,7 @@ class ExecutionRunner:
     async def _reply(
         self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float
     ) -> dict[str, Any] | None:
-        """Waits for the reply, and sees to the limits of time; None when the context is gone."""
+        """Waits for the reply, and enforces the time limits; returns None when the context is gone."""
         limits = self._host.limits
         watch = asyncio.create_task(self._watch_cpu(reading, stop)) if limits.cpu_seconds else None
         stop.after(wall_seconds, "time_limit")
@@ -233,7 +231,7 @@ class ExecutionRunner:
         return reply
 
     async def _stoppable(self, reply: Awaited[_T], stop: Stop) -> _T:
-        """Waits for a reply; who gives up waiting, or calls `interrupt`, has the process interrupted."""
+        """Waits for a reply; a cancellation, or `interrupt`, interrupts the process."""
         self._stop = stop
         try:
             if failpoints.armed:
@@ -249,18 +247,18 @@ class ExecutionRunner:
         return value
 
     async def _see_off(self, reply: Awaited[Any], stop: Stop) -> None:
-        """Returns when the process is at rest again, and no interrupt is on its way."""
+        """Returns when the process is idle again, and no interrupt is pending."""
         await reply.wait()
         self._stop = None
         self._was_interrupted = stop.kind is not None
         await stop.over()
 
     def _after_interrupt(self) -> dict[str, Any]:
-        """What a request must say when an interrupt of the one before may still be on its way."""
+        """Returns the flag for a request when an interrupt of the previous one may still be pending."""
         return {"after_interrupt": True} if self._was_interrupted else {}
 
     async def _watch_cpu(self, reading: Reading, stop: Stop) -> None:
-        """Looks when the limit can have been reached at the earliest, and again, until it is."""
+        """Checks the CPU time at the earliest moment at which the limit can be reached, until it is."""
         cores = os.cpu_count() or 1
         limit_seconds = self._host.limits.cpu_seconds or 0.0
 
@@ -294,7 +292,7 @@ def _finished(
         dropped_by_guest=dropped_by_guest(reply),
     )
 
-    # Most often there is neither.
+    # Usually there is neither.
     if running.tools is not None:
         execution = replace(execution, tool_calls=running.tools.over())
 
@@ -305,7 +303,7 @@ def _finished(
 
 
 async def _outlive(task: asyncio.Future[_T], if_given_up: Callable[[_T], Awaitable[None]] | None) -> None:
-    """Waits for what nobody waits for any more, and undoes it; what fails there, nobody hears."""
+    """Waits for the task of a cancelled caller, and undoes it; discards exceptions."""
     with suppress(Exception):
         value = await task
 
@@ -320,11 +318,11 @@ async def _all_done(tasks: Sequence[asyncio.Future[Any]]) -> None:
 StopKind = Literal["time_limit", "cpu_limit", "interrupted"]
 
 _REPEAT_SECONDS = 0.25
-# What SIGINT raises in the code.
+# The exception that SIGINT raises in the code.
 _INTERRUPT = "KeyboardInterrupt"
 _STATE_KEPT = "the state is kept"
 _STATE_LOST = "the state is lost"
-# What is said instead of a transactional execution.
+# For transactional executions.
 _STATE_UNDONE = "the state is as it was before"
 _KEPT = f"it was interrupted, {_STATE_KEPT}"
 _LOST = f"the context was killed, {_STATE_LOST}"
@@ -334,9 +332,9 @@ class Stop:
     """Stops one execution.
 
     Args:
-        process: What runs it.
-        grace_seconds: How long after the interrupt the kill comes.
-        clock: The sandbox's.
+        process: The process that runs it.
+        grace_seconds: How long after the interrupt the process is killed.
+        clock: The sandbox's clock.
     """
 
     def __init__(self, process: ContextProcess, grace_seconds: float, clock: SandboxClock) -> None:
@@ -350,11 +348,11 @@ class Stop:
         self._signals: list[asyncio.Task[None]] = []
 
     def after(self, seconds: float, kind: StopKind) -> None:
-        """Begins after a time."""
+        """Stops it after a time."""
         self._limit_timer = self._clock.call_later(seconds, self.begin, kind)
 
     def begin(self, kind: StopKind) -> None:
-        """Sends the interrupt; the first reason counts."""
+        """Sends the interrupt; only the first reason is kept."""
         if self.kind is not None:
             return
 
@@ -363,7 +361,7 @@ class Stop:
         self._interrupt()
 
     async def over(self) -> None:
-        """The execution is over; returns when no interrupt is on its way any more that could hit the next."""
+        """Ends the timers; returns when no interrupt is pending that could hit the next execution."""
         for timer in (self._limit_timer, self._signal_timer, self._kill_timer):
             if timer is not None:
                 timer.cancel()
@@ -372,7 +370,7 @@ class Stop:
             await asyncio.wait(self._signals)
 
     def _interrupt(self) -> None:
-        """Interrupts, and again: CPython can miss a signal that comes just before a call that blocks."""
+        """Interrupts repeatedly: CPython can miss a signal that arrives just before a blocking call."""
         self._signals.append(keep(self._process.send_signal(signal.SIGINT)))
         self._signal_timer = self._clock.call_later(_REPEAT_SECONDS, self._interrupt)
 
@@ -385,7 +383,7 @@ def why_stopped(
     limits: Limits,
     ended: FumehoodError | None = None,
 ) -> ExecutionError | None:
-    """Says why an execution did not come to its own end, and whether the state was kept; None if it did.
+    """Returns why an execution was stopped, and whether the state was kept; None if it ended by itself.
 
     Args:
         stop: How it was stopped from outside, if it was.
@@ -426,11 +424,11 @@ def why_stopped(
 
 
 def located(stopped: ExecutionError, reported: ExecutionError | None) -> ExecutionError:
-    """Returns the error of an execution that was stopped, with the place that the code has reported.
+    """Returns the error of a stopped execution, with the place that the code has reported.
 
     Args:
         stopped: Why it was stopped.
-        reported: What the code itself has failed with when it was interrupted; None when it has said nothing.
+        reported: The error of the code itself when it was interrupted; None if it reported none.
     """
     if reported is None or not reported.traceback:
         return stopped
@@ -438,7 +436,7 @@ def located(stopped: ExecutionError, reported: ExecutionError | None) -> Executi
     last_line = f"{stopped.name}: {stopped.value}"
 
     if reported.name != _INTERRUPT:
-        # The interrupt was caught, and something else came of it.
+        # The code caught the interrupt, and raised another error.
         return replace(stopped, traceback=f"{reported.traceback}\n\n{last_line}")
 
     lines = reported.traceback.split("\n")
@@ -456,12 +454,12 @@ def located(stopped: ExecutionError, reported: ExecutionError | None) -> Executi
 
 
 def has_exited(error: ExecutionError, *, status: int) -> bool:
-    """Tells whether an execution ended because its code ended the process itself, with this exit code."""
+    """Whether an execution ended because its code exited the process with this exit code."""
     return error.kind == "context_died" and f"({_how(Exit(status=status))})" in error.value
 
 
 def undone(error: ExecutionError | None) -> ExecutionError | None:
-    """Returns the error of a transactional execution, which leaves the state as it was before."""
+    """Returns the error of a transactional execution, whose text says that the state is unchanged."""
     if error is None:
         return None
 
