@@ -2,14 +2,13 @@
 
 Runs in the server process, for native routes and dialects alike. Nothing waits in a buffer to be sent, a client
 that has gone ends what it followed, and one that reads too slowly never makes the server hold more than a bound:
-see `heard` for executions, whose code cannot be told to wait; all other sources wait by themselves.
+lines are not asked for while others wait, but for those of executions that hold a place until they end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -35,7 +34,6 @@ from fumehood.values.events import (
     StderrEvent,
     StdoutEvent,
     ToolCallEvent,
-    event_bytes,
 )
 from fumehood.values.plain_data import as_data
 
@@ -128,51 +126,6 @@ def event_data(event: Event) -> dict[str, Any]:
     data = as_data(event)
     assert isinstance(data, dict)
     return {"type": _NAMES[type(event)], **data}
-
-
-async def heard(
-    events: AsyncGenerator[Event, None], max_waiting_bytes: int = MAX_WAITING_BYTES
-) -> AsyncGenerator[Event, None]:
-    """Gives events as they come, and never lets more of them wait for the reader than a bound.
-
-    Running code cannot be told to wait: a reader who falls further behind ends the execution.
-
-    Raises:
-        SlowReaderError: So much waited; what was waiting has come first.
-    """
-    waiting: deque[Event] = deque()
-    news = asyncio.Event()
-    waiting_bytes = 0
-
-    async def listen() -> None:
-        nonlocal waiting_bytes
-
-        async with aclosing(events):
-            async for event in events:
-                waiting.append(event)
-                waiting_bytes += event_bytes(event)
-                news.set()
-
-                if waiting_bytes > max_waiting_bytes:
-                    raise SlowReaderError(maximum=max_waiting_bytes)
-
-    listener = asyncio.create_task(listen())
-    listener.add_done_callback(lambda _: news.set())
-    try:
-        while waiting or not listener.done():
-            news.clear()
-
-            while waiting:
-                event = waiting.popleft()
-                waiting_bytes -= event_bytes(event)
-                yield event
-
-            if not listener.done():
-                await news.wait()
-
-        await listener
-    finally:
-        await ended(listener)
 
 
 class _LineStream(Response):

@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from fumehood.errors import InvalidArgumentError, SlowReaderError
+from fumehood.errors import InvalidArgumentError
 from fumehood.server.drain import Drain
-from fumehood.server.streaming import NDJSON, heard, stream_response
-from fumehood.values.events import CommEvent, ErrorEvent, Event, InputRequestEvent, ResultEvent
-from fumehood.values.execution import ExecutionError
-from fumehood.values.results import Result
+from fumehood.server.streaming import NDJSON, stream_response
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -115,38 +112,6 @@ async def test_lines_that_cannot_wait_end_for_a_reader_who_falls_too_far_behind(
     await following
     assert 100_000 < len(client.body) < 110_000
     assert client.lines[-1]["problem"]["code"] == "slow_reader"
-
-
-_LONG = "x" * 100_000
-_ERROR = ExecutionError(kind="exception", name="E", value="", traceback=_LONG)
-_EVENTS: dict[str, Event] = {
-    "errors": ErrorEvent(error=_ERROR, at_seconds=0),
-    "questions": InputRequestEvent(execution_id="e", request_id="r", prompt=_LONG, at_seconds=0),
-    "metadata": ResultEvent(result=Result(parts={}, metadata={"a": _LONG}), at_seconds=0),
-    "small metadata": ResultEvent(result=Result(parts={}, metadata={"a": [{}] * 1000}), at_seconds=0),
-    "comms": CommEvent(kind="comm_msg", comm_id="c", metadata={"a": _LONG}, at_seconds=0),
-}
-
-
-@pytest.mark.parametrize("event", _EVENTS.values(), ids=_EVENTS)
-@on_loop
-async def test_whatever_an_event_carries_is_bounded_while_it_waits(event: Event) -> None:
-    async def flood() -> AsyncGenerator[Event, None]:
-        for _ in range(100):
-            yield event
-
-    seen = 0
-
-    async def read() -> None:
-        nonlocal seen
-
-        async for _ in heard(flood(), 1_000_000):
-            seen += 1
-
-    with pytest.raises(SlowReaderError):
-        await read()
-
-    assert 0 < seen < 12
 
 
 @on_loop

@@ -26,7 +26,7 @@ from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.rendering import rendered
-from fumehood.server.streaming import heard, unless_gone
+from fumehood.server.streaming import unless_gone
 from fumehood.values.events import Event
 from fumehood.values.requests import (
     ContextCall,
@@ -105,7 +105,7 @@ class _Session:
         if started is None:
             raise ClientDisconnect
 
-        lines = with_beats(_lines(heard(started)), _KEEPALIVE_SECONDS, KEEPALIVE_LINE)
+        lines = with_beats(_lines(started), _KEEPALIVE_SECONDS, KEEPALIVE_LINE)
         return StreamAnswer(lines, {"content-type": "application/x-ndjson"})
 
     async def list_contexts(self) -> Response:
