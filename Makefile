@@ -59,7 +59,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house's format
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 bench: $(VENV)/.installed-dev ## the figures, reference and ours in the same run (ARGS="--quick" for a short one)
-	@$(BIN)/python -m fumehood_bench $(ARGS)
+	@$(BIN)/python -m fumehood bench $(ARGS)
 
 reference: $(VENV)/.installed-dev ## write the reference pages anew, from the docstrings and from the OpenAPI description
 	@$(BIN)/python docs/reference.py --write

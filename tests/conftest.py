@@ -168,13 +168,22 @@ class RunningServer:
         state: Its state folder.
         own_token: Let it make its own token, as at a user's first start.
         ready: Wait until it takes work.
+        python: The interpreter that runs it.
         flags: Settings, such as `max_sandboxes=5`.
     """
 
-    def __init__(self, state: Path, *, own_token: bool = False, ready: bool = True, **flags: object) -> None:
+    def __init__(
+        self,
+        state: Path,
+        *,
+        own_token: bool = False,
+        ready: bool = True,
+        python: str = sys.executable,
+        **flags: object,
+    ) -> None:
         self.state = state
         self.token = "" if own_token else "test-token-0123456789"
-        argv = [sys.executable, "-m", "fumehood", "serve", "--port", "0", *_flags(flags)]
+        argv = [python, "-m", "fumehood", "serve", "--port", "0", *_flags(flags)]
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
         state.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,8 @@
 """`fumehood bench`: how fast this machine is at what fumehood does, beside the references in the same run.
 
-Runs in the user's terminal, and only hands over to the benchmarks, which are a package and a program of their own, and
-take the place of this process: what they measure must not have been warmed up by it, and Ctrl-C is theirs.
+Runs in the user's terminal, and only hands over to the benchmarks, which are a program of their own in a folder that is
+on no path of Python's, and take the place of this process: what they measure must not have been warmed up by it, and
+Ctrl-C is theirs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ import os
 import sys
 from typing import NoReturn
 
+import fumehood
 from fumehood.cli.parser import Command, Option, Options
+
+_PACKAGE = os.path.dirname(os.path.abspath(fumehood.__file__))
+# Where a wheel has the benchmarks, and where a checkout has them.
+_IN_WHEEL = os.path.join(_PACKAGE, "benchmarks")
+_IN_CHECKOUT = os.path.join(_PACKAGE, "..", "..", "benchmarks")
 
 
 def run(options: Options) -> NoReturn:
@@ -18,6 +25,8 @@ def run(options: Options) -> NoReturn:
     given = [f"--{name}" for name in ("quick", "json", "markdown") if getattr(options, name)]
     groups = [word for group in options.only for word in ("--only", group)]
     words = [sys.executable, "-m", "fumehood_bench", *given, *groups]
+    # `-m` finds them in the working directory, here and in the processes that they start.
+    os.chdir(_IN_WHEEL if os.path.isdir(_IN_WHEEL) else _IN_CHECKOUT)
     os.execv(sys.executable, words)  # noqa: S606 - a shell has no business here
 
 
