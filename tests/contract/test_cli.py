@@ -50,6 +50,82 @@ def test_bash_runs_by_the_files_name(tmp_path):
     assert fumehood("run", "a.sh", cwd=tmp_path).stdout == "42\n"
 
 
+def test_a_program_has_its_arguments_and_its_file(tmp_path):
+    """Options end with the first word that is none: what follows belongs to the program, as it stands."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "args.py").write_text(
+        "import sys\nprint(sys.argv[1:], sys.argv[0], __file__, __name__)\nprint(open(__file__).readline())"
+    )
+    for words, given in (
+        (["in/args.py", "--timeout", "20", "a", "--flag", "-"], ["a", "--flag", "-"]),
+        (["--timeout", "20", "in/args.py", "--", "--timeout"], ["--timeout"]),
+        (["--", "in/args.py", "--", "--json"], ["--", "--json"]),
+    ):
+        done = fumehood("run", *words, cwd=tmp_path)
+        assert done.stdout == f"{given} in/args.py /home/user/args.py __main__\nimport sys\n\n", done.stderr
+
+
+def test_code_and_modules_run(tmp_path):
+    """As with python: `-c` and `-m`, with arguments, and behind a module all words are the module's."""
+    code = "import sys; print(sys.argv); 1/0"
+    done = fumehood("run", "-c", code, "--timeout", "20", "a", "-b", cwd=tmp_path)
+    assert (done.stdout, done.returncode) == ("['-c', 'a', '-b']\n", 1)
+    assert "File <string>, line 1" in done.stderr
+
+    done = fumehood("run", "-m", "timeit", "-n", "1", "pass", cwd=tmp_path)
+    assert (done.stdout[:6], done.returncode) == ("1 loop", 0), done.stderr
+
+    done = fumehood("run", "-m", "no module", cwd=tmp_path)
+    assert (done.returncode, "-m='no module' is refused" in done.stderr) == (64, True)
+
+
+def test_tracebacks_name_the_file(tmp_path):
+    """By the name that was given, wherever the error is raised."""
+    (tmp_path / "bad.py").write_text("x = 1\n\ndef f():\n    return 1 / 0\n\nf()\n")
+    done = fumehood("run", "bad.py", cwd=tmp_path)
+    assert "File bad.py, line 6\n" in done.stderr
+    assert "File bad.py, line 4, in f\n" in done.stderr
+    assert "----> 4     return 1 / 0" in done.stderr
+    assert "Cell In" not in done.stderr
+
+    (tmp_path / "bad.py").write_text("x = 1\nx = = 2\n")
+    assert "File bad.py, line 2\n" in fumehood("run", "bad.py", cwd=tmp_path).stderr
+    assert "File <stdin>, line 1" in fumehood("run", "-", cwd=tmp_path, stdin="1/0").stderr
+
+
+def test_a_shell_script_has_its_arguments(tmp_path):
+    """As its positional parameters, whatever is in them."""
+    (tmp_path / "a.sh").write_text('#!/bin/bash\nprintf "%s|" "$@"\n')
+    assert fumehood("run", "a.sh", "x y", "$z", "-q", cwd=tmp_path).stdout == "x y|$z|-q|"
+
+
+def test_a_notebook_runs_cell_by_cell(tmp_path):
+    """In one context, up to the first cell that fails and may not; nothing is written."""
+
+    def cell(source: str, *tags: str) -> dict[str, object]:
+        return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}, "outputs": []}
+
+    cells = [
+        {"cell_type": "markdown", "source": "# No code", "metadata": {}},
+        cell("import sys\nx = sys.argv[1]"),
+        cell("1 / 0", "raises-exception"),
+        cell("x * 2"),
+        cell("raise SystemExit(5)"),
+        cell("print('not reached')"),
+    ]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "a.ipynb").write_text(json.dumps(notebook))
+    done = fumehood("run", "a.ipynb", "ab", cwd=tmp_path)
+
+    assert (done.stdout, done.returncode) == ("'abab'\n", 5)
+    assert "ZeroDivisionError" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == [".state", "a.ipynb"] or os.listdir(tmp_path) == ["a.ipynb"]
+
+    (tmp_path / "b.ipynb").write_text("no notebook")
+    done = fumehood("run", "b.ipynb", cwd=tmp_path)
+    assert (done.returncode, "FILE='b.ipynb' is refused" in done.stderr) == (64, True)
+
+
 @pytest.mark.parametrize(
     ("code", "exit_code"),
     [
@@ -490,7 +566,7 @@ class _Terminal:
 
 def test_the_show_of_going_back_runs(tmp_path):
     """It keeps the best of three, undoes, brings back, and draws the tree of states."""
-    done = fumehood("demo", "time-travel", cwd=tmp_path)
+    done = fumehood("demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 

@@ -36,4 +36,5 @@ DEMO = Verbs(
         )
     ],
     brief="short shows of what a sandbox can do",
+    default="time-travel",
 )

@@ -173,7 +173,13 @@ class Command(_Help):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; one that no argument takes is refused."""
         ctx.allow_extra_args = True
-        left = super().parse_args(ctx, args)
+
+        try:
+            left = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            # The reader of options does not know whose they are.
+            error.ctx = error.ctx or ctx
+            raise
 
         if left and not ctx.resilient_parsing:
             raise WrongWordError(f"{left[0]!r} is one argument too many", ctx)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fumehood.bounds import MIB
+import click
+
 from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
 from fumehood.cli.outputs import OutputRecord
-from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, WrongWordError
+from fumehood.cli.program import Program, read_program
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
-from fumehood.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from fumehood.api.artifacts import Saved
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _HOME = "/home/user"
 _ARTIFACTS = "/mnt/data"
-# What the library takes. More is not read: there are files without an end.
-_MAX_CODE_BYTES = 8 * MIB
 
 # EX_CANTCREAT of sysexits.h: the code ended well, and a file that it left could not be brought back.
 _LEFT_OUT = 73
@@ -54,7 +52,7 @@ back, 74 when a file of this machine could not be read or written
 
 def run(options: Options) -> int:
     """Run it and return the exit code."""
-    code = _read(options.path)
+    program = read_program(options.words, options.code, options.module)
 
     # An empty name is none: the variable that should have held one may have been misspelled.
     if options.output is not None:
@@ -67,53 +65,43 @@ def run(options: Options) -> int:
     from fumehood.api.artifacts import list_tree
 
     with sandbox, kept_alive(sandbox):
-        before = list_tree(sandbox.files, _HOME) if options.output else []
-        execution = _execute(sandbox, code, options)
-        saved = _bring_back(sandbox, execution, before, options)
+        if program.file:
+            sandbox.files.write(program.file, program.cells[0])
 
-    _report(execution, saved, options)
-    exit_code = exit_code_of(execution.error)
+        before = list_tree(sandbox.files, _HOME) if options.output else []
+        executions = _execute(sandbox, program, options)
+        saved = _bring_back(sandbox, executions, before, options, program.stem)
+
+    _report(executions, saved, options, is_notebook=len(program.cells) != 1)
+    exit_code = exit_code_of(executions[-1].error) if len(executions) > 0 else 0
     return _LEFT_OUT if exit_code == 0 and any(item.skipped for item in saved) else exit_code
 
 
-def _read(path: str) -> str:
-    if not path:
-        raise InvalidArgumentError(field="FILE", value=path, allowed="the name of a file, or - for stdin")
-
-    if path == "-":
-        content = sys.stdin.buffer.read(_MAX_CODE_BYTES + 1)
-    else:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_CODE_BYTES + 1)
-
-    try:
-        if len(content) <= _MAX_CODE_BYTES:
-            return content.decode()
-    except UnicodeDecodeError:
-        pass
-
-    raise InvalidArgumentError(
-        field="FILE", value=path, allowed=f"text in UTF-8 of at most {_MAX_CODE_BYTES:,} bytes"
-    )
-
-
-def _execute(sandbox: Sandbox, code: str, options: Options) -> Execution:
-    language: Language = "bash" if options.path.endswith((".sh", ".bash")) else "python"
+def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execution]:
+    """Run piece after piece, up to the first that fails and may not."""
+    language: Language = "bash" if program.is_bash else "python"
     screen = Screen(raw=options.raw)
+    callbacks: dict[str, Any] = {
+        "on_stdout": screen.out,
+        "on_stderr": screen.err,
+        "on_result": lambda result: show_result(screen, result),
+        "on_error": lambda error: show_error(screen, error),
+        # Of code that itself came from standard input nothing is left there to answer with.
+        "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
+    }
+    executions: list[Execution] = []
 
-    if options.json:
-        return sandbox.run_code(code, language=language)
+    if program.opening and (failure := sandbox.run_code(program.opening).error) is not None:
+        note(f"the program has no arguments and no name, as its server is older: {failure.name}")
 
-    return sandbox.run_code(
-        code,
-        language=language,
-        on_stdout=screen.out,
-        on_stderr=screen.err,
-        on_result=lambda result: show_result(screen, result),
-        on_error=lambda error: show_error(screen, error),
-        # The code itself came from standard input; nothing is left there to answer with.
-        on_input=None if options.path == "-" else lambda question: ask(screen, question),
-    )
+    for at, code in enumerate(program.cells):
+        execution = sandbox.run_code(code, language=language, **({} if options.json else callbacks))
+        executions.append(execution)
+
+        if execution.error is not None and at not in program.may_raise:
+            break
+
+    return executions
 
 
 def show_result(screen: Screen, result: Result) -> None:
@@ -150,13 +138,16 @@ def ask(screen: Screen, question: Question) -> str | None:
 
 
 def _bring_back(
-    sandbox: Sandbox, execution: Execution, before: Sequence[FileInfo], options: Options
+    sandbox: Sandbox,
+    executions: Sequence[Execution],
+    before: Sequence[FileInfo],
+    options: Options,
+    stem: str,
 ) -> list[Saved]:
     from fumehood.api.artifacts import list_tree, save_files, save_pictures
 
-    into = options.output or "."
-    stem = "figure" if options.path == "-" else os.path.splitext(os.path.basename(options.path))[0]
-    saved = save_pictures(execution.results, into=into, stem=stem)
+    results = [result for execution in executions for result in execution.results]
+    saved = save_pictures(results, into=options.output or ".", stem=stem)
 
     if not options.output:
         return saved
@@ -181,20 +172,23 @@ def _bring_back(
     return saved
 
 
-def _report(execution: Execution, saved: Sequence[Saved], options: Options) -> None:
+def _report(
+    executions: Sequence[Execution], saved: Sequence[Saved], options: Options, *, is_notebook: bool
+) -> None:
     for item in saved:
         if item.skipped:
             note(f"{item.source} was left out: {item.skipped}")
         elif not options.json:
             note(f"{item.source} -> {item.path}")
 
-    if execution.truncated.results:
-        note(f"{execution.truncated.results} results were dropped")
+    if dropped := sum(execution.truncated.results for execution in executions):
+        note(f"{dropped} results were dropped")
 
     if options.json:
         from fumehood.values.plain_data import as_data
 
-        print(json.dumps({"execution": as_data(execution), "files": as_data(saved)}, indent=2))
+        ran = {"executions": as_data(executions)} if is_notebook else {"execution": as_data(executions[0])}
+        print(json.dumps({**ran, "files": as_data(saved)}, indent=2))
 
 
 def exit_code_of(error: ExecutionError | None) -> int:
@@ -206,19 +200,64 @@ def exit_code_of(error: ExecutionError | None) -> int:
     return _EXIT_CODES.get(error.kind, 1) if own is None else own
 
 
-RUN = Command(
+class _RunCommand(Command):
+    """Takes options before its file and directly after it; what follows belongs to the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words: options, the file, options, and the arguments of the program as they are."""
+        own, words, is_over = self._own_words(args)
+        has_code = any(word[:2] in ("-c", "-m") for word in own)
+
+        if words and not is_over and not has_code:
+            path, *behind = words
+            more, arguments, _ = self._own_words(behind)
+            own, words = own + more, [path, *arguments]
+
+        left = super().parse_args(ctx, [*own, "--", *words] if words else own)
+
+        if not (has_code or words or ctx.resilient_parsing):
+            raise WrongWordError("the following arguments are required: FILE", ctx)
+
+        return left
+
+    def _own_words(self, args: list[str]) -> tuple[list[str], list[str], bool]:
+        """Split words behind the options that they begin with; and whether `--` or a module has ended all options."""
+        valued = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
+        own: list[str] = []
+        words = list(args)
+
+        while words and words[0].startswith("-") and words[0] != "-":
+            if words[0] == "--":
+                return own, words[1:], True
+
+            taken = 2 if words[0] in valued else 1
+            is_module = words[0][:2] == "-m"
+            own, words = own + words[:taken], words[taken:]
+
+            if is_module:
+                return own, words, True
+
+        return own, words, False
+
+
+RUN = _RunCommand(
     "run",
     run,
     brief="run a file in a fresh sandbox",
-    about="Run a file, or standard input (-), in a fresh sandbox that is killed afterwards.",
+    about="Run a file, a notebook, a module, a piece of code, or standard input (-) in a fresh sandbox that is killed "
+    "afterwards. Options stand before FILE or directly after it: from the first ARG on, behind -m MODULE, or behind "
+    "--, all words are the program's.",
     epilog=_EXIT_CODES_HELP,
     params=[
         Argument(
-            "path",
-            metavar="FILE",
+            "words",
+            nargs=-1,
+            metavar="FILE [ARG]...",
             type=PathWord(),
-            about="file with Python code, or with bash (*.sh); - for stdin",
+            about="a file with Python code, with bash (*.sh), or a notebook (*.ipynb); - for stdin; and its arguments",
         ),
+        Option(["-c", "code"], metavar="CODE", help="run this code instead of a file"),
+        Option(["-m", "module"], metavar="MODULE", help="run a module, as `python -m` does"),
         Option(
             ["--output"],
             type=PathWord(is_folder=True),

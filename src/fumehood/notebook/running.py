@@ -16,7 +16,7 @@ from fumehood.values.execution import Execution
 
 _SKIP_TAG = "skip-execution"
 # Such a cell is expected to fail, and the next one runs.
-_RAISES_TAG = "raises-exception"
+RAISES_TAG = "raises-exception"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ async def run_cells(
         stop_on_error: Leave the cells after the first that fails unrun.
         on_step: Called before and after each cell.
     """
-    cells = [cell for cell in notebook["cells"] if _is_run(cell)]
+    cells = [cell for cell in notebook["cells"] if is_run(cell)]
     _forget_outputs(notebook)
     executed = 0
     failed: list[int] = []
@@ -82,7 +82,7 @@ async def run_cells(
         await asyncio.to_thread(_write_outputs, cell, execution)
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
 
-        if execution.error is not None and _RAISES_TAG not in tags_of(cell):
+        if execution.error is not None and RAISES_TAG not in tags_of(cell):
             failed.append(number)
 
             if stop_on_error:
@@ -91,7 +91,8 @@ async def run_cells(
     return NotebookRun(notebook=notebook, executed=executed, total=len(cells), failed=tuple(failed))
 
 
-def _is_run(cell: Mapping[str, Any]) -> bool:
+def is_run(cell: Mapping[str, Any]) -> bool:
+    """Tell whether a cell is run: one with code, and without the tag that skips it."""
     return cell["cell_type"] == "code" and bool(source_of(cell).strip()) and _SKIP_TAG not in tags_of(cell)
 
 

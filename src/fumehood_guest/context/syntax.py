@@ -102,6 +102,13 @@ class Compiler(CachingCompiler):  # type: ignore[misc]
     """The compiler of a shell."""
 
     syntax: Optional[Syntax] = None
+    # What the code of the next cell is called, if it is not to be called by its number.
+    next_name = ""
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
+        """Returns the file name of a cell's code."""
+        name, self.next_name = self.next_name, ""
+        return name or str(super().get_code_name(raw_code, transformed_code, number))
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> ast.AST:
         """Parses code, or returns the tree that was just made with the same settings."""

@@ -31,6 +31,8 @@ _MAX_GROUP = 10
 _MAX_GROUP_DEPTH = 4
 _MAX_LINE_CHARACTERS = 500
 _MAX_VALUE_CHARACTERS = 20_000
+# So begin the file names of cells that were given none.
+_NUMBERED = "<ipython-input-"
 
 # Returns the number of the cell whose code has this file name, or None.
 CellNumber = Callable[[str], Optional[int]]
@@ -152,7 +154,7 @@ def _format_places(places: List[_Place], cell_number: CellNumber) -> List[str]:
 
 def _format_cell(place: _Place, number: int) -> List[str]:
     function = "" if place.function == "<module>" else f", in {place.function}"
-    lines = [f"Cell In[{number}], line {place.line}{function}"]
+    lines = [f"{_cell_name(place.filename, number)}, line {place.line}{function}"]
 
     for at in range(max(1, place.line - _LINES_AROUND), place.line + _LINES_AROUND + 1):
         source = _source_line(place.filename, at)
@@ -162,6 +164,10 @@ def _format_cell(place: _Place, number: int) -> List[str]:
             lines.append(f"{mark:>7} {source}".rstrip())
 
     return lines
+
+
+def _cell_name(filename: str, number: int) -> str:
+    return f"Cell In[{number}]" if filename.startswith(_NUMBERED) else f"File {filename}"
 
 
 def _format_library(place: _Place) -> List[str]:
@@ -207,7 +213,7 @@ def _format_syntax_error(error: SyntaxError, cell_number: CellNumber) -> List[st
     number = cell_number(error.filename) if isinstance(error.filename, str) else None
 
     if number is not None and lines:
-        lines[0] = f"Cell In[{number}], line {error.lineno}"
+        lines[0] = f"{_cell_name(str(error.filename), number)}, line {error.lineno}"
 
     return [line[: _MAX_LINE_CHARACTERS * 2] for line in lines]
 

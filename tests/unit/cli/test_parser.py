@@ -59,7 +59,10 @@ def test_the_help_says_where_files_go(command, folder, capsys):
             ["run", "-", "--timout", "3"],
             "fumehood run: there is no option '--timout'; did you mean '--timeout'?",
         ),
-        (["run", "a.py", "b.py"], "fumehood run: 'b.py' is one argument too many"),
+        (["doctor", "b.py"], "fumehood doctor: 'b.py' is one argument too many"),
+        (["run", "-c"], "fumehood run: Option '-c' requires an argument."),
+        (["run", "-c", "1", "--flag"], "fumehood run: there is no option '--flag'"),
+        (["run", "a.py", "--flag", "b"], "fumehood run: there is no option '--flag'"),
         (["run", "-", "--memory", "lots"], "fumehood run: argument --memory: 'lots' is no size"),
         (
             ["run", "-", "--isolation", "vms"],

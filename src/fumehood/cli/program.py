@@ -1,0 +1,151 @@
+"""What `fumehood run` runs: a file, a notebook, a module, a piece of code, or what comes from standard input.
+
+Runs in the user's terminal. It reads the program and says how it is begun inside; it runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fumehood.bounds import MIB
+from fumehood.errors import InvalidArgumentError
+
+# What the library takes. More is not read: there are files without an end.
+_MAX_CODE_BYTES = 8 * MIB
+_STDIN = "-"
+_BASH = (".sh", ".bash")
+# Called in the sandbox, without leaving a name behind.
+_BEGIN = "__import__('fumehood_guest.context.program', fromlist=['begin']).begin{}"
+_RUN_MODULE = "__import__('runpy').run_module({!r}, run_name='__main__', alter_sys=True)\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What is run, piece by piece in one context.
+
+    Attributes:
+        cells: The code: one piece, or the cells of a notebook.
+        may_raise: Positions of the cells after whose error the next one runs all the same.
+        is_bash: Whether it is bash, otherwise Python.
+        opening: Python that is run before it; empty: nothing.
+        file: The name of its file in the home directory; empty: it has none there.
+        stem: What the files of its figures are called.
+        has_stdin: Whether standard input is left for `input()`.
+    """
+
+    cells: tuple[str, ...]
+    may_raise: frozenset[int] = frozenset()
+    is_bash: bool = False
+    opening: str = ""
+    file: str = ""
+    stem: str = "figure"
+    has_stdin: bool = True
+
+
+def read_program(
+    words: Sequence[str], code: str | None, module: str | None, read: Callable[[str], bytes] | None = None
+) -> Program:
+    """Read the program that a command line names.
+
+    Args:
+        words: The file and its arguments; of a module or a piece of code, the arguments.
+        code: A piece of code, instead of a file.
+        module: The name of a module, instead of a file.
+        read: Returns the content of a file, or of standard input for `-`; None: it is read here.
+
+    Raises:
+        InvalidArgumentError: It is no text, too large, no notebook, or no name of a module.
+        OSError: A file cannot be read.
+    """
+    if code is not None:
+        return Program(cells=(_checked("-c", code),), opening=_opening("<string>", ["-c", *words]))
+
+    if module is not None:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise InvalidArgumentError(
+                field="-m", value=module, allowed="the name of a module, such as timeit or package.module"
+            )
+
+        return Program(cells=(_RUN_MODULE.format(module),), opening=_opening("<string>", ["-m", *words]))
+
+    path, *arguments = words
+
+    if not path:
+        raise InvalidArgumentError(field="FILE", value=path, allowed="the name of a file, or - for stdin")
+
+    if path.endswith(".ipynb"):
+        return _notebook(path, arguments)
+
+    text = _text(path, (read or _read)(path))
+
+    if path == _STDIN:
+        return Program(cells=(text,), opening=_opening("<stdin>", words), has_stdin=False)
+
+    file = os.path.basename(path)
+    stem = os.path.splitext(file)[0]
+
+    if path.endswith(_BASH):
+        # On the line of the first command, so that the numbers of lines stay.
+        given = f"set -- {shlex.join(arguments)}; " if arguments else ""
+        return Program(cells=(given + text,), is_bash=True, file=file, stem=stem)
+
+    return Program(cells=(text,), opening=_opening(path, words, file), file=file, stem=stem)
+
+
+def _notebook(path: str, arguments: Sequence[str]) -> Program:
+    # Late: nothing else needs it.
+    from fumehood.notebook.reading import read_notebook, source_of, tags_of
+    from fumehood.notebook.running import RAISES_TAG, is_run
+    from fumehood.refusals import naming_arguments
+
+    with naming_arguments({"notebook": "FILE"}):
+        cells = [cell for cell in read_notebook(path)["cells"] if is_run(cell)]
+
+    return Program(
+        cells=tuple(map(source_of, cells)),
+        may_raise=frozenset(at for at, cell in enumerate(cells) if RAISES_TAG in tags_of(cell)),
+        opening=_opening("", [path, *arguments]),
+        stem=os.path.splitext(os.path.basename(path))[0],
+    )
+
+
+def _opening(name: str, argv: Sequence[str], file: str = "") -> str:
+    return _BEGIN.format((name, list(argv), file))
+
+
+def _checked(option: str, text: str) -> str:
+    try:
+        is_right = len(text.encode()) <= _MAX_CODE_BYTES
+    except UnicodeEncodeError:
+        is_right = False
+
+    if not is_right:
+        raise InvalidArgumentError(
+            field=option, value=text, allowed=f"text in UTF-8 of at most {_MAX_CODE_BYTES:,} bytes"
+        )
+
+    return text
+
+
+def _read(path: str) -> bytes:
+    if path == _STDIN:
+        return sys.stdin.buffer.read(_MAX_CODE_BYTES + 1)
+
+    with open(path, "rb") as file:
+        return file.read(_MAX_CODE_BYTES + 1)
+
+
+def _text(path: str, content: bytes) -> str:
+    try:
+        if len(content) <= _MAX_CODE_BYTES:
+            return content.decode()
+    except UnicodeDecodeError:
+        pass
+
+    raise InvalidArgumentError(
+        field="FILE", value=path, allowed=f"text in UTF-8 of at most {_MAX_CODE_BYTES:,} bytes"
+    )

@@ -1,0 +1,31 @@
+"""Makes a cell a program: its arguments, its file, and the name that tracebacks give it.
+
+Runs in a context, called by a line that `fumehood run` puts before the code. It changes what the user's own code could
+change as well, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Sequence
+
+from fumehood_guest.context.shell import PythonShell
+
+
+def begin(name: str, argv: Sequence[str], path: str = "") -> None:
+    """Sets the arguments of the next cell, and what it is called.
+
+    Args:
+        name: What tracebacks call it; empty: the number of the cell.
+        argv: `sys.argv`.
+        path: Its file, for `__file__`; empty: it has none.
+    """
+    shell = PythonShell.instance()
+    sys.argv = list(argv)
+    shell.compile.next_name = name
+    # The line that has called this does not count.
+    shell.execution_count = 0
+
+    if path:
+        shell.user_ns["__file__"] = os.path.abspath(path)
