@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 import pytest
 
-from fumehood import ExecutionError, InputRequestEvent, InvalidArgumentError, Result
+from fumehood import ExecutionError, InvalidArgumentError, Result
 from fumehood.cli import main, repl, run
 from fumehood.cli.options import Size, read_envs
 from fumehood.cli.terminal import Screen, note, patience
+from fumehood.values.events import Question
 
 
 @pytest.mark.parametrize(
@@ -144,10 +145,10 @@ def test_questions_are_answered_from_standard_input(capsys, monkeypatch):
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO("Ada\n"))
-    request = InputRequestEvent(execution_id="e", request_id="r", prompt="Who\x07? ", at_seconds=0)
+    question = Question("Who\x07? ")
 
-    assert run.ask(Screen(), request) == "Ada"
-    assert run.ask(Screen(), request) is None
+    assert run.ask(Screen(), question) == "Ada"
+    assert run.ask(Screen(), question) is None
     assert capsys.readouterr().out == "Who\\x07? " * 2
 
 
