@@ -224,7 +224,7 @@ class LocalBackend(LoopBound, Backend):
             try:
                 return await asyncio.shield(forking)
             except asyncio.CancelledError:
-                # A context that is forking must be told to proceed: the fork is completed, and then undone.
+                # A context that is forking needs a message to proceed: the fork is completed, and then undone.
                 forking.add_done_callback(self._undo_forks)
                 raise
 

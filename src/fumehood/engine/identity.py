@@ -1,10 +1,9 @@
-"""Names of sandboxes: who made one, in which of its runs, and a secret that nobody can guess.
+"""Names of sandboxes: the host and the run that made one, and a secret part.
 
-Used in the host process and by whoever passes requests on to hosts; it only computes. A name is 32 letters
-and digits, as host names allow: six of the host, six of its run (the incarnation), twenty at random. What is
-parsed here may come from anybody, and means nothing until a host has found a sandbox under it.
-
-The name of a host that outlives its process, so that an id from before a restart is known to be lost.
+Used in the host process and by services that pass requests on to hosts; it only computes. A name is 32 letters and
+digits, as host names allow: six of the host, six of its run (the incarnation), twenty at random. A parsed name may be
+forged, and proves nothing until a host has found a sandbox under it. The name of a host outlives its process, so that
+an id from before a restart is recognized as lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _FILE = "host-id"
 
 
 def kept_host_id(state: Path) -> str:
-    """Returns the name of the host of this state folder, made now if there is none.
+    """Returns the name of the host with this state folder; makes one if there is none.
 
     Raises:
         InvalidArgumentError: The file holds something else.
@@ -47,7 +46,7 @@ def kept_host_id(state: Path) -> str:
 
 
 def _write(path: Path, host_id: str) -> None:
-    """Writes it whole or not at all: a name that is half there would be another host's."""
+    """Writes the file atomically: a truncated name would be another host's."""
     unfinished = path.with_name(f"{path.name}.new")
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
@@ -77,7 +76,7 @@ class SandboxName:
 
 
 def make_part() -> str:
-    """Returns a random name of a host, or of a run of one."""
+    """Returns a random name for a host, or for a run of one."""
     return _random(_PART_CHARACTERS)
 
 
@@ -87,19 +86,19 @@ def make_name(host_id: str, incarnation: str) -> str:
 
 
 def parse_name(sandbox_id: str) -> SandboxName | None:
-    """Returns the parts of a name, or None of what no host has ever called a sandbox."""
+    """Returns the parts of a name; None for a text that cannot be a sandbox's name."""
     match = _NAME.fullmatch(sandbox_id)
     return None if match is None else SandboxName(*match.groups())
 
 
 def check_host_id(field: str, value: str) -> None:
-    """Raises InvalidArgumentError unless a host can be called this."""
+    """Raises InvalidArgumentError unless the value is a valid host name."""
     if not _PART.fullmatch(value):
         raise InvalidArgumentError(field=field, value=value, allowed="six lower-case letters and digits")
 
 
 def _random(count: int) -> str:
-    # One draw for all of them: each asks the kernel.
+    # A single draw, because each asks the kernel.
     number = secrets.randbelow(len(_ALPHABET) ** count)
     characters = []
 

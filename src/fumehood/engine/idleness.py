@@ -1,6 +1,6 @@
-"""How long nobody has used a sandbox: a call that is under way is use, however long it is silent.
+"""How long a sandbox has been unused: a call under way is use, however long it is silent.
 
-It counts by the sandbox's own clock, which a pause stops.
+It uses the sandbox's own clock, which a pause stops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Idleness:
     """When one sandbox was last used.
 
     Args:
-        clock: The sandbox's.
+        clock: The sandbox's clock.
     """
 
     def __init__(self, clock: SandboxClock) -> None:
@@ -25,16 +25,16 @@ class Idleness:
 
     @property
     def seconds(self) -> float:
-        """How long nobody has used it; none while somebody does."""
+        """How long it has been unused; 0 during a call."""
         return 0.0 if self._under_way else self._clock.time() - self._last_used
 
     def touch(self) -> None:
-        """Somebody uses it, or did up to now."""
+        """Records a use."""
         self._last_used = self._clock.time()
 
     @contextmanager
     def during_call(self) -> Iterator[None]:
-        """Somebody uses it as long as the block runs."""
+        """Counts as use while the block runs."""
         self._under_way += 1
         try:
             yield

@@ -1,6 +1,7 @@
-"""The host's side of the conversation with a sandbox's init: one request, one reply, and events in between.
+"""The host's client of a sandbox's init: one reply per request, and events in between.
 
-Replies are matched by number; one that nobody waits for, or that is not in the message table, ends the sandbox.
+Replies are matched by number; a reply to a request that is not open, or that the message table does not contain, ends
+the sandbox.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from fumehood.engine.loop_share import LoopShare
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import ProtocolError
 
-# Init says little between two turns of the loop; one that floods is not listened to for longer at once.
+# Bound on reading from init at once; init sends little between two turns of the loop.
 _CATCH_UP_SECONDS = 0.02
 
 
 class InitError(Exception):
-    """Init refused a request; callers turn it into an error of the API.
+    """Init refused a request; callers convert it to an error of the API.
 
     Attributes:
         code: Kind of refusal: os, invalid, not_found, protocol.
-        message: What init said.
-        errno_value: The number of the system's error, 0 if there was none.
+        message: Init's message.
+        errno_value: The errno, 0 if there was none.
     """
 
     def __init__(self, code: str, message: str, errno_value: int) -> None:
@@ -36,11 +37,11 @@ class InitError(Exception):
 
 
 class InitGoneError(Exception):
-    """The channel to init closed before the reply came: nobody knows whether the request was carried out."""
+    """The channel to init closed before the reply came; whether the request was carried out is unknown."""
 
 
 class InitClient:
-    """Asks init, and hands its events on.
+    """Sends requests to init, and passes on its events.
 
     Args:
         sock: The host's end of the socket to init, already greeted.
@@ -81,8 +82,8 @@ class InitClient:
         try:
             header = {"type": "request", "id": number, "verb": verb, **arguments}
             self._send(header, payload, fds)
-            # Shielded: a caller that gives up must not cancel what is expected. Its entry stays, because the
-            # reply still comes.
+            # Shielded: a cancelled caller must not cancel the expected reply. Its entry stays, because the reply still
+            # comes.
             return await asyncio.shield(reply)
         finally:
             if reply.done():
@@ -92,17 +93,17 @@ class InitClient:
         try:
             self._channel.send(header, payload, fds)
         except OSError:
-            # No descriptor is left to keep them with: init does not hear of it, and will not reply.
+            # The descriptors could not be duplicated: init does not receive the request, and will not reply.
             del self._waiting[header["id"]]
             raise
 
     def catch_up(self) -> None:
-        """Takes in what init has said up to now, as far as that is possible in `_CATCH_UP_SECONDS`."""
+        """Handles init's messages so far, as far as that is possible in `_CATCH_UP_SECONDS`."""
         if not self._channel.closed:
             self._channel.receive(_CATCH_UP_SECONDS)
 
     def close(self) -> None:
-        """Closes the channel; init ends itself, and the sandbox with it."""
+        """Closes the channel; init exits, and the sandbox ends with it."""
         self._channel.close()
 
     def _receive(self, header: dict[str, Any], payload: bytes) -> None:
@@ -120,7 +121,7 @@ class InitClient:
         if header["ok"]:
             init_messages.check_value(verb, header["value"])
 
-        # Only now: who asked for what breaks the wire still waits, and is told with the others.
+        # Removed only now: if the reply violates the protocol, its caller still gets the error.
         del self._waiting[header["id"]]
 
         if reply.done():
@@ -130,7 +131,7 @@ class InitClient:
             reply.set_result((header["value"], payload))
         else:
             reply.set_exception(InitError(header["code"], header["message"], header.get("errno", 0)))
-            # Read it once: a request whose caller has gone must not be reported as never retrieved.
+            # Retrieved, because the caller may have been cancelled.
             reply.exception()
 
     def _closed(self, error: ProtocolError | None) -> None:

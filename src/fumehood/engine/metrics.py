@@ -1,6 +1,7 @@
-"""What one sandbox uses at this moment: what the host counts, and what only its init can tell.
+"""The resource usage of one sandbox: from the host's counters, and from init where there are none.
 
-Init is inside, and only believed where nothing else counts; of a paused one, what it said last is told.
+Init is inside the sandbox, and used only where the host has no counter; of a paused sandbox, its last figures are
+returned.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from fumehood.values.sandbox import Metrics
 
 
 class LiveMetrics:
-    """Reads what one sandbox uses.
+    """Reads the usage of one sandbox.
 
     Args:
-        guest: What the runtime made.
-        ask: Asks init.
-        security: Takes note of what init says.
-        clock: The sandbox's.
+        guest: The runtime's object.
+        ask: Sends requests to init.
+        security: Checks init's figures.
+        clock: The sandbox's clock.
     """
 
     def __init__(
@@ -41,15 +42,15 @@ class LiveMetrics:
         self._last_figures: dict[str, Any] = {}
 
     def begin(self) -> None:
-        """It is its user's from now on."""
+        """Starts the uptime, when the sandbox is handed out."""
         self._started = time.monotonic()
 
     async def remember(self) -> None:
-        """Takes note of what nobody can ask while it is paused."""
+        """Saves init's figures, which cannot be requested while the sandbox is paused."""
         self._last_figures = await self._figures()
 
     async def read(self) -> Metrics:
-        """Tells what it uses now."""
+        """Returns the present usage."""
         value = self._last_figures if self._clock.is_stopped else await self._figures_until_paused()
         cpu = self._guest.cpu_time()
         memory = self._guest.memory_bytes()

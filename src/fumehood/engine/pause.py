@@ -1,8 +1,7 @@
-"""Pausing one sandbox: its processes stand still and its clock with them, until it is resumed or killed.
+"""Pausing one sandbox: its processes are stopped and its clock with them, until it is resumed or killed.
 
-Where the host can freeze a control group it does; elsewhere init, which keeps answering, stops everything beside
-itself. A pause is whole or it is not: whoever asks for it gets a sandbox in which nothing runs, or an error and a
-sandbox that goes on.
+Where the host can freeze a control group it does; elsewhere init, which keeps answering, stops all other processes. A
+pause is complete or fails: its caller gets a sandbox in which no process runs, or an error and a running sandbox.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _KEPT = "what is left lies in no file, and found no swap to go to"
 
 
 class Pausable(Protocol):
-    """What a pause needs of its sandbox."""
+    """The sandbox as pausing needs it."""
 
     id: str
     guest: Guest
@@ -37,13 +36,13 @@ class Pausable(Protocol):
 
     @property
     def alive(self) -> bool:
-        """False from the moment when its end has begun."""
+        """Whether its end has not begun."""
 
     async def settle(self) -> None:
-        """Returns when nothing is about to start, with what can be read of it only while it runs."""
+        """Returns when no context is being started, after saving the figures that can be read only while it runs."""
 
     def closed_error(self) -> Exception:
-        """The error of a sandbox that has ended."""
+        """Returns the error of a sandbox that has ended."""
 
 
 class Pausing:
@@ -51,7 +50,7 @@ class Pausing:
 
     Args:
         sandbox: The sandbox.
-        ask_init: Asks its init, paused or not.
+        ask_init: Sends requests to its init, paused or not.
     """
 
     def __init__(self, sandbox: Pausable, ask_init: Callable[[str], Awaitable[tuple[Any, bytes]]]) -> None:
@@ -63,24 +62,24 @@ class Pausing:
 
     @property
     def is_running(self) -> bool:
-        """True when it is neither paused nor on the way there or back."""
+        """Whether it is neither paused nor being paused or resumed."""
         return not self.is_paused and not self._turn.locked()
 
     async def settled(self) -> None:
-        """Returns when it is not on the way to a pause, or back."""
+        """Returns when it is not being paused or resumed."""
         async with self._turn:
             return
 
     async def pause(self) -> bool:
-        """Stops everything; false if it is stopped already. A caller who gives up gets what was begun."""
+        """Stops everything; returns False if it is paused already. Completed even if cancelled."""
         return await self._in_turn(self._pause)
 
     async def resume(self) -> bool:
-        """Lets everything go on; false if it does. A caller who gives up gets what was begun."""
+        """Continues everything; returns False if it is running. Completed even if cancelled."""
         return await self._in_turn(self._resume)
 
     async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
-        # At once, if it can be: what is asked after this must find it begun.
+        # Without an await if possible: later calls must find it begun.
         await self._turn.acquire()
         begun = asyncio.create_task(work())
         begun.add_done_callback(self._end_turn)
@@ -89,7 +88,7 @@ class Pausing:
     def _end_turn(self, begun: asyncio.Task[bool]) -> None:
         self._turn.release()
 
-        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        # Retrieved, because the caller may have been cancelled.
         if not begun.cancelled():
             begun.exception()
 
@@ -129,7 +128,7 @@ class Pausing:
         deadline = loop.time() + _FREEZE_SECONDS
         pause_seconds = _FIRST_LOOK_SECONDS
 
-        # What is being killed must not be frozen again on its way.
+        # A sandbox that is being killed must not be frozen again.
         while self._sandbox.alive:
             if await self._is_still():
                 return
@@ -146,7 +145,7 @@ class Pausing:
         raise self._sandbox.closed_error()
 
     async def _give_memory_back(self) -> None:
-        """Lets the kernel have what it can take back; a pause does not fail for that, nor wait long."""
+        """Has the kernel reclaim the sandbox's memory; the pause neither fails nor waits long for it."""
         guest = self._sandbox.guest
         before = _counted(guest)
         self.report = PauseReport(memory_before_bytes=before, why=f"it takes more than {_OFFER_SECONDS:g} s")
@@ -154,7 +153,7 @@ class Pausing:
         await asyncio.wait([offer], timeout=_OFFER_SECONDS)
 
         if not offer.done():
-            # The end of it is of no interest, but it may not be an error that nobody has looked at.
+            # The result is not needed, but its exception has to be retrieved.
             offer.add_done_callback(lambda done: done.cancelled() or done.exception())
             return
 
@@ -196,10 +195,10 @@ class Pausing:
 
 
 async def pause_or_end(pause: Callable[[], Awaitable[object]], end: Callable[[], None]) -> None:
-    """Pauses a sandbox that must not run on: one that cannot be paused, for whatever reason, is ended."""
+    """Pauses a sandbox that must not run on; if that fails for any reason, ends it."""
     try:
         await pause()
-    except Exception:  # noqa: BLE001 - nobody would hear of it, and the sandbox would run on
+    except Exception:  # noqa: BLE001 - not reported to any caller; the sandbox must not run on
         end()
 
 
@@ -207,7 +206,7 @@ def _why_not(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "this kernel has no way to ask for it"
 
-    # Without the place on the host that it is about.
+    # Without the path on the host.
     return visible_line(error.strerror or "") if isinstance(error, OSError) else type(error).__name__
 
 

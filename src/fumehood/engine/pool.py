@@ -1,7 +1,7 @@
-"""The pool: a few sandboxes of each template that are ready before anybody asks.
+"""The pool: sandboxes of each template that are made before they are requested.
 
-Refilling must not steal from those who run: it waits until the sandbox that was just taken has had time for a short
-call, and makes one sandbox at a time. A sandbox leaves the pool once and never comes back.
+Refilling must not slow down running sandboxes: it starts after the sandbox just taken has had time for a short call,
+and makes one sandbox at a time. A sandbox leaves the pool once and never returns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from fumehood.engine.sandbox import LiveSandbox
 
-# Longer than a stateless call takes, shorter than anybody thinks between two.
+# Longer than a stateless call takes, and shorter than the usual time between two calls.
 _PAUSE_SECONDS = 0.02
 
 
@@ -34,7 +34,7 @@ class Pool:
         self._closed = False
 
     def take(self) -> LiveSandbox | None:
-        """Returns a ready sandbox, or None if there is none; either way the pool is filled again, a little later."""
+        """Returns a ready sandbox, or None if there is none; either way the pool is refilled shortly after."""
         self._fill_later()
 
         while self._ready:
@@ -46,7 +46,7 @@ class Pool:
         return None
 
     def fill(self) -> None:
-        """Begins to make what is missing."""
+        """Begins to make the missing sandboxes."""
         if self._closed or (self._filling is not None and not self._filling.done()):
             return
 
@@ -65,7 +65,7 @@ class Pool:
         await self._full.wait()
 
     def close(self) -> None:
-        """Ends what is ready and makes no more."""
+        """Ends the ready sandboxes and makes no more."""
         self._closed = True
         self._full.set()
 
@@ -86,14 +86,14 @@ class Pool:
                 sandbox = await self._make()
 
                 if self._closed:
-                    # It came in the moment in which it was given up.
+                    # It was made in the moment of the cancellation.
                     sandbox.end("host_closed")
                     return
 
                 self._ready.append(sandbox)
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001 - the next caller makes its own, and is told why that fails
+        except Exception:  # noqa: BLE001 - the next caller makes its own, and gets the error
             return
         finally:
             self._full.set()

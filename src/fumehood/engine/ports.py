@@ -1,10 +1,9 @@
 """Connections to servers inside one sandbox: made by its init, read and written here.
 
-The host makes a pair of sockets and gives one end to init, which connects to the guest's loopback and moves the bytes
-between the two. So the host holds no descriptor that a guest could have tampered with: its end is its own, never
-blocks, and takes nothing but bytes. Whatever the guest does on the other end, no more is kept here than one piece.
-
-A port of a sandbox, reached at a port of this machine's own loopback.
+The host makes a socket pair and gives one end to init, which connects to the guest's loopback and copies the bytes
+between the two. So the host holds no descriptor that a guest could have manipulated: its end never blocks, and receives
+only bytes. Whatever the guest does on the other end, at most one chunk is buffered here. `PortForward` makes a port of
+a sandbox reachable at a port of this machine's loopback.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ class LivePorts:
     """All connections to the ports of a sandbox.
 
     Args:
-        sandbox_id: Whose.
-        ask: Asks init.
-        touch: Called whenever bytes go through.
-        check_alive: Raises when the sandbox has ended; called at the end of a stream to tell the two apart.
+        sandbox_id: The sandbox's id.
+        ask: Sends requests to init.
+        touch: Called whenever bytes are transferred.
+        check_alive: Raises when the sandbox has ended; called at the end of a stream to distinguish the two.
     """
 
     def __init__(
@@ -49,26 +48,26 @@ class LivePorts:
         self._forwards: dict[int, PortForward] = {}
 
     async def forward(self, port: int) -> str:
-        """Makes a port of the guest's loopback reachable on the host's, and returns where: host and port."""
+        """Makes a port of the guest's loopback reachable on the host's, and returns its address: host and port."""
         check_integer("port", port, low=1, high=65_535)
 
-        # An end closes those that are on the list, and later ones would stay.
+        # The end of the sandbox closes registered forwards; a later one would stay open.
         self._check_alive()
 
         if port not in self._forwards:
             self._forwards[port] = PortForward(lambda: self.open(port))
 
         address = await self._forwards[port].listen()
-        # It may have ended meanwhile, and the server with it.
+        # The sandbox may have ended meanwhile, and the forward with it.
         self._check_alive()
         return address
 
     def rename(self, sandbox_id: str) -> None:
-        """The sandbox is called something else from now on."""
+        """Changes the sandbox's id."""
         self._sandbox_id = sandbox_id
 
     async def open(self, port: int) -> ByteStream:
-        """Connects to a port of the guest's loopback; see the port of sandboxes."""
+        """Connects to a port of the guest's loopback; see `Backend.open_port`."""
         check_integer("port", port, low=1, high=65_535)
 
         if len(self._streams) >= MAX_STREAMS:
@@ -86,7 +85,7 @@ class LivePorts:
         return stream
 
     def close(self, make_closed_error: Callable[[], FumehoodError]) -> None:
-        """The sandbox has ended: whoever reads or writes is told so."""
+        """Ends all streams after the end of the sandbox: readers and writers get its error."""
         for stream in list(self._streams):
             stream.note_ended(make_closed_error)
 
@@ -105,7 +104,7 @@ class LivePorts:
             far.close()
 
         try:
-            # `wait_for` of Python 3.11 does not hear who gives up when what it waits for has just come.
+            # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
             async with asyncio.timeout(_CONNECT_SECONDS):
                 said = await stream.receive(len(CONNECTED))
         except TimeoutError:
@@ -125,7 +124,7 @@ class _PortStream(ByteStream):
 
     Args:
         sock: The host's end, not blocking, owned from now on.
-        touch: Called whenever bytes go through.
+        touch: Called whenever bytes are transferred.
         check_alive: Raises when the sandbox has ended.
         on_close: Called with the stream once it is closed.
     """
@@ -145,7 +144,7 @@ class _PortStream(ByteStream):
         self._make_closed_error: Callable[[], FumehoodError] | None = None
         self._has_ended_output = False
         self._closed = False
-        # The descriptor is given back by whoever uses it last: its number must not be another's meanwhile.
+        # The last user closes the descriptor: its number must not be reused before.
         self._users = 0
 
     async def read(self) -> bytes:
@@ -160,7 +159,7 @@ class _PortStream(ByteStream):
         return data
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return at most so many bytes of what has arrived."""
+        """Returns at most `max_bytes` of the received bytes."""
         if self._closed:
             return b""
 
@@ -198,18 +197,18 @@ class _PortStream(ByteStream):
         self._shutdown(socket.SHUT_WR)
 
     async def close(self) -> None:
-        """Let go of the connection; see `ByteStream`."""
+        """Release the connection; see `ByteStream`."""
         if self._closed:
             return
 
         self._closed = True
         self._on_close(self)
-        # Wakes whoever waits to read or to write.
+        # Wakes pending reads and writes.
         self._shutdown(socket.SHUT_RDWR)
         self._release()
 
     def note_ended(self, make_closed_error: Callable[[], FumehoodError]) -> None:
-        """The sandbox has ended; what it has sent before can still be read."""
+        """Records the end of the sandbox; bytes sent before can still be read."""
         self._make_closed_error = make_closed_error
         self._shutdown(socket.SHUT_WR)
 
@@ -223,7 +222,7 @@ class _PortStream(ByteStream):
         try:
             self._sock.shutdown(how)
         except OSError:
-            return  # the other side was faster
+            return  # the peer has closed it already
 
     def _leave(self) -> None:
         self._users -= 1
@@ -257,14 +256,14 @@ class PortForward:
             sock = socket.create_server((_LOOPBACK, 0))
             host, port = sock.getsockname()
             self._address = f"{host}:{port}"
-            # Without a wait: whoever gives up leaves a server that `close` knows.
+            # Without an await in between: after a cancellation, `close` knows the server.
             self._server = await asyncio.start_server(self._accept, sock=sock, start_serving=False)
             await self._server.start_serving()
 
         return self._address
 
     def close(self) -> None:
-        """Listens no more, and ends what it carries."""
+        """Closes the server and its connections."""
         if self._server is not None:
             self._server.close()
 
@@ -286,7 +285,7 @@ class PortForward:
                     inward.cancel()
                     await asyncio.gather(inward, return_exceptions=True)
         except (SandboxError, ServiceError, ConnectionError):
-            # Nothing listens there, or either side has gone: the client sees its connection end.
+            # Nothing listens there, or either side has closed: the client's connection is closed.
             return
         finally:
             writer.close()
@@ -305,5 +304,5 @@ async def _inward(reader: asyncio.StreamReader, stream: ByteStream) -> None:
 
         await stream.end()
     except (SandboxError, ConnectionError):
-        # What comes out says how it ends.
+        # The outgoing direction reports the end.
         return

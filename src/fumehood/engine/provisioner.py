@@ -1,9 +1,8 @@
 """Makes sandboxes, and keeps some ready, for the engine.
 
-It keeps templates started and their pools filled, and hands each sandbox out once. What becomes of it then is not its
-business.
-
-The floor: no sandbox is handed out whose isolation is weaker than its caller asks for.
+It keeps templates started and their pools filled, and hands each sandbox out once; it must not manage a sandbox
+afterwards. `IsolationSelector` makes sure that no sandbox is handed out whose isolation is weaker than its caller
+requires.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from fumehood.values.sandbox import DEFAULT_ISOLATION, Isolation, IsolationLevel
 from fumehood.values.template import Template
 
 _CLOSED = "the engine was closed"
-# How long a sandbox that did not start waits for the news that the template's processes have died.
+# After a failed start: how long to wait for a report that the template's processes have died.
 _LAST_WORDS_SECONDS = 0.5
 
 
@@ -58,10 +57,10 @@ class EngineConfig:
     """What sandboxes are made with.
 
     Attributes:
-        runtime: How isolation is made.
+        runtime: The runtime for isolation.
         pool_size: How many sandboxes of each template are kept ready.
-        store: Where templates are that nobody has defined here.
-        weaker: Other ways to make it, the strongest first; only for callers that name such a level.
+        store: The templates that are not defined here.
+        weaker: Other runtimes, the strongest first; only for callers that name such a level.
         required_level: The level that a sandbox must reach whose caller names none.
         own_interpreters: Whether each sandbox has an interpreter of its own, whatever its template says.
     """
@@ -79,9 +78,9 @@ class Provisioner:
 
     Args:
         config: What they are made with.
-        admission: Says whether there is room for one that nobody has asked for yet.
-        make_id: Names a new one.
-        on_end: Called when nothing of one lives any more.
+        admission: Checks whether there is room for a sandbox of a pool.
+        make_id: Returns an id for a new one.
+        on_end: Called when no process of one is left.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Provisioner:
         self._closed = False
 
     def define(self, template: Template) -> None:
-        """Makes a template known under its name; one whose processes live is not replaced."""
+        """Registers a template under its name; one with living processes is not replaced."""
         task = self._starting.get(template.name)
 
         if task is not None and not _is_over(task) and self._templates[template.name] != template:
@@ -129,12 +128,12 @@ class Provisioner:
         await started.pool.wait_full()
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
-        """Returns the modules of a template's preload list that are not preloaded; starts it unless it has started."""
+        """Returns the modules of a template's preload list that are not preloaded; starts it if necessary."""
         started = await self._started(template)
         return started.spawner.left_out
 
     async def close(self) -> None:
-        """Makes no more, and ends those that nobody has."""
+        """Stops making sandboxes, and ends those of the pools."""
         self._closed = True
 
         for task in self._starting.values():
@@ -156,7 +155,7 @@ class Provisioner:
         return [result for result in results if isinstance(result, _Started)]
 
     async def _obtain(self, spec: SandboxSpec) -> LiveSandbox:
-        """Takes a sandbox of the pool, or makes one; if the template's processes die under it, once more."""
+        """Takes a sandbox of the pool, or makes one; retries once if the template's processes die meanwhile."""
         if isinstance(spec.template, Template):
             self.define(spec.template)
 
@@ -186,7 +185,7 @@ class Provisioner:
         return await _with_network(await self._make(started, spec.limits, _envs(started, spec, route)), route)
 
     async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
-        """Makes a sandbox of the pool its user's; false if it has died there."""
+        """Applies a caller's settings to a sandbox of the pool; returns False if it has died there."""
         try:
             await failpoints.reach("pool.adopt", sandbox)
             await sandbox.adopt(limits, envs)
@@ -204,12 +203,12 @@ class Provisioner:
         template = self._templates.get(name)
 
         if template is None:
-            # Once: what this process uses stays as it was found.
+            # Looked up once: what this process uses stays the same.
             found = await asyncio.to_thread(_find, self._config.store, name, list(self._templates))
             template = self._templates.setdefault(name, found)
 
         if self._closed:
-            # Perhaps only since we looked; nobody else would let go of what was found.
+            # It may have been closed during the lookup; then the store must be closed here.
             self._config.store.close()
             raise SandboxStartError(step="start", reason=_CLOSED)
 
@@ -290,7 +289,7 @@ def _find(store: TemplateStore, name: str, known: list[str]) -> Template:
 
 
 def _is_over(task: asyncio.Task[_Started]) -> bool:
-    """True when a template's start has failed, or its zygote has ended since: the next call starts it anew."""
+    """Whether a template's start has failed, or its zygote has ended since: the next call restarts it."""
     if not task.done():
         return False
 
@@ -298,7 +297,7 @@ def _is_over(task: asyncio.Task[_Started]) -> bool:
 
 
 async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
-    """Gives a sandbox that nobody has yet its way out."""
+    """Sets the network of a sandbox that is not handed out yet."""
     if route.network == Network():
         return sandbox
 
@@ -316,7 +315,7 @@ def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
 
 
 def _exhausted(error: OSError) -> SandboxStartError:
-    """What the host itself has run out of, while it made a sandbox."""
+    """Returns the error for exhausted resources of the host."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         used, (soft, _) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
         return CapacityError(resource="open files of this process (ulimit -n)", used=used, maximum=soft)
@@ -338,8 +337,8 @@ class IsolationSelector:
     """Obtains sandboxes that are isolated well enough.
 
     Args:
-        config: The ways to isolate, and what a sandbox must reach whose caller names no level.
-        make_provisioner: Makes the provisioner of one way.
+        config: The runtimes, and the level that a sandbox must reach whose caller names none.
+        make_provisioner: Makes the provisioner of one runtime.
     """
 
     def __init__(self, config: EngineConfig, make_provisioner: Callable[[EngineConfig], Provisioner]) -> None:
@@ -348,20 +347,20 @@ class IsolationSelector:
             (runtime, make_provisioner(replace(config, runtime=runtime))) for runtime in runtimes
         ]
         self._required_level = config.required_level
-        # What this machine cannot do does not change while we look: whoever takes less need not try it each time.
+        # Missing features do not appear at run time: an unavailable runtime is not tried again.
         self._unavailable: set[Provisioner] = set()
 
     def define(self, template: Template) -> None:
-        """Makes a template known; see the provisioner."""
+        """Registers a template; see the provisioner."""
         for _, provisioner in self._runtimes:
             provisioner.define(template)
 
     async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
-        """Hands out a sandbox that reaches its floor.
+        """Hands out a sandbox that reaches the required level.
 
         Raises:
-            IsolationUnavailableError: None can be had here; the error says which level was reached, what is missing,
-                and what could be asked for.
+            IsolationUnavailableError: None can be made here; the error says which level was reached, what is missing,
+                and which level could be requested.
         """
         required_level = spec.isolation or self._required_level
         *stronger, weakest = self._runtimes_that_reach(required_level)
@@ -381,15 +380,15 @@ class IsolationSelector:
             raise self._with_weaker_runtime(error, required_level) from None
 
     async def wait_warm(self, template: str) -> None:
-        """Returns when the pool of a template is full, by the way that its sandboxes are made."""
+        """Returns when the pool of a template is full, with the runtime that makes its sandboxes."""
         await self._with_provisioner(lambda provisioner: provisioner.wait_warm(template))
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
-        """Returns the modules of a template's preload list that are not preloaded, by that same way."""
+        """Returns the modules of a template's preload list that are not preloaded, with that same runtime."""
         return await self._with_provisioner(lambda provisioner: provisioner.left_out(template))
 
     async def _with_provisioner(self, ask: Callable[[Provisioner], Awaitable[_T]]) -> _T:
-        """Asks the provisioner of the strongest way that is possible here."""
+        """Calls the provisioner of the strongest available runtime."""
         *stronger, weakest = self._runtimes_that_reach(self._required_level)
 
         for _, provisioner in stronger:
@@ -404,7 +403,7 @@ class IsolationSelector:
         return await ask(weakest[1])
 
     async def close(self) -> None:
-        """Makes no more; see the provisioner."""
+        """Stops making sandboxes; see the provisioner."""
         for _, provisioner in self._runtimes:
             await provisioner.close()
 
@@ -414,7 +413,7 @@ class IsolationSelector:
             await provisioner.aclose()
 
     def _runtimes_that_reach(self, required_level: str) -> list[tuple[Runtime, Provisioner]]:
-        """The ways by which it can be reached, one at least."""
+        """Returns the runtimes that can reach a level, at least one."""
         choices = [choice for choice in self._runtimes if reaches(choice[0].level, required_level)]
 
         if choices:
@@ -430,7 +429,7 @@ class IsolationSelector:
     def _with_weaker_runtime(
         self, error: IsolationUnavailableError, required_level: str
     ) -> IsolationUnavailableError:
-        """Names the next weaker level that this machine could have: nobody gets it without having asked for it."""
+        """Adds the next weaker level that this machine supports to the hint; it is used only if a caller names it."""
         weaker = [
             runtime.level
             for runtime, _ in self._runtimes
@@ -449,7 +448,7 @@ class IsolationSelector:
 
 
 async def _checked(sandbox: LiveSandbox, required_level: str) -> LiveSandbox:
-    """Ends a sandbox that is weaker than its user wants."""
+    """Returns the sandbox, or ends it if it is weaker than its caller requires."""
     isolation = sandbox.guest.isolation
 
     if reaches(isolation.level, required_level):

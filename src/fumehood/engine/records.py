@@ -1,7 +1,7 @@
 """The records of a sandbox's contexts, within a bound of memory that all of them share.
 
-To note a cell is to keep a reference and add up its size. When the bound is passed, the oldest outputs go first, then
-the oldest cells; both are counted, so that nothing is missing in silence.
+Recording a cell only keeps a reference and adds up its size. Beyond the bound, the oldest outputs are dropped first,
+then the oldest cells; both are counted, so that the loss is visible.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fumehood.values.results import CHART_MIME, DATA_MIME, Result, held_bytes
 from fumehood.values.sandbox import ContextInfo
 
 MAX_RECORD_BYTES = 16 * MIB
-# What the objects take around the text and the bytes: an execution, a log entry, a result.
+# Estimates of the objects around text and bytes: an execution, a log entry, a result.
 _CELL_BYTES = 2 * KIB
 _ENTRY_BYTES = 150
 _RESULT_BYTES = 1 * KIB
-# Formats that a `Result` reads on demand, and keeps as read: a copy of ours stays unread.
+# Formats that a `Result` parses on demand and caches: our copy stays unparsed.
 _READ_LATER = frozenset({"application/json", DATA_MIME, CHART_MIME})
 _MAX_ERROR_CHARACTERS = 200
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A cell and what it takes; without one it has been forgotten."""
+    """A cell with its size; without one it has been dropped."""
 
     log: _Log
     cell: RecordedCell | None
@@ -55,7 +55,7 @@ class Recorder:
     """Keeps the records of a sandbox.
 
     Args:
-        max_bytes: What they may take together.
+        max_bytes: The most that they may take together.
     """
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
@@ -63,12 +63,12 @@ class Recorder:
         self._size_bytes = 0
         self._bare_bytes = 0
         self._logs: dict[str, _Log] = {}
-        # Of all contexts, the oldest first: those with their outputs, and those without.
+        # Of all contexts, the oldest first: cells with their outputs, and cells without.
         self._whole: deque[_Kept] = deque()
         self._bare: deque[_Kept] = deque()
 
     def note(self, context_id: str, cell: RecordedCell) -> None:
-        """Takes a cell that has just ended."""
+        """Records a cell that has just ended."""
         if any(not _READ_LATER.isdisjoint(result.parts) for result in cell.execution.results):
             cell = replace(cell, execution=_unread(cell.execution))
 
@@ -80,14 +80,14 @@ class Recorder:
         self._size_bytes += kept.size_bytes
 
         while self._size_bytes > self._max_bytes:
-            # Old cells without outputs may not crowd out what the latest have printed.
+            # Old cells without outputs must not displace the latest outputs.
             if self._whole and self._bare_bytes <= self._max_bytes // 2:
                 self._drop_outputs(self._whole.popleft())
             else:
                 self._drop_cell(self._bare.popleft())
 
     def begin_with(self, context_id: str, record: Record) -> None:
-        """Takes what ran before a context came to be, in the one that it goes on from; the bound is the same."""
+        """Begins the record of a context with an earlier record, within the same bound."""
         self._logs.setdefault(context_id, _Log()).dropped_cells += record.dropped_cells
 
         for cell in record.cells:
@@ -99,7 +99,7 @@ class Recorder:
         return 0 if log is None else log.length
 
     def undo(self, context_id: str, length: int) -> None:
-        """Takes note that a context has gone back to when it had run so many cells."""
+        """Marks the cells beyond `length` as undone, after a rollback."""
         log = self._logs.get(context_id, _Log())
 
         for kept in islice(log.cells, max(0, length - log.dropped_cells), None):
@@ -119,7 +119,7 @@ class Recorder:
         )
 
     def forget(self, context_id: str) -> None:
-        """Forgets a context that is no more."""
+        """Drops the record of a removed context."""
         log = self._logs.pop(context_id, None)
 
         if log is None:
@@ -129,7 +129,7 @@ class Recorder:
             self._resize(kept, 0)
             kept.cell = None
 
-        # They take no room that somebody else could need, so they would never be passed by.
+        # They have no size, so the bound would never remove them.
         self._whole = deque(kept for kept in self._whole if kept.log is not log)
         self._bare = deque(kept for kept in self._bare if kept.log is not log)
 
@@ -166,12 +166,12 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Where the record of a context stands.
+    """A position in the record of a context.
 
     Attributes:
         length: How many cells it has had.
-        conversation: The name under which the process of the last one knows its executions; those that are made from
-            checkpoints of it go on under it.
+        conversation: The prefix of the execution ids of the last cell's process; processes made from its checkpoints
+            keep it.
     """
 
     length: int
@@ -179,48 +179,48 @@ class Mark:
 
 
 class ContextRecorder:
-    """Notes what runs in one context.
+    """Records the cells of one context.
 
     Args:
-        recorder: What keeps it.
+        recorder: Keeps the record.
         context_id: The context.
     """
 
     def __init__(self, recorder: Recorder, context_id: str) -> None:
         self._recorder = recorder
         self._context_id = context_id
-        # That of the last cell: who has another name has no state of the cells before.
+        # That of the last cell: a process with another prefix has none of its state.
         self._conversation: str | None = None
-        # The state of the cells before is in the next process, whatever its name.
+        # The next process has the state of the earlier cells, whatever its prefix.
         self._is_loaded = False
 
     def begin_with(self, record: Record, conversation: str | None = None, *, is_loaded: bool = False) -> None:
-        """Takes what ran before this context came to be.
+        """Begins with an earlier record.
 
         Args:
-            record: That.
-            conversation: Who goes on under this name has the state that it has left.
-            is_loaded: Whether the first process has it, whatever its name.
+            record: The earlier record.
+            conversation: A process with this prefix has the state of that record.
+            is_loaded: Whether the first process has that state, whatever its prefix.
         """
         self._recorder.begin_with(self._context_id, record)
         self._conversation, self._is_loaded = conversation, is_loaded
 
     def mark(self) -> Mark:
-        """Returns where the record stands, for `go_back`."""
+        """Returns the present position, for `go_back`."""
         return Mark(length=self._recorder.length(self._context_id), conversation=self._conversation)
 
     def go_back(self, mark: Mark) -> None:
-        """Takes note that the context is again what it was at a mark."""
+        """Records that the context is back at a position."""
         self._recorder.undo(self._context_id, mark.length)
         self._conversation = mark.conversation
 
     def note(self, conversation: str, request: ExecuteRequest, execution: Execution) -> None:
-        """Takes what has just run, in a process of this name."""
+        """Records an execution of a process with this prefix."""
         transaction = execution.transaction
         is_undone = transaction is not None and transaction.outcome == "rolled_back"
         is_fresh = conversation != self._conversation and not self._is_loaded
 
-        # A transaction that was undone has gone back already: the next cell goes on from there, not from here.
+        # A transaction that was undone has rolled back already: the next cell continues from there.
         if not is_undone:
             self._conversation, self._is_loaded = conversation, False
 

@@ -1,7 +1,7 @@
-"""One living sandbox: its guest, the conversation with its init, its contexts, commands, files and watches.
+"""One living sandbox: its guest, the client of its init, its contexts, commands, files and watches.
 
-It is the only place that knows when the sandbox has ended and why; every verb on an ended one raises
-`SandboxClosedError`. A guest that breaks the wire is killed at once.
+It is the only place that records when and why the sandbox has ended; every method of an ended one raises
+`SandboxClosedError`. A guest that violates the protocol is killed at once.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ _REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
 
 
 class SandboxLaunch:
-    """What of a sandbox exists on the host before its guest is made: its name, and the ends of its first context.
+    """The host's part of a sandbox before its guest is made: its id, and the descriptors of its first context.
 
     Args:
-        sandbox_id: Its name.
+        sandbox_id: Its id.
         limits: What it may use.
-        envs: Environment of everything in it.
-        own_interpreter: Whether it shares its interpreter with nobody but its forks.
+        envs: Environment variables of every process in it.
+        own_interpreter: Whether it shares its interpreter with its forks only.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class SandboxLaunch:
         self.share = LoopShare()
 
     def first_context(self) -> ContextLaunch:
-        """Makes what the runtime starts the context with."""
+        """Makes the launch data of the first context."""
         self.link = new_link(self.limits, lambda error: self.on_broken(error), self.share)
         return ContextLaunch(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
 
     def abandon(self) -> None:
-        """No guest was made."""
+        """Closes the connection, if no guest was made."""
         if self.link is not None:
             self.link.close()
 
@@ -107,9 +107,9 @@ class LiveSandbox:
     """One living sandbox.
 
     Args:
-        launching: What was there before the guest.
-        guest: What the runtime made.
-        on_end: Called once when nothing of it lives any more.
+        launching: The host's part that was made before the guest.
+        guest: The runtime's object.
+        on_end: Called once when no process of it is left.
     """
 
     def __init__(self, launching: SandboxLaunch, guest: Guest, on_end: Callable[[LiveSandbox], None]) -> None:
@@ -157,20 +157,20 @@ class LiveSandbox:
 
     @property
     def alive(self) -> bool:
-        """False from the moment when its end has begun."""
+        """Whether its end has not begun."""
         return self.end_reason is None
 
     @property
     def idle_seconds(self) -> float:
-        """How long nobody has used it; none while code runs in a context, or another call is under way."""
+        """How long it has been unused; 0 while code runs in a context, or another call is under way."""
         return 0.0 if self.contexts.busy else self._idleness.seconds
 
     def touch(self) -> None:
-        """Somebody uses it."""
+        """Records a use."""
         self._idleness.touch()
 
     async def settle(self) -> None:
-        """Waits until no context is about to start, and takes note of what nobody can ask while it is paused."""
+        """Waits until no context is being started, and saves the figures that cannot be read while it is paused."""
         for context in self.contexts:
             await context.settled()
 
@@ -185,11 +185,11 @@ class LiveSandbox:
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
 
     async def rehearse(self) -> None:
-        """Runs our own empty cell: the pages that every cell writes to are copied before a user waits."""
+        """Runs an empty cell of ours, so that the pages that every cell writes to are copied before a user waits."""
         await self.contexts.default.execute(_REHEARSAL, lambda _: None)
 
     async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
-        """Hands a prepared sandbox to its user, with limits and environment of their own."""
+        """Hands a prepared sandbox out, with the limits and environment of its caller."""
         self.limits = limits
         self.guest.apply(limits)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
@@ -201,13 +201,13 @@ class LiveSandbox:
             await self._guarded(self.contexts.default.replace())
 
     def rename(self, sandbox_id: str) -> None:
-        """Gives it another name: it has taken the place of the one that it was forked from."""
+        """Changes its id, when it replaces the sandbox that it was forked from."""
         self.id = sandbox_id
         self.ports.rename(sandbox_id)
         self.egress.rename(sandbox_id)
 
     async def use_route(self, route: Route) -> None:
-        """Gives it another way out."""
+        """Applies a network route."""
         self.guest.check_network(route.network)
 
         if route.bundle is not None:
@@ -216,17 +216,17 @@ class LiveSandbox:
         self.egress.use(route)
 
     async def set_network(self, network: Network) -> None:
-        """Changes what it may reach."""
+        """Changes the network."""
         self._check_alive()
         self.touch()
         route = await prepare_route(network, self.egress.route)
         await self.use_route(route)
-        # What is started from now on knows of it; what runs keeps its environment.
+        # Commands started from now on see it; running ones keep their environment.
         self.envs = {**self.envs, **route.envs}
         self.processes.add_envs(route.envs)
 
     def end(self, reason: EndReason) -> None:
-        """Begins its end; `guest.ended` tells when nothing is left."""
+        """Begins its end; `guest.ended` is done when no process is left."""
         if self.end_reason is None:
             self.end_reason = reason
 
@@ -240,7 +240,7 @@ class LiveSandbox:
         self.guest.kill()
         self.init.close()
 
-    # -- verbs
+    # -- calls
 
     async def execute(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
@@ -257,15 +257,15 @@ class LiveSandbox:
                 step="start a context", reason=str(error) or type(error).__name__, hint=_NO_CONTEXT
             ) from None
         except (CheckpointError, SandboxClosedError):
-            # Whoever has noticed it in the middle did not know what was begun before.
+            # The code that detected it did not know what was begun before.
             self._check_alive(outcome_unknown=True)
             raise
         finally:
             self.touch()
 
         if execution.state_lost or self.end_reason == "policy":
-            # Init reports the end of a context before its own, which explains it better; and what a rule has ended is
-            # not handed out, even if it came to its own end before the kill did.
+            # Init reports the end of a context before its own, which is the better explanation. And the result of a
+            # sandbox that a rule has ended is not returned, even if it was complete before the kill.
             await asyncio.sleep(0)
             self._check_alive(outcome_unknown=True)
 
@@ -280,32 +280,32 @@ class LiveSandbox:
         self._check_alive()
         self.touch()
         answer = await self._guarded(self.contexts.named(question.context_id).answer(question))
-        # What breaks the wire, or ends with its context, has given no answer.
+        # There is no valid answer if the context violated the protocol or ended.
         self._check_now()
         self.touch()
         return answer
 
     async def answer_input(self, answer: InputAnswer) -> None:
-        """Answers a question."""
+        """Answers an input request."""
         self._check_alive()
 
         for context in self.contexts:
             context.answer_input(answer.execution_id, answer.request_id, answer.text)
 
     async def answer_commit(self, answer: CommitAnswer) -> None:
-        """Answers a transactional execution."""
+        """Answers the commit request of a transactional execution."""
         self._check_alive()
         self.transactions.decide(answer.execution_id, answer.commit)
 
     async def answer_tool(self, answer: ToolAnswer) -> None:
-        """Answers a call of a tool."""
+        """Answers a tool call."""
         self._check_alive()
 
         for context in self.contexts:
             context.answer_tool(answer)
 
     async def interrupt(self, context_id: str | None) -> bool:
-        """Interrupts what runs."""
+        """Interrupts the running execution."""
         self._check_alive()
         return self.contexts.interrupt(context_id)
 
@@ -317,12 +317,12 @@ class LiveSandbox:
         return await self._guarded(self.contexts.call(call))
 
     async def record(self, context_id: str | None) -> Record:
-        """Gives the record of a context."""
+        """Returns the record of a context."""
         self._check_alive()
         return self.recorder.read(self.id, self.contexts.named(context_id).info)
 
     async def checkpoint_call(self, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        """Makes, lists, goes back to or drops checkpoints."""
+        """Makes, lists, rolls back to or drops checkpoints."""
         self._check_alive()
         self.touch()
         done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
@@ -342,15 +342,15 @@ class LiveSandbox:
         return await self._watches.begin(request)
 
     async def settle_watch(self, name: str) -> int:
-        """Has all that has happened told by a watch."""
+        """Waits until a watch has reported all changes so far; returns their number."""
         return await self._watches.settle(name)
 
     async def metrics(self) -> Metrics:
-        """Tells what it uses now."""
+        """Returns the present usage."""
         return await self._metrics.read()
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
-        """Asks init, on behalf of the user."""
+        """Sends a request to init on behalf of the user."""
         self._check_alive()
         try:
             with self._idleness.during_call():
@@ -359,7 +359,7 @@ class LiveSandbox:
             self._check_alive(outcome_unknown=True)
             raise
 
-    # -- what contexts need
+    # -- for contexts
 
     @property
     def ended_by(self) -> FumehoodError | None:
@@ -385,7 +385,7 @@ class LiveSandbox:
             return
 
     def was_out_of_memory(self, pid: int | None) -> bool:
-        """Whether the kernel, or the watcher inside, killed because memory ran out; see `ContextOwner`."""
+        """Whether the kernel, or the watcher inside, killed a process because memory ran out; see `ContextOwner`."""
         self.init.catch_up()
         kills = self.guest.oom_kills()
         happened = kills > self._oom_kills or pid in self._memory_killed
@@ -397,12 +397,12 @@ class LiveSandbox:
         return happened
 
     def broken(self, error: ProtocolError) -> None:
-        """The guest broke the wire: it ends here."""
+        """Ends the sandbox, because the guest violated the protocol."""
         self._breach = self._breach or error
         self.end("died")
 
     def give_up(self) -> None:
-        """A context cannot be ended; see `ContextOwner`."""
+        """Ends the sandbox, because a context cannot be killed; see `ContextOwner`."""
         self.end("died")
 
     # -- inside
@@ -443,7 +443,7 @@ class LiveSandbox:
         if self.end_reason is None:
             self.end_reason = "died"
 
-        # Backwards, and all of it: what fails to close keeps nobody else from hearing of the end.
+        # In reverse order, and completely: an exception of one step must not prevent the others.
         with ExitStack() as closing:
             closing.callback(self._on_end, self)
             closing.callback(self.security.end, self.end_reason, str(self._breach or ""))
@@ -460,7 +460,7 @@ class LiveSandbox:
             failpoints.pass_by("delete.closing", self)
 
     def _check_now(self) -> None:
-        """Raises when it has ended, although init may have had no chance to say so yet."""
+        """Raises when it has ended, even if init's last message was not handled yet."""
         self.init.catch_up()
         self._check_alive(outcome_unknown=True)
 
@@ -471,11 +471,11 @@ class LiveSandbox:
         raise self.closed_error(outcome_unknown=outcome_unknown)
 
     def closed_error(self, *, outcome_unknown: bool = False) -> FumehoodError:
-        """The error that every verb raises once this sandbox has ended."""
+        """Returns the error that every method raises once this sandbox has ended."""
         return self.make_closed_error(outcome_unknown=outcome_unknown)()
 
     def make_closed_error(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
-        """Returns what makes that error anew for each caller, without a reference to the sandbox."""
+        """Returns a factory of that error for each caller, without a reference to the sandbox."""
         if self._breach is not None:
             return partial(
                 ProtocolViolationError, sandbox_id=self.id, rule=self._breach.code, detail=self._breach.detail

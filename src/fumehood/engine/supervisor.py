@@ -1,9 +1,7 @@
-"""The supervisor: every sandbox of this host, from the moment when it is handed out to its end.
+"""The supervisor: every sandbox of this host, from the hand-out to the end.
 
-It hands sandboxes out under ids that cannot be guessed as long as there is room, ends or pauses them when their time
-is over, and remembers for a while how each one ended.
-
-The time of one sandbox: when it is over, and what happens then.
+It hands sandboxes out under ids that cannot be guessed as long as there is room, ends or pauses them when their time is
+over, and remembers for a while how each one ended. `Lifetime` holds the timers of one sandbox.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Supervisor:
         config: What sandboxes are made with.
         rules: When there is no room for another; those of the pools do not count.
         host_id: The host's name, with which their ids begin.
-        records: What is written down of each; None: it is kept in memory.
+        records: The audit records; None: they are kept in memory.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class Supervisor:
         self._provisioner = IsolationSelector(
             config, lambda choice: Provisioner(choice, self._admission, self._new_id, self._note_end)
         )
-        # What is asked of the templates themselves.
+        # Access to the templates themselves.
         self.templates = self._provisioner
         self._lifetimes: dict[str, Lifetime] = {}
         self._cpu_fairness = CpuFairness(self._lifetimes)
@@ -75,7 +73,7 @@ class Supervisor:
         self._level = ""
 
     def define(self, template: Template) -> None:
-        """Makes a template known under its name; one whose processes live is not replaced."""
+        """Registers a template under its name; one with living processes is not replaced."""
         self._provisioner.define(template)
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
@@ -104,12 +102,12 @@ class Supervisor:
 
         Raises:
             SandboxNotFoundError: It never lived here.
-            SandboxClosedError: It has ended, or lived here before this host was started anew.
+            SandboxClosedError: It has ended, or lived here before this host was restarted.
         """
         return self._lifetime(sandbox_id).sandbox
 
     async def awake(self, sandbox_id: str) -> LiveSandbox:
-        """Returns a sandbox that runs; a paused one is resumed first if it is to be, and what was given up has ended.
+        """Returns a running sandbox without pending cleanups; resumes a paused one if its settings allow it.
 
         Raises:
             SandboxPausedError: It is paused, and stays so.
@@ -122,7 +120,7 @@ class Supervisor:
             await sandbox.cleanups.wait()
             await pausing.settled()
 
-            # Who resumes what runs keeps all others waiting, and they would do the same to him.
+            # Resuming a running sandbox would make all callers wait for one another.
             if not pausing.is_paused:
                 continue
 
@@ -146,7 +144,7 @@ class Supervisor:
         )
 
     def capacity(self) -> Capacity:
-        """Tells what there is room for."""
+        """Returns the capacity of this host."""
         room = self._admission.room
         return Capacity(
             sandboxes=len(self._lifetimes) + self._coming,
@@ -162,17 +160,17 @@ class Supervisor:
         )
 
     async def pause(self, sandbox_id: str) -> bool:
-        """Freezes a sandbox; false if it is paused already."""
+        """Pauses a sandbox; returns False if it is paused already."""
         return await self.find(sandbox_id).pausing.pause()
 
     async def resume(self, sandbox_id: str) -> bool:
-        """Lets a paused sandbox go on; false if it runs."""
+        """Resumes a paused sandbox; returns False if it runs."""
         sandbox = self.find(sandbox_id)
         sandbox.touch()
         return await sandbox.pausing.resume()
 
     async def kill(self, sandbox_id: str, *, wait: bool) -> bool:
-        """Ends a sandbox; returns when nothing of it is left, or without `wait` as soon as its end is certain."""
+        """Ends a sandbox; returns when no process of it is left, or without `wait` as soon as its end is certain."""
         lifetime = self._lifetimes.get(sandbox_id)
 
         if lifetime is None:
@@ -191,10 +189,10 @@ class Supervisor:
         return lived
 
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Hands out sandboxes that go on from where one is.
+        """Hands out sandboxes that continue from the state of another one.
 
         Raises:
-            ForkError: They cannot be made; the sandbox is as it was.
+            ForkError: They cannot be made; the sandbox is unchanged.
         """
         lifetime = self._lifetime(sandbox_id)
         self._admission.check(len(self._lifetimes) + self._coming + request.count - 1)
@@ -216,7 +214,7 @@ class Supervisor:
         return Forked(items=items, left_behind=forking.left_behind)
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Lets a fork take the place and the id of the sandbox that it was forked from, which ends.
+        """Makes a fork take the place and the id of the sandbox that it was forked from, which ends.
 
         Raises:
             InvalidArgumentError: It is no fork of it.
@@ -247,7 +245,7 @@ class Supervisor:
         return child.info
 
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Lets a sandbox live for so long from now on."""
+        """Sets the remaining lifetime of a sandbox."""
         self._lifetime(sandbox_id).set_timeout(timeout_seconds)
 
     async def wait_warm(self, template: str = "default") -> None:
@@ -255,7 +253,7 @@ class Supervisor:
         await self._provisioner.wait_warm(template)
 
     async def aclose(self) -> None:
-        """Ends everything."""
+        """Ends all sandboxes and templates."""
         self._cpu_fairness.close()
         await self._provisioner.close()
 
@@ -315,7 +313,7 @@ def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
     spec = lifetime.spec
     return replace(
         spec,
-        # As it is now; it may have been changed since.
+        # The present network, which may have been changed since the creation.
         network=lifetime.sandbox.egress.route.network,
         timeout_seconds=spec.timeout_seconds
         if request.timeout_seconds == "inherit"
@@ -328,7 +326,7 @@ def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
 def _all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
     """Hands out all of them, or ends all of them."""
     try:
-        # Of one whose end is over nobody would hear any more.
+        # A fork that has ended already would never be reported.
         if not all(fork.alive for fork in forks):
             raise ForkError(step="hand them out", reason="one of them has ended")
 
@@ -344,7 +342,7 @@ def _all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
 
 
 async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
-    """The last look at a sandbox that nobody has yet: what goes wrong here ends it."""
+    """Checks a sandbox right before the hand-out, and ends it if a check fails."""
     try:
         await failpoints.reach("create.hand_out", sandbox)
         await _check_strict(spec, sandbox)
@@ -354,7 +352,7 @@ async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
 
 
 async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
-    """Ends a sandbox that lacks a layer of isolation if its user does not want such a one."""
+    """Ends a sandbox that lacks a layer of isolation if its caller requires all."""
     missing = sandbox.guest.isolation.missing
 
     if not spec.strict or not missing:
@@ -370,11 +368,11 @@ async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
 
 
 class Lifetime:
-    """A sandbox that was handed out, with its time.
+    """A sandbox that was handed out, with its timers.
 
     Args:
         sandbox: The sandbox.
-        spec: What it should be.
+        spec: The caller's request.
         pause: Pauses it.
         parent_id: The sandbox that it was forked from.
     """
@@ -400,7 +398,7 @@ class Lifetime:
 
     @property
     def info(self) -> SandboxInfo:
-        """What its owner may know of it."""
+        """The description for its owner."""
         spec, sandbox = self.spec, self.sandbox
         state: SandboxState = "paused" if sandbox.pausing.is_paused else "running"
         return SandboxInfo(
@@ -425,7 +423,7 @@ class Lifetime:
 
     @property
     def tenant(self) -> str:
-        """The owner on whose behalf it runs; its own id where there is none."""
+        """The owner on whose behalf it runs; its own id if there is none."""
         return self.spec.owner or self.sandbox.id
 
     @property
@@ -434,7 +432,7 @@ class Lifetime:
         return self.sandbox.guest
 
     def set_timeout(self, timeout_seconds: float | None) -> None:
-        """Lets it live for so long from now on."""
+        """Sets the remaining lifetime."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -448,13 +446,13 @@ class Lifetime:
             self._timer = clock.call_later(timeout_seconds, self._time_over)
 
     def close(self) -> None:
-        """It has ended by itself, or was ended."""
+        """Cancels the timers, after its end."""
         for timer in (self._timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
 
     def _ends_at(self) -> datetime | None:
-        """When its time is over, as things are: of a paused one, never."""
+        """Returns when its time will be over; None while it is paused."""
         if self._timer is None or self.spec.timeout_seconds is None or self.sandbox.clock.is_stopped:
             return None
 
@@ -466,12 +464,12 @@ class Lifetime:
             self.sandbox.end("expired")
             return
 
-        # When it is resumed, it has its time once more.
+        # After a resume, it has the whole time again.
         self.set_timeout(self.spec.timeout_seconds)
         keep(pause_or_end(self._pause, partial(self.sandbox.end, "expired")))
 
     def _watch_idleness(self) -> None:
-        """Sets the timer to when it will have been idle for long enough, if nobody uses it until then."""
+        """Sets the timer to the earliest moment at which it can have been idle for long enough."""
         allowed = self.spec.idle_timeout_seconds
 
         if allowed is None:

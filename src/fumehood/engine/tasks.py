@@ -1,9 +1,7 @@
-"""Work that goes on to its end, whether anybody waits for it or not.
+"""Work that runs to its end, whether or not its caller waits for it.
 
-The loop itself holds on to no task: one that nobody names could be collected in the middle. What a caller has given
-up may still have to be undone; whoever comes next waits for that.
-
-Something that comes once, even if whoever waits for it gives up.
+The loop itself holds only weak references to tasks: a task without another reference could be collected. Work of a
+cancelled caller may still have to be undone; later callers wait for that. `Awaited` holds a value that is set once.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Awaited(Generic[_T]):
-    """One value, for any number of tasks that wait for it."""
+    """A value that is set once, for any number of waiting tasks."""
 
     __slots__ = ("_values", "_waiting")
 
@@ -27,7 +25,7 @@ class Awaited(Generic[_T]):
         self._waiting: list[asyncio.Future[_T]] = []
 
     def come(self, value: _T) -> None:
-        """It is there; what comes a second time is dropped."""
+        """Sets the value; a second one is ignored."""
         if self._values:
             return
 
@@ -40,7 +38,7 @@ class Awaited(Generic[_T]):
         self._waiting.clear()
 
     async def wait(self) -> _T:
-        """Returns it, when it is there."""
+        """Returns the value once it is set."""
         if self._values:
             return self._values[0]
 
@@ -53,7 +51,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 def keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Runs work that nobody waits for, and holds on to its task until it is done."""
+    """Runs work in the background, and keeps a reference to its task until it is done."""
     task = asyncio.create_task(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
@@ -61,17 +59,17 @@ def keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Waits for work that goes on when its caller gives up; what fails then, nobody hears."""
+    """Waits for work that continues after a cancellation; its exceptions are discarded then."""
     task = keep(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.shield(task)
 
 
 class PendingCleanups:
-    """What goes on in one sandbox although its callers have gone, such as putting back files.
+    """Background work of cancelled callers in one sandbox, such as restoring files.
 
     Args:
-        clock: The sandbox's.
+        clock: The sandbox's clock.
     """
 
     def __init__(self, clock: SandboxClock) -> None:
@@ -80,16 +78,16 @@ class PendingCleanups:
 
     @property
     def are_over(self) -> bool:
-        """True when there are none."""
+        """Whether there is none."""
         return not self._tasks
 
     def add(self, task: asyncio.Future[Any]) -> None:
-        """Whoever comes from now on waits for this as well."""
+        """Makes later callers wait for this task as well."""
         self._tasks.add(task)
         task.add_done_callback(self._over)
 
     async def wait(self) -> None:
-        """Returns when those that there are now have come to their end, or when the sandbox is paused."""
+        """Returns when the present tasks are done, or when the sandbox is paused."""
         if self._tasks:
             over = asyncio.ensure_future(asyncio.wait(tuple(self._tasks)))
             try:
@@ -100,6 +98,6 @@ class PendingCleanups:
     def _over(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
 
-        # Read once: what fails when nobody waits for it any more is nobody's fault.
+        # Retrieved, because the caller may have been cancelled.
         if not task.cancelled():
             task.exception()

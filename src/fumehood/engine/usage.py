@@ -1,7 +1,7 @@
-"""Measures what an execution uses: by the kernel's count for the whole sandbox, or by the guest's word.
+"""Measures the usage of an execution: by the kernel's counters for the whole sandbox, or by the guest's report.
 
-The host's own clock measures the wall time. Figures that only the guest can give are taken from its reply and are as
-honest as the code in it.
+The host's own clock measures the wall time. Figures that only the guest can give are taken from its reply, and must not
+be trusted more than the code in it.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class Measure(Protocol):
     """Measures executions, one at a time."""
 
     def open(self) -> None:
-        """Makes ready what may be refused; nothing is sent before."""
+        """Opens what may be refused; nothing is sent before."""
 
     def begin(self) -> Reading:
         """Reads the counters at the start."""
 
     async def cpu_seconds_since(self, reading: Reading) -> float:
-        """CPU time since the reading, or more."""
+        """Returns the CPU time since the reading, or an upper bound of it."""
 
     def end(
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
-        """Computes what was used since the reading."""
+        """Returns the usage since the reading."""
 
 
 class Meter:
     """Reads the counters of one sandbox.
 
     Args:
-        guest: The sandbox.
-        ask_cpu_seconds: Asks init for the CPU time so far, where the host has no count of its own.
-        clock: The sandbox's: a pause is nobody's wall time.
+        guest: The runtime's object.
+        ask_cpu_seconds: Asks init for the CPU time so far, where the host has no counter of its own.
+        clock: The sandbox's clock: a pause does not count as wall time.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Meter:
         self._is_open = False
 
     def open(self) -> None:
-        """Opens the counters before anything is sent: it is refused where no more files may be opened.
+        """Opens the counters before anything is sent, since that can fail.
 
         Raises:
             OSError: The counters cannot be opened.
@@ -80,11 +80,11 @@ class Meter:
         return Reading(self._clock.stood_still_seconds, self._guest.cpu_time())
 
     def begin_alone(self) -> Reading:
-        """Begins a measure of one process among several that run at once."""
+        """Begins the measurement of one process among several that run at once."""
         return Reading(self._clock.stood_still_seconds, None)
 
     async def cpu_seconds_since(self, reading: Reading) -> float:
-        """CPU time of the sandbox since the reading."""
+        """Returns the CPU time of the sandbox since the reading."""
         now = self._guest.cpu_time()
 
         if now is not None and reading.cpu is not None:
@@ -101,7 +101,7 @@ class Meter:
     def end(
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
-        """Computes what was used since the reading."""
+        """Returns the usage since the reading."""
         cpu = self._guest.cpu_time()
         before = reading.cpu
         spent = None
@@ -117,7 +117,7 @@ class Meter:
     def end_alone(
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
-        """Computes what one process says that it has used."""
+        """Returns the usage that one process reports."""
         return self._usage(reading, running, request, reply, None, None)
 
     def _usage(
@@ -142,28 +142,28 @@ class Meter:
 
 
 class ProcessMeter:
-    """Measures one process among several that run at once by what it says itself, as the whole sandbox cannot tell.
+    """Measures one process among several that run at once by its own report.
 
     Args:
-        meter: The sandbox's.
+        meter: The sandbox's meter.
     """
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
     def open(self) -> None:
-        """Opens nothing."""
+        """Does nothing."""
 
     def begin(self) -> Reading:
-        """Reads the clock alone."""
+        """Reads only the clock."""
         return self._meter.begin_alone()
 
     async def cpu_seconds_since(self, reading: Reading) -> float:
-        """What the sandbox has used: an upper bound."""
+        """Returns the CPU time of the whole sandbox: an upper bound."""
         return await self._meter.cpu_seconds_since(reading)
 
     def end(
         self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
     ) -> Usage:
-        """Computes what the process says."""
+        """Returns the usage that the process reports."""
         return self._meter.end_alone(reading, running, request, reply)

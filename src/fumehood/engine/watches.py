@@ -1,6 +1,6 @@
-"""The watched directories of one sandbox: what init tells of them, kept for whoever watches.
+"""The watched directories of one sandbox: changes reported by init, queued for their watchers.
 
-A watcher who does not look loses what is beyond a bound.
+The queue is bounded: a watcher that does not read loses the excess.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fumehood.values.requests import WatchFiles
 from fumehood.values.sandbox import FileChange
 
 _MAX_QUEUED_CHANGES = 10_000
-# Code decides how long the names are.
+# Code in the sandbox chooses the length of the names.
 _MAX_QUEUED_BYTES = 8 * MIB
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
 
 class _Queue(asyncio.Queue[FileChange | None]):
-    """What has changed and nobody has seen; there is always room for the end."""
+    """The unread changes; there is always room for the end marker."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_QUEUED_CHANGES + 1)
@@ -54,7 +54,7 @@ class LiveWatches:
     """The watches of one sandbox.
 
     Args:
-        ask: Asks init.
+        ask: Sends requests to init.
         check_alive: Raises when the sandbox has ended.
     """
 
@@ -80,7 +80,7 @@ class LiveWatches:
         except InitError as error:
             raise FileError.from_errno(path=path, operation="watch", errno_value=error.errno_value) from None
 
-        # It may have ended since init has answered: of what comes later, nobody would tell.
+        # The sandbox may have ended since the reply: later events would never be reported.
         self._check_alive()
         queue = self._queues[value["watch_id"]] = _Queue()
 
@@ -90,7 +90,7 @@ class LiveWatches:
         return self._changes(value["watch_id"], queue, request.name)
 
     async def settle(self, name: str) -> int:
-        """Has init tell what has happened up to now, and returns how many changes the watch has had since it began."""
+        """Has init report all changes so far, and returns how many the watch has had since it began."""
         watch_id = self._names.get(name, 0)
         queue = self._queues.get(watch_id)
 
@@ -103,7 +103,7 @@ class LiveWatches:
         return queue.added
 
     def note(self, header: dict[str, Any]) -> None:
-        """Takes what init tells."""
+        """Handles an event of init."""
         queue = self._queues.get(header["watch_id"])
 
         if queue is None:
@@ -114,7 +114,7 @@ class LiveWatches:
             queue.add(FileChange(kind=change["kind"], name=change["name"], path=change["path"], entry=entry))
 
     def close(self) -> None:
-        """The sandbox has ended."""
+        """Ends all watches, after the end of the sandbox."""
         for queue in self._queues.values():
             queue.put_nowait(None)
 
@@ -132,7 +132,7 @@ class LiveWatches:
             self._queues.pop(watch_id, None)
             self._names.pop(name, None)
 
-            # A sandbox that has ended watches nothing.
+            # A sandbox that has ended has no watches.
             with suppress(FumehoodError, InitError, InitGoneError):
                 await self._ask("unwatch", watch_id=watch_id)
 

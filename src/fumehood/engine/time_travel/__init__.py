@@ -1,4 +1,4 @@
-"""Going back and going on twice: checkpoints, snapshots, transactions, the judge, and forks.
+"""Checkpoints, snapshots, transactions, the judge, and forks.
 
-Runs in the host process, on the engine's loop.
+Runs in the host process, on the engine's loop. What a checkpoint claims must never be trusted.
 """

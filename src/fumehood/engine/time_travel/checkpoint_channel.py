@@ -1,8 +1,8 @@
-"""The line to one checkpoint: a process of the guest that waits, and makes a context of what it holds when asked.
+"""The channel to one checkpoint: a waiting process of the guest, from which contexts are forked on request.
 
-A checkpoint is as hostile as the context that it was forked from: what it says goes through the wire's tables, and
-what breaks them ends the sandbox. Whatever it claims, a checkpoint that has ended is known by its line, and nothing
-is undone before the context that is to go on exists.
+A checkpoint is as hostile as the context that it was forked from: its messages are checked by the wire's tables, and a
+violation ends the sandbox. The end of a checkpoint is detected by the end of its channel, and nothing is undone before
+the new context exists.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fumehood.runtimes.base import GuestContext
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
 
-# How soon a checkpoint tells that a context made from it was killed, if it can.
+# How soon a checkpoint normally reports that a context made from it was killed.
 _TOLD_SECONDS = 0.2
 
 
 class RevivedContext(GuestContext):
-    """A context made from a checkpoint, as that tells of it.
+    """A context made from a checkpoint, as reported by it.
 
     Args:
         kill: Kills its process.
@@ -43,7 +43,7 @@ class RevivedContext(GuestContext):
 
     @property
     def origin(self) -> GuestContext:
-        """See the port."""
+        """The context that the runtime started, of which this is a fork."""
         return self._origin
 
     def kill(self) -> None:
@@ -52,12 +52,12 @@ class RevivedContext(GuestContext):
             keep(self._kill(self))
 
     def note_exit(self, status: int | None) -> None:
-        """The checkpoint has reaped it, or nobody can tell any more how it ended."""
+        """Records its end, as reaped by the checkpoint, or with an unknown status."""
         if not self.exited.done():
             self.exited.set_result(status)
 
     def is_on_its_own(self) -> None:
-        """The checkpoint is gone: the end of the channel is the end of the context."""
+        """Takes the end of the channel as the end of the context, because the checkpoint is gone."""
         self._link.gone.add_done_callback(lambda _: self._presume_end())
 
     def _presume_end(self) -> None:
@@ -66,13 +66,13 @@ class RevivedContext(GuestContext):
 
 
 class CheckpointChannel:
-    """The line to one checkpoint.
+    """The channel to one checkpoint.
 
     Args:
-        on_broken: Called when it breaks the wire.
-        kill: Kills the process with a number inside.
-        send_signal: Sends a signal to the process with a number inside.
-        origin: Of the context that it is a checkpoint of.
+        on_broken: Called when it violates the protocol.
+        kill: Kills the process with a pid inside.
+        send_signal: Signals the process with a pid inside.
+        origin: The context of which it is a checkpoint.
         share: The sandbox's share of the loop; by default one of its own.
     """
 
@@ -96,16 +96,16 @@ class CheckpointChannel:
         self._contexts: dict[int, RevivedContext] = {}
         self.pid: int | None = None
         self.left_behind: tuple[str, ...] = ()
-        # Done when there is a checkpoint, or when there will never be one; `pid` tells which.
+        # Done when the checkpoint exists, or when it will never exist; `pid` distinguishes the two.
         self.kept: asyncio.Future[None] = loop.create_future()
 
     @property
     def lives(self) -> bool:
-        """False once the checkpoint has ended."""
+        """Whether the checkpoint has not ended."""
         return not self._channel.closed
 
     def guest_fd(self) -> int:
-        """The end that goes to the guest; `close_guest_end` when it is sent."""
+        """The guest's descriptor; call `close_guest_end` when it is sent."""
         return self._guest_end.fileno()
 
     def close_guest_end(self) -> None:
@@ -113,7 +113,7 @@ class CheckpointChannel:
         self._guest_end.close()
 
     async def revive(self, link: ContextConnection) -> RevivedContext | None:
-        """Makes a context that speaks over the link and waits for `ContextConnection.proceed`; None: it cannot."""
+        """Makes a context that uses the link and waits for `ContextConnection.proceed`; None if that is impossible."""
         if not self.lives:
             return None
 
@@ -124,12 +124,12 @@ class CheckpointChannel:
         return await made
 
     def send_migrator(self, fd: int, *, reseed: bool, is_last: bool) -> None:
-        """Has a process forked that moves into a forked sandbox; what becomes of it is said over the socket `fd`.
+        """Has a process forked that migrates into a forked sandbox; it reports over the socket `fd`.
 
         Args:
-            fd: The guest's end of it.
-            reseed: Whether its randomness is to be another than that of the checkpoint.
-            is_last: The checkpoint itself is the process that moves, and is no more.
+            fd: The guest's end of that socket.
+            reseed: Whether its random state is reseeded.
+            is_last: Whether the checkpoint itself migrates, and ends as a checkpoint.
         """
         self._channel.send({"type": "move", "reseed": reseed, "last": is_last}, fds=[fd])
 
@@ -175,10 +175,10 @@ class CheckpointChannel:
         if not made.done():
             made.set_result(context)
         elif context is not None:
-            context.kill()  # whoever asked for it has gone
+            context.kill()  # its caller was cancelled
 
     async def _end(self, context: RevivedContext) -> None:
-        """Kills a context that was made; a checkpoint that does not tell of its end may have been stopped by code."""
+        """Kills a context; continues a checkpoint that does not report the end, as code may have stopped it."""
         await self._kill(context.pid)
         await asyncio.wait([context.exited], timeout=_TOLD_SECONDS)
 

@@ -1,9 +1,9 @@
-"""The checkpoints of one sandbox: points of a context to go back to, state and files together.
+"""The checkpoints of one sandbox: states of a context to roll back to, variables and files together.
 
-A checkpoint is a waiting fork of the context and a snapshot of the writable files, both taken while the context
-waits, so that the two never disagree. Going back makes sure of both before anything is given up: a checkpoint that is
-damaged leaves the sandbox as it is. Their number is bounded, the oldest goes first; their memory and their files
-count as the sandbox's own.
+A checkpoint is a waiting fork of the context and a snapshot of the writable files, both taken while the context waits,
+so that the two always match. A rollback checks both before it discards the present state: a damaged checkpoint leaves
+the sandbox unchanged. Their number is bounded, the oldest is dropped first; their memory and their files count as the
+sandbox's own.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from fumehood.values.sandbox import CheckpointInfo
 from fumehood_wire.frames import ProtocolError
 
 _MAX_CHECKPOINTS = 16
-# A fork runs what user code has registered for it, which may take for ever.
+# A fork runs at-fork handlers of user code, which may never return.
 _FORK_SECONDS = 10.0
 
 
 class Checkpointed(Protocol):
-    """What checkpoints need of their sandbox."""
+    """The sandbox as checkpoints need it."""
 
     id: str
     clock: SandboxClock
@@ -47,16 +47,16 @@ class Checkpointed(Protocol):
     share: LoopShare
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
-        """Asks init."""
+        """Sends a request to init."""
 
     async def kill_context(self, pid: int) -> None:
-        """Kills a context with all that it started, but for checkpoints."""
+        """Kills a context with all that it started, except checkpoints."""
 
     async def signal_context(self, pid: int, number: int) -> None:
-        """Sends a signal to the group of a process of this number."""
+        """Signals the process group of a process with this pid."""
 
     def broken(self, error: ProtocolError) -> None:
-        """The guest broke the wire: the sandbox ends."""
+        """Ends the sandbox, because the guest violated the protocol."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,11 +64,11 @@ class Kept:
     """One checkpoint.
 
     Attributes:
-        line: To the process that holds the state.
+        line: The channel to the process that holds the state.
         snapshot: The number of the files' snapshot.
-        conversation: Under which name its executions are known.
-        info: What callers see of it.
-        mark: Where the record of the context stood.
+        conversation: The prefix of its execution ids.
+        info: Its description for callers.
+        mark: The position in the record of the context.
     """
 
     line: CheckpointChannel
@@ -85,9 +85,9 @@ class LiveCheckpoints:
         self._sandbox = sandbox
         self.snapshots = LiveSnapshots(sandbox.ask)
         self._kept: dict[str, Kept] = {}
-        # Those of transactions, which have no name.
+        # Unlisted checkpoints of transactions.
         self._passing: set[CheckpointChannel] = set()
-        # Those that somebody goes back to at this moment, once for each: they are forgotten afterwards.
+        # Checkpoints that are in use by a rollback, once for each; those dropped meanwhile are released afterwards.
         self._in_use: list[Kept] = []
         self._next_number = 1
 
@@ -98,18 +98,18 @@ class LiveCheckpoints:
 
     @property
     def clock(self) -> SandboxClock:
-        """The sandbox's."""
+        """The sandbox's clock."""
         return self._sandbox.clock
 
     def pids(self) -> list[int]:
-        """The numbers inside of their processes."""
+        """Returns the pids inside of their processes."""
         lines = {*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing}
         return [line.pid for line in lines if line.pid is not None and line.lives]
 
     async def call(
         self, call: CheckpointCall, contexts: Callable[[str | None], LiveContext]
     ) -> tuple[CheckpointInfo, ...]:
-        """Makes, lists, goes back to or drops."""
+        """Makes, lists, rolls back to or drops checkpoints."""
         match call:
             case ListCheckpoints():
                 return self.infos
@@ -122,9 +122,9 @@ class LiveCheckpoints:
                 return ()
 
     async def take(self, context: LiveContext, name: str | None, *, strict: bool) -> CheckpointInfo:
-        """Makes a checkpoint of a context and the files, after what was asked of the context before.
+        """Makes a checkpoint of a context and the files, after earlier requests to the context.
 
-        Whoever gives up waiting leaves none.
+        A cancelled call leaves none.
         """
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
@@ -145,7 +145,7 @@ class LiveCheckpoints:
     async def take_within_turn(
         self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
     ) -> Kept:
-        """Does what `take` does, for whoever holds the context's turn, and lists it nowhere."""
+        """As `take`, for the holder of the context's turn, without listing it."""
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
         sandbox = self._sandbox
@@ -197,13 +197,13 @@ class LiveCheckpoints:
     async def roll_back(
         self, checkpoint_id: str, contexts: Callable[[str | None], LiveContext]
     ) -> CheckpointInfo:
-        """Goes back to a checkpoint, which stays; whoever gives up waiting goes back at once or never."""
+        """Rolls back to a checkpoint, which stays; a cancelled call is completed or has no effect."""
         with self.lent(checkpoint_id) as kept:
             context = contexts(kept.info.context_id)
 
             async with context.turn_alone():
                 going = asyncio.ensure_future(self._go_back(kept, context))
-                # Of two calls the second finds the files as the first has left them, also when that is given up.
+                # A second call finds the files as the first has left them, also when the first is cancelled.
                 self._sandbox.cleanups.add(going)
                 await context.finish(going)
 
@@ -211,7 +211,7 @@ class LiveCheckpoints:
 
     @contextmanager
     def lent(self, checkpoint_id: str) -> Iterator[Kept]:
-        """Gives a checkpoint to whatever goes on from it; it stays, whatever happens to its entry meanwhile.
+        """Yields a checkpoint in use; it stays, even if it is dropped meanwhile.
 
         Raises:
             CheckpointLostError: It has ended.
@@ -236,11 +236,11 @@ class LiveCheckpoints:
                 keep(self._forget_quietly(kept))
 
     async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
-        """Goes back, for whoever holds the context's turn.
+        """Rolls back, for the holder of the context's turn.
 
         Raises:
             CheckpointLostError: It has ended; nothing was changed.
-            ContextStartError: The files are back, and the context that was made from it ended at once.
+            ContextStartError: The files are restored, and the context that was made from it ended at once.
         """
 
         async def put_files_back(pid: int) -> None:
@@ -249,7 +249,7 @@ class LiveCheckpoints:
         try:
             is_made = await context.revive_within_turn(kept.line, kept.conversation, put_files_back)
         except ContextStartError:
-            # Code in the sandbox can kill it, or memory runs out: the checkpoint is there still.
+            # Code in the sandbox may have killed it, or memory ran out: the checkpoint still exists.
             is_made = await context.revive_within_turn(kept.line, kept.conversation, put_files_back)
 
         if not is_made:
@@ -258,7 +258,7 @@ class LiveCheckpoints:
         context.record.go_back(kept.mark)
 
     async def _go_back(self, kept: Kept, context: LiveContext) -> None:
-        # By itself: its caller may have gone.
+        # Held here, because its caller may have been cancelled.
         with self._holding(kept):
             try:
                 await self.roll_back_within_turn(kept, context)
@@ -269,30 +269,30 @@ class LiveCheckpoints:
                 ) from None
 
     async def put_files_back(self, kept: Kept) -> None:
-        """Puts the files back, and nothing else."""
+        """Restores the files only."""
         await self.snapshots.put_back(kept.snapshot, self.pids())
 
     async def keep_files(self, process: ContextProcess) -> int:
-        """Keeps the files alone, while a context is at rest; returns the number of the snapshot."""
+        """Takes a snapshot of the files only, while a context is idle; returns its number."""
         self._sandbox.guest.check_checkpoints()
         return int((await self.snapshots.take(self._waiting(process)))["snapshot"])
 
     async def drop(self, checkpoint_id: str) -> None:
-        """Forgets a checkpoint."""
+        """Drops a checkpoint."""
         kept = self._find(checkpoint_id)
         del self._kept[kept.info.id]
 
         if kept not in self._in_use:
-            # It is on no list any more: nobody else would see to what is left of it.
+            # It is not listed any more, so nothing else would release it.
             await to_its_end(self.forget(kept))
 
     async def forget(self, kept: Kept) -> None:
-        """Ends its process and gives up its files."""
+        """Ends its process and releases its files."""
         await self._end(kept.line)
         await self.snapshots.drop(kept.snapshot)
 
     def close(self) -> None:
-        """The sandbox has ended."""
+        """Closes all checkpoints, after the end of the sandbox."""
         for line in [*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing]:
             line.close()
 
@@ -303,7 +303,7 @@ class LiveCheckpoints:
 
     async def _fork(self, process: ContextProcess, line: CheckpointChannel) -> None:
         forked = process.link.fork(line.guest_fd())
-        # The channel has made a copy.
+        # The channel has duplicated it.
         line.close_guest_end()
         await self._sandbox.clock.wait(forked, seconds=_FORK_SECONDS)
 
@@ -328,7 +328,7 @@ class LiveCheckpoints:
             raise CheckpointError(reason="its process ended at once, perhaps because memory ran out")
 
     def _waiting(self, process: ContextProcess) -> list[int]:
-        """The numbers inside of processes that wait for the host."""
+        """Returns the pids inside of processes that wait for the host."""
         return [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
 
     def _find(self, checkpoint_id: str) -> Kept:
@@ -344,7 +344,7 @@ class LiveCheckpoints:
         raise CheckpointNotFoundError(checkpoint_id=checkpoint_id)
 
     def _lost(self, kept: Kept) -> CheckpointLostError:
-        # Whoever goes back to it forgets it in the end.
+        # The rollback that uses it releases it in the end.
         self._kept.pop(kept.info.id, None)
         return CheckpointLostError(checkpoint_id=kept.info.id)
 
@@ -356,7 +356,7 @@ class LiveCheckpoints:
         self._passing.discard(line)
         line.close()
 
-        # It may be stopped, and would never hear that it is to end.
+        # It may be stopped, and would not notice the closed channel.
         if line.pid is not None:
             await self._sandbox.signal_context(line.pid, signal.SIGKILL)
 

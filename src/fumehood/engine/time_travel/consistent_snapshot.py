@@ -1,8 +1,8 @@
-"""One moment of a sandbox, to write down what of it lasts: its contexts at rest, and its files as they are then.
+"""A consistent snapshot of a sandbox, for saving: its contexts idle, and its files at that moment.
 
-While the contexts of Python are at rest, each writes down its own variables, and a snapshot of the files is taken;
-then everything goes on, and the files are read from the snapshot. A context that is itself waiting keeps no other
-waiting for long: code in one may be waiting for another.
+While the Python contexts are idle, each exports its own variables, and a snapshot of the files is taken; then all
+continue, and the files are read from the snapshot. A context that is not idle soon must not block the others: code in
+one may wait for another.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fumehood.values.execution import Execution, Record
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 
-# How long contexts at rest wait for another one.
+# How long idle contexts are held while another one is busy.
 _TOGETHER_SECONDS = 5.0
 
 
 class ConsistentSnapshot:
-    """One moment of a sandbox.
+    """One consistent snapshot.
 
     Args:
         sandbox: The sandbox.
@@ -41,12 +41,12 @@ class ConsistentSnapshot:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[tuple[ContextInfo, ...]]:
-        """Gives the contexts, the default one first; in those of Python nothing else runs while the block does."""
+        """Yields the contexts, the default one first; those of Python are idle during the block."""
         first = self._default()
 
         while True:
             async with AsyncExitStack() as held:
-                # As long as it takes: nobody waits for what is held, because nothing is.
+                # Without a time-out: no other context is held yet.
                 await held.enter_async_context(first.turn_alone())
                 late = await self._hold_others(held, first)
 
@@ -57,7 +57,7 @@ class ConsistentSnapshot:
             first = late
 
     async def run(self, context_id: str, request: ExecuteRequest) -> Execution:
-        """Runs code in a context that is at rest."""
+        """Runs code in a context that is held idle."""
         context = self._sandbox.contexts.existing(context_id)
         try:
             return await context.execute_within_turn(request, _unheard)
@@ -70,14 +70,14 @@ class ConsistentSnapshot:
             ) from None
 
     def record(self, context_id: str) -> Record:
-        """Tells what has run in a context so far."""
+        """Returns the record of a context so far."""
         return self._sandbox.recorder.read(self._sandbox.id, self._sandbox.contexts.existing(context_id).info)
 
     async def keep_files(self) -> str:
-        """Keeps all files as they are now; says why not, where that cannot be."""
+        """Takes a snapshot of all files; returns the reason if that is impossible."""
         snapshots = self._sandbox.checkpoints.snapshots
         try:
-            # Whoever gives up leaves no snapshot: every later change to a file would be copied for it.
+            # A cancelled call drops the snapshot: later changes to files would be copied for it.
             self._snapshot = await self._default().finish(self._take(), snapshots.drop)
         except CheckpointError as error:
             return error.reason
@@ -85,7 +85,7 @@ class ConsistentSnapshot:
         return ""
 
     async def files(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields what lay in the writable places, as init describes it."""
+        """Yields the entries of the writable folders, as init describes them."""
         assert self._snapshot is not None, "the files are kept before they are listed"
 
         async with aclosing(self._sandbox.checkpoints.snapshots.list_files(self._snapshot)) as files:
@@ -93,7 +93,7 @@ class ConsistentSnapshot:
                 yield file
 
     async def read(self, path: str) -> AsyncGenerator[bytes, None]:
-        """Yields what a file held."""
+        """Yields the content of a file."""
         assert self._snapshot is not None, "the files are kept before they are read"
 
         async with aclosing(self._sandbox.checkpoints.snapshots.read(self._snapshot, path)) as pieces:
@@ -101,27 +101,27 @@ class ConsistentSnapshot:
                 yield piece
 
     async def let_go(self, files: int, size_bytes: int) -> None:
-        """Gives the files up, and has the audit record say how much of the sandbox was given out."""
+        """Releases the snapshot, and records in the audit record how much was saved."""
         if size_bytes:
             self._sandbox.audit.note("saved", {"files": files, "size_bytes": size_bytes})
 
         if self._snapshot is not None:
             snapshot, self._snapshot = self._snapshot, None
-            # Nobody waits for that while the sandbox is paused.
+            # The caller does not wait for it while the sandbox is paused.
             await self._sandbox.clock.while_going(keep(self._drop(snapshot)))
 
     async def _drop(self, snapshot: int) -> None:
-        # It may have ended, or be just ending.
+        # The sandbox may have ended, or be ending.
         with suppress(FumehoodError, InitGoneError):
             await self._sandbox.checkpoints.snapshots.drop(snapshot)
 
     async def _take(self) -> int:
         checkpoints = self._sandbox.checkpoints
-        # Threads of a context at rest may write: of those that wait, only checkpoints need not be stopped.
+        # Threads of an idle context may write: only checkpoints need not be stopped.
         return int((await checkpoints.snapshots.take(checkpoints.pids()))["snapshot"])
 
     async def _hold_others(self, held: AsyncExitStack, first: LiveContext) -> LiveContext | None:
-        """Takes the turns of the other contexts; returns the one that does not come to rest soon, or None."""
+        """Takes the turns of the other contexts; returns one that is not idle soon, or None."""
         taken = {first}
 
         while others := self._pythons() - taken:
@@ -140,7 +140,7 @@ class ConsistentSnapshot:
         return self._sandbox.contexts.named(None)
 
     def _pythons(self) -> set[LiveContext]:
-        # It may have been removed; whoever names it has it made anew.
+        # It may have been removed; `named` makes it again.
         self._default()
         return {context for context in self._sandbox.contexts if context.info.language == "python"}
 
@@ -150,4 +150,4 @@ class ConsistentSnapshot:
 
 
 def _unheard(_event: Event) -> None:
-    """Nobody follows what is run here."""
+    """Discards the events."""

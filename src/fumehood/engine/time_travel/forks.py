@@ -1,8 +1,8 @@
-"""Forking: new sandboxes that go on from where one is, or was at a checkpoint.
+"""Forking: new sandboxes that continue from the state of another one, or of its checkpoint.
 
-A fork is a guest of its own beneath the namespaces of its parent: an init without files, to which the parent's init
-sends what a snapshot holds, and into which a fork of a checkpoint's process moves and becomes the default context.
-All of one call are made, or none; whatever fails, the parent is as it was.
+A fork is a guest of its own nested in the namespaces of its parent: an init without files, to which the parent's init
+sends the files of a snapshot, and into which a fork of a checkpoint's process migrates and becomes the default context.
+Either all forks of one call are made, or none; a failure must leave the parent unchanged.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from fumehood.runtimes.base import Guest, GuestContext
 from fumehood.runtimes.descriptors import close_all, copies
 
 _FILES_SECONDS = 60.0
-# One waits where it is to go while the next one sets out.
+# One waits at its target while the next one starts.
 _MOVING_AT_ONCE = 2
 
 
 class ComingContext(GuestContext):
-    """The first context of a fork, before it is there and afterwards.
+    """The first context of a fork, before and after its arrival.
 
     Args:
-        origin: What it is forked from.
+        origin: The context that it is forked from.
     """
 
     def __init__(self, origin: GuestContext) -> None:
@@ -42,21 +42,21 @@ class ComingContext(GuestContext):
 
     @property
     def origin(self) -> GuestContext:
-        """See the port."""
+        """The context that the runtime started, of which this is a fork."""
         return self._origin
 
     def arrive(self, context: GuestContext) -> None:
-        """It is there."""
+        """Takes over the arrived context."""
         self._arrived = context
         context.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
 
     async def settled(self) -> None:
-        """See the port."""
+        """Waits until the process that brought it here has ended."""
         if self._arrived is not None:
             await self._arrived.settled()
 
     def kill(self) -> None:
-        """Ends the process, if it is there."""
+        """Ends the process, if it has arrived."""
         if self._arrived is None:
             self._note_exit(None)
         else:
@@ -72,8 +72,8 @@ class Forking:
 
     Args:
         parent: The sandbox.
-        reseed: Whether the forks draw random numbers of their own.
-        on_end: Called when nothing of a fork lives any more.
+        reseed: Whether the forks' random states are reseeded.
+        on_end: Called when no process of a fork is left.
     """
 
     def __init__(self, parent: LiveSandbox, reseed: bool, on_end: Callable[[LiveSandbox], None]) -> None:
@@ -81,22 +81,22 @@ class Forking:
         self._reseed = reseed
         self._on_end = on_end
         self._made: list[LiveSandbox] = []
-        # Whether the checkpoint is of this fork alone: then it moves itself in the end, which saves a fork.
+        # Whether the checkpoint is for this fork alone: then it migrates itself last, which saves a fork.
         self._ends_it = False
         self._left_to_move = 0
         self._moving = asyncio.Semaphore(_MOVING_AT_ONCE)
-        # What did not come along, in words.
+        # Messages: what was not carried over.
         self.left_behind: tuple[str, ...] = ()
 
     async def carry_out(self, ids: list[str], checkpoint_id: str | None) -> list[LiveSandbox]:
         """Makes a fork for each id.
 
         Args:
-            ids: Their names.
-            checkpoint_id: Where they go on; None: where the parent is now.
+            ids: Their ids.
+            checkpoint_id: The checkpoint that they continue from; None: the present state of the parent.
 
         Raises:
-            ForkUnavailableError: A sandbox of this level has none.
+            ForkUnavailableError: A sandbox of this level has no forks.
             ForkError: One of them cannot be made; none is left.
             CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
         """
@@ -120,7 +120,7 @@ class Forking:
         return self._made
 
     async def _announce(self) -> None:
-        """Tells the parent's init first: what it stops or counts must not be theirs, from their very beginning."""
+        """Prepares the parent's init: it must not stop or count processes of forks, from their very beginning."""
         try:
             await self._parent.init.ask("expect_forks")
         except (InitError, InitGoneError) as error:
@@ -168,7 +168,7 @@ class Forking:
             raise
 
         coming = ComingContext(kept.line.origin)
-        # The process that moves sets out before there is anywhere to go, and waits there until it may go on.
+        # The migrator starts before its target exists, and waits there until it may proceed.
         moving = asyncio.ensure_future(self._move(making, kept, own, coming))
         setting_up = asyncio.ensure_future(self._set_up(launching, making, kept, coming))
         try:
@@ -176,7 +176,7 @@ class Forking:
         finally:
             moving.cancel()
             setting_up.cancel()
-            # Until then the descriptors are in use.
+            # The descriptors are in use until then.
             await asyncio.wait([moving, setting_up])
 
             close_all(own)
@@ -203,7 +203,7 @@ class Forking:
         guest.first_context = coming
         fork = LiveSandbox(launching, guest, self._on_end)
         self._made.append(fork)
-        # Should it end meanwhile a fresh one, without its state, would be none to go on with.
+        # If it ends meanwhile, a fresh context without the state must not replace it.
         coming_on = fork.contexts.default.coming
         await self._send_files(fork, kept)
         return fork, coming_on
@@ -218,7 +218,7 @@ class Forking:
             is_last = self._ends_it and self._left_to_move == 0
             kept.line.send_migrator(fd, reseed=self._reseed, is_last=is_last)
 
-        # As long as it is here it counts as one of the parent's.
+        # Until it arrives it counts as a process of the parent.
         async with self._moving:
             arrived = await self._parent.guest.move_out(
                 making, kept.line.origin, send, (channel, stdout, stderr)
@@ -235,9 +235,9 @@ class Forking:
                 sending = self._parent.init.ask("send_snapshot", fds=[near.fileno()], snapshot=kept.snapshot)
                 taking = fork.init.ask("receive_files", fds=[far.fileno()])
                 asked = asyncio.gather(sending, taking)
-                # Whoever gives up meanwhile asks nobody how it went.
+                # After a cancellation the result is not read.
                 asked.add_done_callback(lambda done: done.cancelled() or done.exception())
-                # Sent with the first step of each.
+                # Both requests are sent in the first step of their tasks.
                 await asyncio.sleep(0)
 
                 for end in ends:
@@ -275,7 +275,7 @@ def _not_kept(parent: LiveSandbox) -> list[str]:
 
 
 def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept: Kept) -> None:
-    """The fork's record begins with the parent's, up to where they part."""
+    """Begins the fork's record with the parent's cells before the fork."""
     record = parent.recorder.read(parent.id, context.info)
     dropped_cells = min(record.dropped_cells, kept.mark.length)
     before = replace(

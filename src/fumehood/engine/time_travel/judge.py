@@ -1,9 +1,9 @@
-"""The judge: runs one program once for each input, each time in a process of its own that has imported everything.
+"""The judge: runs one program once for each input, each time in a process that has imported everything.
 
-A context of its own imports what the program imports and compiles it, once; a checkpoint of that is made, and each
-case is a fork of the checkpoint: own memory, own standard input, own limits, killed with all that it has started.
-When all is done, the files of the sandbox are as before. A program that takes away what its cases need has spoilt
-them: that is their verdict, and no error of the judge.
+A separate context imports what the program imports and compiles it, once; a checkpoint of that is made, and each case
+is a fork of the checkpoint: own memory, own standard input, own limits, killed with all that it has started. At the end
+the files of the sandbox are restored. If a program damages what its cases need, this is reported as their verdict, and
+must not raise an error of the judge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from fumehood.values.sandbox import ContextInfo
 
 _HOME = "/home/user"
 _PREPARE_SECONDS = 60.0
-# Runs once: imports what the program imports at its top, and compiles it. What fails here fails again, in each case.
+# Runs once: imports what the program imports at its top level, and compiles it. A failure here is repeated, and
+# reported, in each case.
 _PREPARE = """
 def _judge(source):
     import ast, atexit, builtins, linecache, resource, sys, threading, traceback, types
@@ -124,11 +125,11 @@ _NOT_RUN = CaseRun(
 
 
 class _Cases:
-    """The cases of one request: those that wait, and what the others did.
+    """The cases of one request: pending ones, and the results of the others.
 
     Args:
-        stdins: What they read.
-        workers: How many take one after the other, and will take what one of them puts back.
+        stdins: Their standard inputs.
+        workers: The number of tasks that take cases, and retry a case that one of them puts back.
     """
 
     def __init__(self, stdins: Sequence[str], workers: int) -> None:
@@ -150,7 +151,7 @@ class Judge:
         self._checkpoints = checkpoints
 
     async def run(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Runs all cases; returns what each did, in their order.
+        """Runs all cases; returns their results in order.
 
         Raises:
             CheckpointError: The program could not be prepared.
@@ -186,7 +187,7 @@ class Judge:
             await context.kill()
 
     async def _take(self, context: LiveContext, process: ContextProcess) -> Kept:
-        """Makes the checkpoint and ends its context, in one: whoever gives up in between would lose the former."""
+        """Makes the checkpoint and ends its context in one task, so that a cancellation in between loses nothing."""
         kept = await self._checkpoints.take_within_turn(context, process)
         await context.kill()
         return kept
@@ -201,10 +202,10 @@ class Judge:
                 cases.runs[number] = run
             elif is_alone:
                 cases.runs[number] = _NOT_RUN
-                # Each of those that are left would wait as long for one that is stopped.
+                # Otherwise each remaining case would wait for the time-out of a stopped checkpoint.
                 kept.line.close()
             else:
-                # Perhaps there is room for fewer at once.
+                # There may be room for fewer at once.
                 cases.waiting.appendleft((number, stdin))
 
                 if cases.workers > 1:
@@ -213,9 +214,9 @@ class Judge:
         cases.workers -= 1
 
     async def _run_case(self, kept: Kept, request: JudgeRequest, stdin: str) -> CaseRun | None:
-        """Runs a case; None when no process can be made for it."""
+        """Runs a case; returns None when no process can be made for it."""
         info = ContextInfo(id="judge", language="python", cwd=_HOME)
-        # Several cases run at once: what the whole sandbox uses tells nothing of one of them.
+        # Several cases run at once: the usage of the whole sandbox is useless for one of them.
         context = LiveContext(self._host, info, ProcessMeter(self._host.meter))
         asked = ExecuteRequest(
             code=f"_judge({request.memory_bytes or 0})",
@@ -246,7 +247,7 @@ class Judge:
 
 
 async def _to_its_end(task: asyncio.Future[None]) -> None:
-    """Waits for something, also when that is to be given up."""
+    """Waits for a task, and completes it before a cancellation is raised."""
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -255,18 +256,18 @@ async def _to_its_end(task: asyncio.Future[None]) -> None:
 
 
 async def _files_stay(_pid: int) -> None:
-    """Cases share the files, until all are done."""
+    """Restores nothing: the cases share the files until all are done."""
 
 
 def _unheard(_event: Event) -> None:
-    """Nobody follows."""
+    """Discards the event."""
 
 
 def _case_run(execution: Execution) -> CaseRun:
     error = execution.error
 
     if error is not None and has_exited(error, status=0):
-        error = None  # in the short way: `os._exit(0)`
+        error = None  # by `os._exit(0)`
 
     return CaseRun(
         stdout="".join(execution.logs.stdout),

@@ -1,7 +1,6 @@
-"""The snapshots of one sandbox's files, as the host asks init for them.
+"""The snapshots of one sandbox's files, by requests to its init.
 
-It asks, and turns what init refuses into an error of the tree; what a snapshot holds, and for whom, is up to whoever
-has it taken.
+It sends the requests, and converts refusals of init to errors; it must not decide what a snapshot is used for.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ class LiveSnapshots:
     """The snapshots of one sandbox, by the numbers that init gives them.
 
     Args:
-        ask: Asks init.
+        ask: Sends requests to init.
     """
 
     def __init__(self, ask: Callable[..., Awaitable[tuple[Any, bytes]]]) -> None:
         self._ask_init = ask
 
     async def take(self, held: Sequence[int]) -> dict[str, Any]:
-        """Keeps the files; processes with these numbers inside wait for the host and need not be stopped."""
+        """Takes a snapshot of the files; the processes with these pids wait for the host and need not be stopped."""
         return await self._ask("take_snapshot", held=list(held))
 
     async def put_back(self, snapshot: int, held: Sequence[int]) -> None:
-        """Puts the files back."""
+        """Restores the files."""
         await self._ask("restore_snapshot", snapshot=snapshot, held=list(held))
 
     async def compare(self, snapshot: int) -> dict[str, Any]:
-        """Tells what became of the files since."""
+        """Returns the changes of the files since the snapshot."""
         return await self._ask("compare_snapshot", snapshot=snapshot)
 
     async def list_files(self, snapshot: int) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields what lay in the writable places, each directory before what is in it."""
+        """Yields the entries of the writable folders, each directory before its content."""
         offset: int | None = 0
 
         while offset is not None:
@@ -50,7 +49,7 @@ class LiveSnapshots:
             offset = page["next"] if page["entries"] else None
 
     async def read(self, snapshot: int, path: str) -> AsyncGenerator[bytes, None]:
-        """Yields what a file held.
+        """Yields the content of a file.
 
         Raises:
             FileError: It was no file, or could not be kept.
@@ -72,7 +71,7 @@ class LiveSnapshots:
             offset += len(data)
 
     async def drop(self, snapshot: int) -> None:
-        """Gives it up."""
+        """Releases a snapshot."""
         await self._ask("drop_snapshot", snapshot=snapshot)
 
     async def _ask(self, verb: str, **arguments: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Transactional executions: what they change stays only if they come to their ordinary end.
+"""Transactional executions: their changes are kept only if they end normally.
 
-Runs in the host process, on the engine's loop, within the turn of a context. A checkpoint is made first; if the
-code fails, is stopped, or its caller says no, state and files go back to it, also when the context is gone. If
-the checkpoint is gone as well, the files go back and the context begins anew: never half of each.
+Runs in the host process, on the engine's loop, within the turn of a context. A checkpoint is made first; if the code
+fails, is stopped, or its caller refuses the commit, state and files are rolled back, also when the context is gone. If
+the checkpoint is gone as well, the files are restored and the context is started afresh: state and files must never be
+of different moments.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from fumehood.values.events import CommitRequestEvent, Event
 from fumehood.values.execution import ChangedFile, Changes, Execution, Transaction
 from fumehood.values.requests import ExecuteRequest
 
-# How long a caller may think about what was changed.
+# How long a caller may take to decide about the changes.
 _DECISION_SECONDS = 300.0
 
 Run = Callable[[ContextProcess], Awaitable[Execution]]
 
 
 class Transactions:
-    """The transactions of one sandbox, and the decisions that some of them wait for."""
+    """The transactions of one sandbox, and the pending commit decisions."""
 
     def __init__(self, checkpoints: LiveCheckpoints) -> None:
         self._checkpoints = checkpoints
         self._decisions: dict[str, asyncio.Future[bool]] = {}
 
     def decide(self, execution_id: str, commit: bool) -> None:
-        """Answers a CommitRequestEvent; an answer that nobody waits for is dropped."""
+        """Answers a CommitRequestEvent; an answer without a pending request is dropped."""
         decision = self._decisions.get(execution_id)
 
         if decision is not None and not decision.done():
@@ -49,7 +50,7 @@ class Transactions:
         run: Run,
         emit: Callable[[Event], None],
     ) -> Execution:
-        """Runs code, and keeps what it changes or not; the execution says which.
+        """Runs code, and keeps or undoes its changes; the execution says which.
 
         Raises:
             CheckpointError: No checkpoint could be made; nothing has run.
@@ -68,7 +69,7 @@ class Transactions:
 
             await failpoints.reach("transaction.undo" if reason else "transaction.commit", context)
         except BaseException:
-            # Its caller has gone: nobody has said that it shall stay.
+            # Its caller was cancelled: the commit was not confirmed.
             await context.leave(self._undo(context, kept))
             raise
 
@@ -82,7 +83,7 @@ class Transactions:
         return replace(execution, transaction=transaction, changes=changes, state_lost=not is_undone)
 
     async def observe(self, context: LiveContext, process: ContextProcess, run: Run) -> Execution:
-        """Runs code, and tells which files were changed meanwhile."""
+        """Runs code, and reports which files were changed meanwhile."""
         keeping = self._checkpoints.keep_files(process)
         snapshot = await context.finish(keeping, self._checkpoints.snapshots.drop)
         try:
@@ -104,7 +105,7 @@ class Transactions:
         return Changes(variables=variables, files=changed_files(found), more_files=found["more"])
 
     async def _ask(self, execution: Execution, changes: Changes | None, emit: Callable[[Event], None]) -> str:
-        """Asks the caller; returns why it is not to be kept."""
+        """Asks the caller; returns the reason for a rollback, or an empty text."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._decisions[execution.id] = decision
         emit(
@@ -121,7 +122,7 @@ class Transactions:
             del self._decisions[execution.id]
 
     async def _undo(self, context: LiveContext, kept: Kept) -> bool:
-        """Puts everything back; false if the variables could not be."""
+        """Restores state and files; returns False if the variables could not be restored."""
         try:
             await self._checkpoints.roll_back_within_turn(kept, context)
         except (CheckpointLostError, ContextStartError):
@@ -141,7 +142,7 @@ class Transactions:
 
 
 def changed_files(found: dict[str, Any]) -> tuple[ChangedFile, ...]:
-    """Returns what init has found, by path."""
+    """Returns init's comparison as values of the API, by path."""
     changes = [
         ChangedFile(path=change["path"], kind=kind, size_bytes=change["size_bytes"])
         for kind in ("created", "modified", "deleted")
