@@ -17,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 COUNTS = Path(__file__).with_name("prose.toml")
+GLOSSARY = DOCS / "glossary.md"
+MAX_GLOSSARY_ENTRIES = 40
 
 _ODD = re.compile(
     r"\b(?:whoever|whomever|nobody|nobody's|somebody|somebody's|anybody|anybody's|everybody|whom)\b"
@@ -95,6 +97,28 @@ def test_odd_words_become_fewer():
     ]
     assert risen == []
     assert fallen == []
+
+
+def _glossary() -> list[list[str]]:
+    rows = [line for line in GLOSSARY.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[1:]]
+
+
+def test_the_glossary_is_short():
+    """It maps our words to those of other projects, each in one row, and has few enough to be read."""
+    rows = _glossary()
+    assert 0 < len(rows) <= MAX_GLOSSARY_ENTRIES
+    assert [row for row in rows if len(row) != 3 or not all(row)] == []
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), key=str.lower)
+
+
+def test_each_term_of_the_glossary_is_in_use():
+    """A word that nothing uses any more leaves the glossary."""
+    pages = [page for page in DOCS.rglob("*.md") if page not in _GENERATED | {GLOSSARY}]
+    sources = [path for path in (ROOT / "src").rglob("*.py") if path not in _GENERATED]
+    text = " ".join(path.read_text(encoding="utf-8").lower() for path in (*pages, *sources))
+    terms = [term.strip().lower() for row in _glossary() for term in row[0].split(",")]
+    assert [term for term in terms if not re.search(rf"\b{re.escape(term)}", text)] == []
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reduction to an init: the end of a sandbox that still has forks.
+"""Reduce to init: the end of a sandbox that still has forks.
 
 The kernel ends everything nested in a PID namespace together with it. So the init of such a sandbox stays, alone and
 without files, until the last fork has ended; for all callers the sandbox has ended.
