@@ -80,6 +80,11 @@ _ENDS_OF_COMMANDS = ("command_exit", "command_timeout")  # how something that ra
 EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", "adopted", "policy", "excess"]
 
 
+def reason_of(error: BaseException) -> str:
+    """Returns why something failed, for the log: the message of an error of ours, the kind of any other."""
+    return error.message if isinstance(error, FumehoodError) else type(error).__name__
+
+
 class FumehoodError(Exception):
     """Root of everything that fumehood raises.
 

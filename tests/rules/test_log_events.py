@@ -71,7 +71,7 @@ def test_the_logger_of_an_event_is_that_of_its_folder():
     """A few are noticed in several: what a server logs in a dialect too, and storage that fails outside of it."""
     for name, node, event in calls():
         folder = name.partition("/")[0]
-        shared = {"server": {"dialects"}, "storage": {"saved"}}.get(event.package, set())
+        shared = {"server": {"daemon", "dialects"}, "storage": {"saved"}}.get(event.package, set())
         assert folder in {event.package, *shared}, f"{name}:{node.lineno} logs {event.name}"
         assert (SOURCE / event.package).exists()
 

@@ -149,10 +149,7 @@ def test_every_line_is_an_object_to_the_end(start_server: Callable[..., RunningS
     server = start_server(log_format="json", pool_size=0)
     assert server.stop() == 0
     lines = [json.loads(line) for line in server.said]
-    assert [line["event"] for line in lines if line["logger"] == "fumehood.server"][-2:] == [
-        "server.ending",
-        "server.ended",
-    ]
+    assert [line.get("event") for line in lines][-3:] == ["server.ending", "engine.ended", "server.ended"]
     assert lines[-1]["exit_code"] == 0
 
 
@@ -169,3 +166,163 @@ def test_the_console_format_is_text(start_server: Callable[..., RunningServer]) 
     (line,) = [line for line in server.said if "route=/v1/info" in line]
     assert "INFO    fumehood.server: request method=GET route=/v1/info status=200" in line
     assert "request_id=" in line
+
+
+# -- sandboxes
+
+
+@pytest.fixture
+def sandbox_id(client: httpx2.Client) -> Iterator[str]:
+    made = client.post("/v1/sandboxes", json={})
+    assert made.status_code == 201, made.text
+    yield made.json()["id"]
+    client.delete(f"/v1/sandboxes/{made.json()['id']}")
+
+
+def run(client: httpx2.Client, sandbox_id: str, code: str, **given: object) -> dict[str, Any]:
+    answer = client.post(f"/v1/sandboxes/{sandbox_id}/executions", json={"code": code, **given})
+    assert answer.status_code == 200, answer.text
+    execution: dict[str, Any] = answer.json()
+    return execution
+
+
+def test_the_engine_says_what_it_starts_with(log: Log, client: httpx2.Client, sandbox_id: str) -> None:
+    line = log.one("engine.started")
+    assert (line["max_sandboxes"], line["required_level"]) == (2, "namespaces")
+    started = log.one("template.started")
+    assert (started["template"], started["isolation_level"]) == ("default", "namespaces")
+    assert log.one("runtime.chosen")["layers"]
+
+
+def test_a_sandbox_has_a_line_at_each_end(log: Log, client: httpx2.Client) -> None:
+    made = client.post("/v1/sandboxes", json={})
+    sandbox_id = made.json()["id"]
+    line = log.one("sandbox.created", sandbox_id=sandbox_id)
+    assert line["request_id"] == made.headers["x-request-id"]
+    assert (line["template"], line["owner"], line["isolation_level"]) == ("default", "owner", "namespaces")
+    killed = client.delete(f"/v1/sandboxes/{sandbox_id}")
+    line = log.one("sandbox.ended", sandbox_id=sandbox_id)
+    assert (line["reason"], line["level"]) == ("killed", "info")
+    assert line["lifetime_seconds"] > 0
+    assert line["request_id"] == killed.headers["x-request-id"]
+    assert log.one("request.served", request_id=killed.headers["x-request-id"])["sandbox_id"] == sandbox_id
+
+
+def test_the_end_of_a_lifetime_has_a_line_of_no_request(log: Log, client: httpx2.Client) -> None:
+    sandbox_id = client.post("/v1/sandboxes", json={"timeout_seconds": 1}).json()["id"]
+    line = log.one("sandbox.ended", sandbox_id=sandbox_id)
+    assert line["reason"] == "expired"
+    assert "request_id" not in line
+    sandbox_id = client.post("/v1/sandboxes", json={"idle_timeout_seconds": 1}).json()["id"]
+    assert log.one("sandbox.ended", sandbox_id=sandbox_id)["reason"] == "idle"
+
+
+def test_code_that_is_stopped_has_a_line(log: Log, client: httpx2.Client, sandbox_id: str) -> None:
+    ran = run(client, sandbox_id, "while True: pass", timeout_seconds=0.5)
+    line = log.one("execution.stopped", execution_id=ran["id"])
+    assert (line["reason"], line["sandbox_id"], line["context_id"]) == ("time_limit", sandbox_id, "default")
+
+
+def test_code_without_memory_has_a_line(log: Log, client: httpx2.Client) -> None:
+    made = client.post("/v1/sandboxes", json={"limits": {"memory_bytes": 128 << 20}})
+    assert made.status_code == 201, made.text
+    sandbox_id = made.json()["id"]
+    answer = client.post(f"/v1/sandboxes/{sandbox_id}/executions", json={"code": "a = b'x' * (1 << 30)"})
+
+    # Of its own control group the kernel ends one process; where memory is watched, it may be all of them.
+    if answer.status_code == 200 and answer.json()["error"]["kind"] != "exception":
+        line = log.one("execution.stopped", execution_id=answer.json()["id"])
+        assert (line["reason"], line["state_lost"]) == ("out_of_memory", True)
+
+    client.delete(f"/v1/sandboxes/{sandbox_id}")
+
+
+def test_a_host_that_is_full_has_a_line(log: Log, client: httpx2.Client) -> None:
+    made = [client.post("/v1/sandboxes", json={}) for _ in range(3)]
+    assert [answer.status_code for answer in made] == [201, 201, 503]
+    line = log.one("admission.refused", request_id=made[2].headers["x-request-id"])
+    assert (line["resource"], line["used"], line["maximum"], line["owner"]) == ("sandboxes", 2, 2, "owner")
+
+    for answer in made[:2]:
+        client.delete(f"/v1/sandboxes/{answer.json()['id']}")
+
+
+def test_a_violation_of_the_protocol_has_a_line_with_its_rule(
+    log: Log, client: httpx2.Client, sandbox_id: str
+) -> None:
+    """The guest's channel is its to write to, by whatever code finds it."""
+    code = (
+        "import os, socket, stat\n"
+        "for name in os.listdir('/proc/self/fd'):\n"
+        "    try:\n"
+        "        if stat.S_ISSOCK(os.fstat(int(name)).st_mode): os.write(int(name), b'\\xff' * 64)\n"
+        "    except OSError: pass\n"
+    )
+    client.post(f"/v1/sandboxes/{sandbox_id}/executions", json={"code": code})
+    line = log.one("sandbox.failed", sandbox_id=sandbox_id)
+    assert (line["reason"], line["level"]) == ("protocol_violation", "warning")
+    assert line["rule"]
+
+
+def test_a_connection_that_is_refused_has_a_line(log: Log, client: httpx2.Client) -> None:
+    made = client.post("/v1/sandboxes", json={"network": {"allow": ["allowed.example"]}})
+    assert made.status_code == 201, made.text
+    sandbox_id = made.json()["id"]
+    code = (
+        "import socket\n"
+        "with socket.create_connection(('127.0.0.1', 3128)) as s:\n"
+        "    s.sendall(b'CONNECT refused.example:443 HTTP/1.1\\r\\nHost: refused.example:443\\r\\n\\r\\n')\n"
+        "    s.recv(100)\n"
+    )
+    run(client, sandbox_id, code)
+    line = log.one("egress.refused", sandbox_id=sandbox_id)
+    assert (line["host"], line["port"], line["kind"]) == ("refused.example", 443, "connect")
+    client.delete(f"/v1/sandboxes/{sandbox_id}")
+
+
+def test_a_fork_that_fails_has_a_line(log: Log, client: httpx2.Client, sandbox_id: str) -> None:
+    answer = client.post(f"/v1/sandboxes/{sandbox_id}/forks", json={"count": 1, "checkpoint_id": "none"})
+    assert answer.status_code == 404, answer.text
+    line = log.one("fork.failed", sandbox_id=sandbox_id)
+    assert line["request_id"] == answer.headers["x-request-id"]
+
+
+def test_a_checkpoint_that_fails_has_a_line(log: Log, client: httpx2.Client, sandbox_id: str) -> None:
+    run(client, sandbox_id, "import threading; threading.Thread(target=threading.Event().wait).start()")
+    answer = client.post(f"/v1/sandboxes/{sandbox_id}/checkpoints", json={"strict": True})
+    assert answer.status_code == 409, answer.text
+    assert log.one("checkpoint.failed", sandbox_id=sandbox_id)["code"] == "checkpoint"
+
+
+def test_neither_code_nor_output_nor_secrets_are_logged(log: Log, client: httpx2.Client) -> None:
+    """At the level that says most: in code, its output and errors, files, names, the environment, and bad requests."""
+    marker = f"marker{secrets.token_hex(8)}"
+    made = client.post("/v1/sandboxes", json={"envs": {"SECRET": marker}, "metadata": {"note": marker}})
+    sandbox_id = made.json()["id"]
+    place = f"/v1/sandboxes/{sandbox_id}"
+
+    for code in (
+        f"print('{marker}'); '{marker}'",
+        f"raise ValueError('{marker}')",
+        f"{marker} = 1; import os; os.write(2, b'{marker}')",
+        f"{marker} = (",
+        f"open('/proc/{marker}')",
+        f"import sys; sys.exit('{marker}')",
+        f"# {marker}\nwhile True: pass",
+        f"# {marker}\nimport os; os._exit(3)",
+    ):
+        run(client, sandbox_id, code, timeout_seconds=1)
+
+    client.post(f"{place}/executions", json={"code": marker, "made_up": marker})
+    client.post(f"{place}/executions", content=f'{{"code": "{marker}'.encode())
+    client.post(f"{place}/commands", json={"command": f"echo {marker}"})
+    client.put(f"{place}/files/content", params={"path": marker}, content=marker.encode())
+    client.get(f"{place}/files/content", params={"path": f"/{marker}"})
+    client.get(f"/{marker}", params={"token": marker}, headers={"User-Agent": marker, "Cookie": marker})
+    client.post("/v1/execute", json={"code": f"print('{marker}')"}, headers={"Idempotency-Key": marker})
+    client.delete(place)
+    log.one("sandbox.ended", sandbox_id=sandbox_id)
+    # Control: all of it was under way.
+    assert log.lines("execution.stopped", sandbox_id=sandbox_id)
+    assert marker not in log.text
+    assert log.server.token not in log.text

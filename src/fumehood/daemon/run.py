@@ -12,6 +12,7 @@ from pathlib import Path
 from fumehood.daemon.settings import HostSettings
 from fumehood.daemon.socket import listening
 from fumehood.errors import InvalidArgumentError
+from fumehood.log import events
 from fumehood.server.state_lock import locked, own_folder
 
 
@@ -32,4 +33,6 @@ def serve_host(settings: HostSettings) -> int:
         # Late: who loses the race for the socket needs no web framework for it.
         from fumehood.daemon.app import keep_sandboxes
 
-        return asyncio.run(keep_sandboxes(settings, state, listener))
+        code = asyncio.run(keep_sandboxes(settings, state, listener))
+        events.SERVER_ENDED.log(exit_code=code)
+        return code

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final
 
 from fumehood.errors import FumehoodError, OverloadedError, SandboxError
+from fumehood.log import events
 from fumehood.text import errno_text
 
 # Resources that are exhausted for now.
@@ -54,10 +55,14 @@ class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
         reason = _FULL.get(error.errno)
 
         if reason is not None:
+            events.HOST_EXHAUSTED.log(reason=reason, errno=errno.errorcode.get(error.errno))
             raise OverloadedError(
                 reason=reason, retry_after_seconds=1, outcome_unknown=self._outcome_unknown
             ) from error
 
+        events.HOST_FAULT.log(
+            exc_info=error, reason=errno_text(error.errno), errno=errno.errorcode.get(error.errno)
+        )
         raise SandboxError(
             f"the host could not go on: {errno_text(error.errno)}",
             hint="the sandboxes are still there unless a call says otherwise; see the host's log",

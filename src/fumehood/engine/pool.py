@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from fumehood.engine.sandbox import LiveSandbox
+from fumehood.errors import reason_of
+from fumehood.log import events
+from fumehood.log.request_ids import apart
 
 # Longer than a stateless call takes, and shorter than the usual time between two calls.
 _PAUSE_SECONDS = 0.02
@@ -20,11 +23,13 @@ class Pool:
     """Ready sandboxes of one template.
 
     Args:
+        template: Its name.
         size: How many to keep ready.
         make: Makes one, with default limits.
     """
 
-    def __init__(self, size: int, make: Callable[[], Awaitable[LiveSandbox]]) -> None:
+    def __init__(self, template: str, size: int, make: Callable[[], Awaitable[LiveSandbox]]) -> None:
+        self._template = template
         self._size = size
         self._make = make
         self._ready: deque[LiveSandbox] = deque()
@@ -51,7 +56,7 @@ class Pool:
             return
 
         self._full.clear()
-        self._filling = asyncio.create_task(self._fill())
+        self._filling = apart(self._fill())
 
     def _fill_later(self) -> None:
         if self._clock is not None:
@@ -93,7 +98,9 @@ class Pool:
                 self._ready.append(sandbox)
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001 - the next caller makes its own, and gets the error
-            return
+        except Exception as error:  # noqa: BLE001 - the next caller makes its own, and gets the error of that
+            events.POOL_NOT_FILLED.log(
+                template=self._template, ready=len(self._ready), size=self._size, reason=reason_of(error)
+            )
         finally:
             self._full.set()

@@ -11,7 +11,9 @@ import asyncio
 import errno
 import os
 import resource
+import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -27,7 +29,9 @@ from fumehood.errors import (
     SandboxError,
     SandboxStartError,
     TemplateError,
+    reason_of,
 )
+from fumehood.log import events
 from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.runtimes.own_interpreters import start_template
 from fumehood.templates.preloads import LeftOut
@@ -226,7 +230,7 @@ class Provisioner:
         if self._config.own_interpreters:
             template = replace(template, own_interpreter=True)
 
-        spawner = await start_template(self._config.runtime, template)
+        spawner = await self._start_spawner(template)
 
         async def make() -> LiveSandbox:
             self._admission.check_machine()
@@ -241,10 +245,45 @@ class Provisioner:
             self._pooled[sandbox.id] = sandbox
             return sandbox
 
-        started = _Started(template, spawner, Pool(self._config.pool_size, make))
+        started = _Started(template, spawner, Pool(template.name, self._config.pool_size, make))
         started.pool.fill()
-        spawner.ended.add_done_callback(lambda _: started.pool.close())
+        # Of no request: it comes long after the one that has started the template.
+        spawner.ended.add_done_callback(lambda _: self._note_template_end(started), context=Context())
         return started
+
+    async def _start_spawner(self, template: Template) -> Spawner:
+        level, begun = self._config.runtime.level, time.monotonic()
+        try:
+            spawner = await start_template(self._config.runtime, template)
+        except IsolationUnavailableError:
+            # Of this machine and not of the template; the selector logs it.
+            raise
+        except Exception as error:
+            events.TEMPLATE_FAILED.log(
+                template=template.name,
+                isolation_level=level,
+                reason=reason_of(error),
+                duration_seconds=time.monotonic() - begun,
+            )
+            raise
+
+        events.TEMPLATE_STARTED.log(
+            template=template.name,
+            isolation_level=level,
+            own_interpreter=template.own_interpreter,
+            left_out=len(spawner.left_out),
+            duration_seconds=time.monotonic() - begun,
+        )
+        return spawner
+
+    def _note_template_end(self, started: _Started) -> None:
+        started.pool.close()
+        name, level = started.template.name, self._config.runtime.level
+
+        if self._closed:
+            events.TEMPLATE_ENDED.log(template=name, isolation_level=level)
+        else:
+            events.TEMPLATE_DIED.log(template=name, isolation_level=level)
 
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
         launching = SandboxLaunch(
@@ -349,6 +388,8 @@ class IsolationSelector:
         self._required_level = config.required_level
         # Missing features do not appear at run time: an unavailable runtime is not tried again.
         self._unavailable: set[Provisioner] = set()
+        # Those that have made a sandbox.
+        self._proven: set[Provisioner] = set()
 
     def define(self, template: Template) -> None:
         """Registers a template; see the provisioner."""
@@ -370,14 +411,32 @@ class IsolationSelector:
                 continue
 
             try:
-                return await _checked(await choice[1].obtain(spec), required_level)
-            except IsolationUnavailableError:
-                self._unavailable.add(choice[1])
+                return await self._obtain(choice[1], spec, required_level)
+            except IsolationUnavailableError as error:
+                self._give_up(*choice, error)
 
         try:
-            return await _checked(await weakest[1].obtain(spec), required_level)
+            return await self._obtain(weakest[1], spec, required_level)
         except IsolationUnavailableError as error:
+            events.ISOLATION_REFUSED.log(
+                required_level=required_level, layer=error.layer, reason=error.reason
+            )
             raise self._with_weaker_runtime(error, required_level) from None
+
+    async def _obtain(self, provisioner: Provisioner, spec: SandboxSpec, required_level: str) -> LiveSandbox:
+        sandbox = await _checked(await provisioner.obtain(spec), required_level)
+
+        if provisioner not in self._proven:
+            self._proven.add(provisioner)
+            isolation = sandbox.guest.isolation
+            layers = {layer.name: layer.state for layer in isolation.layers}
+            events.RUNTIME_CHOSEN.log(isolation_level=isolation.level, layers=layers)
+
+        return sandbox
+
+    def _give_up(self, runtime: Runtime, provisioner: Provisioner, error: IsolationUnavailableError) -> None:
+        self._unavailable.add(provisioner)
+        events.RUNTIME_GIVEN_UP.log(isolation_level=runtime.level, layer=error.layer, reason=error.reason)
 
     async def wait_warm(self, template: str) -> None:
         """Returns when the pool of a template is full, with the runtime that makes its sandboxes."""
@@ -391,14 +450,14 @@ class IsolationSelector:
         """Calls the provisioner of the strongest available runtime."""
         *stronger, weakest = self._runtimes_that_reach(self._required_level)
 
-        for _, provisioner in stronger:
+        for runtime, provisioner in stronger:
             if provisioner in self._unavailable:
                 continue
 
             try:
                 return await ask(provisioner)
-            except IsolationUnavailableError:
-                self._unavailable.add(provisioner)
+            except IsolationUnavailableError as error:
+                self._give_up(runtime, provisioner, error)
 
         return await ask(weakest[1])
 

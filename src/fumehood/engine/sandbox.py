@@ -40,12 +40,15 @@ from fumehood.engine.usage import Meter
 from fumehood.engine.watches import LiveWatches
 from fumehood.errors import (
     CheckpointError,
+    CheckpointNotFoundError,
     EndReason,
     FumehoodError,
     ProtocolViolationError,
     SandboxClosedError,
     SandboxStartError,
 )
+from fumehood.log import events
+from fumehood.log.request_ids import request_id
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution, Record
@@ -123,6 +126,8 @@ class LiveSandbox:
         self.isolation_level = guest.isolation.level
         self.own_interpreter = launching.own_interpreter
         self.end_reason: EndReason | None = None
+        # The request that has ended it, if one has.
+        self.ended_by_request = ""
         self.envs = envs
         self.given_envs: Mapping[str, str] = {}
         self._on_end = on_end
@@ -159,6 +164,17 @@ class LiveSandbox:
     def alive(self) -> bool:
         """Whether its end has not begun."""
         return self.end_reason is None
+
+    @property
+    def end_cause(self) -> tuple[str, str | None]:
+        """Why it has ended, and of a protocol violation which rule was broken."""
+        if self._breach is not None:
+            return "protocol_violation", self._breach.code
+
+        if self.end_reason == "died" and (self._memory_killed or self.guest.oom_kills() > self._oom_kills):
+            return "out_of_memory", None
+
+        return self.end_reason or "died", None
 
     @property
     def idle_seconds(self) -> float:
@@ -230,6 +246,10 @@ class LiveSandbox:
         if self.end_reason is None:
             self.end_reason = reason
 
+            # A timer has the context of the request that has set it.
+            if reason == "killed":
+                self.ended_by_request = request_id()
+
         if self._reducing is not None:
             return
 
@@ -256,12 +276,22 @@ class LiveSandbox:
             raise SandboxStartError(
                 step="start a context", reason=str(error) or type(error).__name__, hint=_NO_CONTEXT
             ) from None
-        except (CheckpointError, SandboxClosedError):
+        except (CheckpointError, SandboxClosedError) as error:
+            self._log_checkpoint_fault(error)
             # The code that detected it did not know what was begun before.
             self._check_alive(outcome_unknown=True)
             raise
         finally:
             self.touch()
+
+        if execution.error is not None and execution.error.kind != "exception":
+            events.EXECUTION_STOPPED.log(
+                sandbox_id=self.id,
+                context_id=execution.context_id,
+                execution_id=execution.id,
+                reason=execution.error.kind,
+                state_lost=execution.state_lost or None,
+            )
 
         if execution.state_lost or self.end_reason == "policy":
             # Init reports the end of a context before its own, which is the better explanation. And the result of a
@@ -325,7 +355,12 @@ class LiveSandbox:
         """Makes, lists, rolls back to or drops checkpoints."""
         self._check_alive()
         self.touch()
-        done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
+        try:
+            done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
+        except FumehoodError as error:
+            self._log_checkpoint_fault(error)
+            raise
+
         self.touch()
         return done
 
@@ -406,6 +441,11 @@ class LiveSandbox:
         self.end("died")
 
     # -- inside
+
+    def _log_checkpoint_fault(self, error: FumehoodError) -> None:
+        # One that does not exist is a mistake of the caller; a sandbox that has ended has a line of its own.
+        if isinstance(error, CheckpointError) and not isinstance(error, CheckpointNotFoundError):
+            events.CHECKPOINT_FAILED.log(sandbox_id=self.id, code=error.code, reason=error.message)
 
     async def _guarded(self, work: Awaitable[_T]) -> _T:
         try:

@@ -7,6 +7,7 @@ over, and remembers for a while how each one ended. `Lifetime` holds the timers 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.tasks import keep
 from fumehood.engine.time_travel.forks import Forking
 from fumehood.errors import (
+    CapacityError,
     ForkError,
     FumehoodError,
     InvalidArgumentError,
@@ -36,12 +38,16 @@ from fumehood.errors import (
     SandboxPausedError,
     SandboxStartError,
 )
+from fumehood.log import events
+from fumehood.log.request_ids import logged_request
 from fumehood.runtimes.base import Guest
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo, SandboxState
 from fumehood.values.template import Template
 
 _REMEMBERED = 10_000
+# Reasons of an end that is no usual one.
+_FAILURES = frozenset({"protocol_violation", "out_of_memory", "died", "policy", "excess"})
 
 
 class Supervisor:
@@ -71,6 +77,16 @@ class Supervisor:
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
         self._level = ""
+        events.ENGINE_STARTED.log(
+            host_id=host_id,
+            isolation_levels=[runtime.level for runtime in (config.runtime, *config.weaker)],
+            required_level=config.required_level,
+            pool_size=config.pool_size,
+            max_sandboxes=rules.max_sandboxes,
+            memory_reserve_bytes=rules.memory_reserve_bytes,
+            max_cpu_pressure=rules.max_cpu_pressure,
+            own_interpreters=config.own_interpreters,
+        )
 
     def define(self, template: Template) -> None:
         """Registers a template under its name; one with living processes is not replaced."""
@@ -78,16 +94,22 @@ class Supervisor:
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Hands out a sandbox."""
-        self._admission.check(len(self._lifetimes) + self._coming)
-        self._coming += 1
-        try:
-            await failpoints.reach("create.admitted")
-            sandbox = await self._provisioner.obtain(spec)
-            await _until_handed_out(spec, sandbox)
-        finally:
-            self._coming -= 1
+        begun = time.monotonic()
 
-        return self._hand_out(sandbox, spec)
+        with _logged_refusals(spec):
+            self._admission.check(len(self._lifetimes) + self._coming)
+            self._coming += 1
+            try:
+                await failpoints.reach("create.admitted")
+                sandbox = await self._provisioner.obtain(spec)
+                await _until_handed_out(spec, sandbox)
+            finally:
+                self._coming -= 1
+
+            info = self._hand_out(sandbox, spec)
+
+        _log_creation(info, time.monotonic() - begun)
+        return info
 
     def _hand_out(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> SandboxInfo:
         self.records.begin(sandbox, spec, parent_id)
@@ -194,21 +216,26 @@ class Supervisor:
         Raises:
             ForkError: They cannot be made; the sandbox is unchanged.
         """
-        lifetime = self._lifetime(sandbox_id)
-        self._admission.check(len(self._lifetimes) + self._coming + request.count - 1)
-        self._coming += request.count
-        lifetime.sandbox.touch()
-        forking = Forking(lifetime.sandbox, request.reseed, self._note_end)
-        try:
-            ids = [self._new_id() for _ in range(request.count)]
-            forks = await forking.carry_out(ids, request.checkpoint_id)
-        finally:
-            self._coming -= request.count
+        lifetime, begun = self._lifetime(sandbox_id), time.monotonic()
 
-        spec = _spec_of_fork(lifetime, request)
+        with _logged_refusals(lifetime.spec, forked_id=sandbox_id):
+            self._admission.check(len(self._lifetimes) + self._coming + request.count - 1)
+            self._coming += request.count
+            lifetime.sandbox.touch()
+            forking = Forking(lifetime.sandbox, request.reseed, self._note_end)
+            try:
+                ids = [self._new_id() for _ in range(request.count)]
+                forks = await forking.carry_out(ids, request.checkpoint_id)
+            finally:
+                self._coming -= request.count
 
-        with _all_or_none(forks):
-            items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
+            spec = _spec_of_fork(lifetime, request)
+
+            with _all_or_none(forks):
+                items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
+
+        for info in items:
+            _log_creation(info, time.monotonic() - begun)
 
         lifetime.sandbox.audit.note("forked", {"children": [info.id for info in items]})
         return Forked(items=items, left_behind=forking.left_behind)
@@ -237,6 +264,7 @@ class Supervisor:
         child.parent_id = place.parent_id
         self._lifetimes[sandbox_id] = child
         self.records.rename(child_id, sandbox_id)
+        events.SANDBOX_ADOPTED.log(sandbox_id=sandbox_id, child_id=child_id)
 
         for lifetime in self._lifetimes.values():
             if lifetime.parent_id == child_id:
@@ -261,6 +289,7 @@ class Supervisor:
             lifetime.sandbox.end("host_closed")
 
         await self._provisioner.aclose()
+        events.ENGINE_ENDED.log(host_id=self._host_id)
 
     def _new_id(self) -> str:
         return make_name(self._host_id, self._incarnation)
@@ -289,6 +318,10 @@ class Supervisor:
     def _note_end(self, sandbox: LiveSandbox) -> None:
         lifetime = self._lifetimes.pop(sandbox.id, None)
 
+        # Of the request that has ended it, and not of the one that made it.
+        with logged_request(sandbox.ended_by_request):
+            _log_end(sandbox, lifetime)
+
         if lifetime is None:
             return
 
@@ -302,6 +335,76 @@ class Supervisor:
 
         while len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
+
+
+@contextmanager
+def _logged_refusals(spec: SandboxSpec, forked_id: str | None = None) -> Iterator[None]:
+    """Logs why no sandbox could be made, or no fork."""
+    try:
+        yield
+    except CapacityError as error:
+        events.ADMISSION_REFUSED.log(
+            owner=spec.owner or None, resource=error.resource, used=error.used, maximum=error.maximum
+        )
+        raise
+    except (IsolationUnavailableError, InvalidArgumentError):
+        # The first is logged where it was found; the second is a mistake of the caller, and shows what was given.
+        raise
+    except FumehoodError as error:
+        if forked_id is not None:
+            events.FORK_FAILED.log(sandbox_id=forked_id, code=error.code, reason=error.message)
+        else:
+            events.SANDBOX_NOT_CREATED.log(
+                template=spec.template_name,
+                owner=spec.owner or None,
+                code=error.code,
+                reason=error.message,
+            )
+
+        raise
+
+
+def _log_creation(info: SandboxInfo, seconds: float) -> None:
+    events.SANDBOX_CREATED.log(
+        sandbox_id=info.id,
+        template=info.template,
+        isolation_level=info.isolation.level,
+        owner=info.owner or None,
+        parent_id=info.parent_id,
+        duration_seconds=seconds,
+    )
+
+
+def _log_end(sandbox: LiveSandbox, lifetime: Lifetime | None) -> None:
+    reason, rule = sandbox.end_cause
+
+    if lifetime is None:
+        # What was ended on purpose before it was handed out has an event of its own, or none.
+        if reason in _FAILURES:
+            events.SANDBOX_WASTED.log(sandbox_id=sandbox.id, reason=reason, rule=rule)
+
+        return
+
+    spec, seconds = lifetime.spec, (datetime.now(UTC) - lifetime.started_at).total_seconds()
+    owner = spec.owner or None
+
+    if reason in _FAILURES:
+        events.SANDBOX_FAILED.log(
+            sandbox_id=sandbox.id,
+            template=spec.template_name,
+            owner=owner,
+            reason=reason,
+            rule=rule,
+            lifetime_seconds=seconds,
+        )
+    else:
+        events.SANDBOX_ENDED.log(
+            sandbox_id=sandbox.id,
+            template=spec.template_name,
+            owner=owner,
+            reason=reason,
+            lifetime_seconds=seconds,
+        )
 
 
 @cache
@@ -388,10 +491,10 @@ class Lifetime:
         self.sandbox = sandbox
         self.spec = spec
         self._pause = pause
-        self._started_at = datetime.now(UTC)
+        self.started_at = datetime.now(UTC)
         self._timer: Timer | None = None
         self._idle_timer: Timer | None = None
-        self._armed_at = self._started_at
+        self._armed_at = self.started_at
         self._stood_still_seconds = 0.0
         self.set_timeout(spec.timeout_seconds)
         self._watch_idleness()
@@ -405,7 +508,7 @@ class Lifetime:
             id=sandbox.id,
             template=spec.template_name,
             state=state if sandbox.alive else "ending",
-            started_at=self._started_at,
+            started_at=self.started_at,
             ends_at=self._ends_at(),
             limits=spec.limits,
             isolation=sandbox.egress.describe(sandbox.guest.isolation),

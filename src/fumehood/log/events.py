@@ -402,6 +402,213 @@ STDOUT_FAILED = LogEvent(
     "`fumehood mcp`: its client cannot be answered any more.",
 )
 
+# The engine.
+ENGINE_STARTED = LogEvent(
+    "engine.started",
+    INFO,
+    "engine",
+    "the engine is there",
+    (
+        "host_id",
+        "isolation_levels",
+        "required_level",
+        "pool_size",
+        "max_sandboxes",
+        "memory_reserve_bytes",
+        "max_cpu_pressure",
+        "own_interpreters",
+    ),
+    "Its effective settings. Templates start with the first sandbox.",
+)
+ENGINE_ENDED = LogEvent(
+    "engine.ended",
+    INFO,
+    "engine",
+    "the engine has ended",
+    ("host_id",),
+    "All sandboxes and the processes of all templates have ended.",
+)
+TEMPLATE_STARTED = LogEvent(
+    "template.started",
+    INFO,
+    "engine",
+    "a template has started",
+    ("template", "isolation_level", "own_interpreter", "left_out", "duration_seconds"),
+    "Its processes are ready to make sandboxes; `left_out` counts modules that are not preloaded.",
+)
+TEMPLATE_FAILED = LogEvent(
+    "template.failed",
+    ERROR,
+    "engine",
+    "a template did not start",
+    ("template", "isolation_level", "reason", "duration_seconds"),
+    "The next call tries again.",
+)
+TEMPLATE_ENDED = LogEvent(
+    "template.ended",
+    INFO,
+    "engine",
+    "a template has ended",
+    ("template", "isolation_level"),
+    "The engine was closed.",
+)
+TEMPLATE_DIED = LogEvent(
+    "template.died",
+    WARNING,
+    "engine",
+    "the processes of a template have died",
+    ("template", "isolation_level"),
+    "Its sandboxes end with them; the next call starts it anew.",
+)
+RUNTIME_CHOSEN = LogEvent(
+    "runtime.chosen",
+    INFO,
+    "engine",
+    "a way to isolate sandboxes is possible here",
+    ("isolation_level", "layers"),
+    "Before the first sandbox that is made this way; `layers` has the state of each layer.",
+)
+RUNTIME_GIVEN_UP = LogEvent(
+    "runtime.given_up",
+    WARNING,
+    "engine",
+    "a way to isolate sandboxes is not possible here",
+    ("isolation_level", "layer", "reason"),
+    "It is not tried again; weaker ones serve callers that have asked for less.",
+)
+ISOLATION_REFUSED = LogEvent(
+    "isolation.refused",
+    WARNING,
+    "engine",
+    "a sandbox was refused: it would be isolated too weakly",
+    ("required_level", "layer", "reason"),
+    "This machine cannot do what the caller or the operator wants.",
+)
+POOL_NOT_FILLED = LogEvent(
+    "pool.not_filled",
+    WARNING,
+    "engine",
+    "a pool cannot be filled",
+    ("template", "ready", "size", "reason"),
+    "Sandboxes are made when they are asked for, which takes longer; it is tried again after the next one.",
+)
+ADMISSION_REFUSED = LogEvent(
+    "admission.refused",
+    WARNING,
+    "engine",
+    "a sandbox was refused: the host is full",
+    ("owner", "resource", "used", "maximum"),
+    "The caller gets a `capacity` error.",
+)
+HOST_EXHAUSTED = LogEvent(
+    "host.exhausted",
+    WARNING,
+    "engine",
+    "the host has run out of something",
+    ("reason", "errno"),
+    "Files, processes, memory or disk; the caller gets an `overloaded` error.",
+)
+HOST_FAULT = LogEvent(
+    "host.fault",
+    ERROR,
+    "engine",
+    "the host could not go on",
+    ("reason", "errno"),
+    "A fault of the operating system that a call ran into; the line has a traceback.",
+)
+
+# Sandboxes.
+SANDBOX_CREATED = LogEvent(
+    "sandbox.created",
+    INFO,
+    "engine",
+    "a sandbox was handed out",
+    ("sandbox_id", "template", "isolation_level", "owner", "parent_id", "duration_seconds"),
+    "`owner` is the key of a server, `parent_id` the sandbox that it was forked from.",
+)
+SANDBOX_NOT_CREATED = LogEvent(
+    "sandbox.not_created",
+    WARNING,
+    "engine",
+    "a sandbox could not be made",
+    ("template", "owner", "code", "reason"),
+    "For another reason than those that have events of their own.",
+)
+SANDBOX_ENDED = LogEvent(
+    "sandbox.ended",
+    INFO,
+    "engine",
+    "a sandbox has ended",
+    ("sandbox_id", "template", "owner", "reason", "lifetime_seconds"),
+    "As it should: `reason` is killed, expired (its timeout), idle, or host_closed.",
+)
+SANDBOX_FAILED = LogEvent(
+    "sandbox.failed",
+    WARNING,
+    "engine",
+    "a sandbox has failed",
+    ("sandbox_id", "template", "owner", "reason", "rule", "lifetime_seconds"),
+    "`reason` is protocol_violation (`rule` says which; its audit record says more), out_of_memory, policy, excess, or "
+    "died: its first process, for an unknown reason or with the template's.",
+)
+SANDBOX_WASTED = LogEvent(
+    "sandbox.wasted",
+    WARNING,
+    "engine",
+    "a sandbox has failed before it was handed out",
+    ("sandbox_id", "reason", "rule"),
+    "In the pool, or while it was made.",
+)
+SANDBOX_ADOPTED = LogEvent(
+    "sandbox.adopted",
+    INFO,
+    "engine",
+    "a fork has taken the place of its parent",
+    ("sandbox_id", "child_id"),
+    "It has the id of the parent from now on.",
+)
+EXECUTION_STOPPED = LogEvent(
+    "execution.stopped",
+    INFO,
+    "engine",
+    "code was stopped",
+    ("sandbox_id", "context_id", "execution_id", "reason", "state_lost"),
+    "`reason` is the kind of the error: time_limit, cpu_limit, out_of_memory, interrupted or context_died. "
+    "An exception of the code itself is no event.",
+)
+FORK_FAILED = LogEvent(
+    "fork.failed",
+    WARNING,
+    "engine",
+    "a fork failed",
+    ("sandbox_id", "code", "reason"),
+    "The sandbox is as it was.",
+)
+CHECKPOINT_FAILED = LogEvent(
+    "checkpoint.failed",
+    WARNING,
+    "engine",
+    "a checkpoint could not be made or gone back to",
+    ("sandbox_id", "code", "reason"),
+    "Also that of a transactional execution.",
+)
+CHECKPOINT_EVICTED = LogEvent(
+    "checkpoint.evicted",
+    INFO,
+    "engine",
+    "the oldest checkpoint was dropped",
+    ("sandbox_id", "checkpoint_id"),
+    "The sandbox has as many as it may have.",
+)
+EGRESS_REFUSED = LogEvent(
+    "egress.refused",
+    WARNING,
+    "engine",
+    "a connection out of a sandbox was refused",
+    ("sandbox_id", "kind", "host", "port", "rule"),
+    "Code in the sandbox has chosen the host; all of them are in the egress log of the sandbox.",
+)
+
 # Templates.
 MODULE_LEFT_OUT = LogEvent(
     "template.module_left_out",

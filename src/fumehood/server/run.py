@@ -41,7 +41,9 @@ def serve(settings: ServerSettings) -> int:
         FumehoodError: The address, the database or the state folder cannot be had.
     """
     configure(settings.log_level, settings.log_format)
-    return asyncio.run(_serve(settings))
+    code = asyncio.run(_serve(settings))
+    events.SERVER_ENDED.log(exit_code=code)
+    return code
 
 
 async def _serve(settings: ServerSettings) -> int:

@@ -48,7 +48,6 @@ async def serve_app(
     """
     server = _Server(_config(app, services.settings, protocol or bounded_http()), services)
     await server.serve(sockets=[listener])
-    events.SERVER_ENDED.log(exit_code=server.exit_code)
     return server.exit_code
 
 

@@ -31,7 +31,7 @@ def test_what_comes_although_it_was_given_up_is_ended():
             except asyncio.CancelledError:
                 return made
 
-        pool = Pool(2, make)
+        pool = Pool("default", 2, make)
         pool.fill()
         await begun.wait()
         pool.close()

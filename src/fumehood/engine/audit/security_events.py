@@ -20,6 +20,7 @@ from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.pause import pause_or_end
 from fumehood.engine.tasks import keep
 from fumehood.errors import EndReason, SandboxError
+from fumehood.log import events
 from fumehood.values.limits import Limits
 from fumehood.values.network import EgressRecord
 from fumehood.values.security import (
@@ -128,6 +129,13 @@ class SecurityMonitor:
         self._trail.note_egress(record)
 
         if record.verdict == "denied":
+            events.EGRESS_REFUSED.log(
+                sandbox_id=self._sandbox.id,
+                kind=record.kind,
+                host=shown(record.name),
+                port=record.port,
+                rule=shown(record.rule),
+            )
             target = f"{shown(record.name)}:{record.port}"
             self.report("egress_denied", f"{record.kind} to {target} was denied: {shown(record.rule)}")
 

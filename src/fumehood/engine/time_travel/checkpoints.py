@@ -27,6 +27,7 @@ from fumehood.engine.tasks import PendingCleanups, keep, to_its_end
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError, FumehoodError
+from fumehood.log import events
 from fumehood.runtimes.base import Guest
 from fumehood.values.requests import CheckpointCall, DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
 from fumehood.values.sandbox import CheckpointInfo
@@ -138,7 +139,9 @@ class LiveCheckpoints:
         await failpoints.reach("checkpoint.listed", self._sandbox)
 
         while len(self._kept) > _MAX_CHECKPOINTS:
-            await self.drop(next(iter(self._kept)))
+            oldest = next(iter(self._kept))
+            events.CHECKPOINT_EVICTED.log(sandbox_id=self._sandbox.id, checkpoint_id=oldest)
+            await self.drop(oldest)
 
         return kept.info
 
