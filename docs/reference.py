@@ -1,31 +1,33 @@
-"""Writes docs/reference.md from the docstrings of the public names; `make reference` runs it.
+"""Writes the reference pages from the docstrings of the public names; `make reference` runs it.
 
-Reads the installed package and writes one page. A test compares the page with what this would write, so the
-reference cannot fall behind the code.
+Reads the installed package and writes a page each for `fumehood`, `fumehood.llm` and `fumehood.frameworks`. The last is
+read as source text: its modules need frameworks that are not installed here. A test compares the pages with what this
+would write, so the reference cannot fall behind the code.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 import fumehood
+import fumehood.llm
 
-PAGE = Path(__file__).parent / "reference.md"
+DOCS = Path(__file__).parent
+_FRAMEWORKS = DOCS.parent / "src" / "fumehood" / "frameworks"
 
-_HEAD = """# Reference
-
-Written by `make reference` from the docstrings; do not edit. The guides explain, this page lists.
-
-"""
+_WRITTEN = "Written by `make reference` from the docstrings; do not edit."
 
 # Modules of the package that a section lists, and its heading, in the order of the page.
-_SECTIONS = (
+_Sections = tuple[tuple[str, str], ...]
+_SECTIONS: _Sections = (
     ("api.one_shot", "A single call"),
     ("api.sandbox", "Sandbox, its files, commands and terminals"),
     ("api.async_sandbox", "AsyncSandbox"),
@@ -54,29 +56,70 @@ _SECTIONS = (
 )
 
 
-def page() -> str:
-    """The whole page."""
+_LLM_SECTIONS: _Sections = (
+    ("interpreter", "A tool for models"),
+    ("result", "What a call of it gives"),
+    ("hooks", "Scans"),
+    ("asking agent", "Agents"),
+    ("answer", "Answers"),
+    ("events", "Events of an agent"),
+    ("costs", "Tokens and prices"),
+    ("providers.openai_chat providers.openai_responses providers.anthropic_messages fenced", "Providers"),
+    ("providers.base", "A provider of your own"),
+    (
+        "formats.calls formats.exchange formats.code_execution formats.code_interpreter_call",
+        "Formats of providers",
+    ),
+    ("model_errors", "Errors"),
+)
+
+# Modules of fumehood.frameworks that only the adapters import.
+_INTERNAL = {"__init__", "dspy_namespace", "host_functions", "needed"}
+
+
+def pages() -> dict[str, str]:
+    """The pages by their file names."""
+    return {
+        "reference.md": _page(
+            f"# Reference\n\n{_WRITTEN} The guides explain, this page lists. Models have a page of their own "
+            "([fumehood.llm](reference-llm.md)), and so have\n[adapters of agent frameworks](reference-frameworks.md).",
+            fumehood,
+            _SECTIONS,
+        ),
+        "reference-llm.md": _page(
+            f"# Reference of fumehood.llm\n\n{_WRITTEN} Guides: [a tool for models](guides/llm.md), "
+            "[agents](guides/agents.md).",
+            fumehood.llm,
+            _LLM_SECTIONS,
+        ),
+        "reference-frameworks.md": _frameworks_page(),
+    }
+
+
+def _page(head: str, package: ModuleType, sections: _Sections) -> str:
     by_section: dict[str, list[str]] = {}
 
-    for name in fumehood.__all__:
-        by_section.setdefault(_section(name), []).append(name)
+    for name in package.__all__:
+        by_section.setdefault(_section(package, name), []).append(name)
 
-    parts = [_HEAD]
+    parts = [f"{head}\n\n"]
 
-    for modules, heading in _SECTIONS:
+    for modules, heading in sections:
         parts.append(f"## {heading}\n\n")
-        parts.extend(_entry(name) for module in modules.split() for name in by_section.pop(module, ()))
+        parts.extend(
+            _entry(package, name) for module in modules.split() for name in by_section.pop(module, ())
+        )
 
     assert not by_section, f"these modules have no section in docs/reference.py: {sorted(by_section)}"
     return "".join(parts).rstrip() + "\n"
 
 
-def _section(name: str) -> str:
-    return next(module for module, names in fumehood._HOMES.items() if name in names.split())
+def _section(package: ModuleType, name: str) -> str:
+    return next(module for module, names in package._HOMES.items() if name in names.split())
 
 
-def _entry(name: str) -> str:
-    value = getattr(fumehood, name)
+def _entry(package: ModuleType, name: str) -> str:
+    value = getattr(package, name)
 
     if inspect.isfunction(value):
         return f"### {name}\n\n{_signature(name, value)}{_prose(value)}"
@@ -84,14 +127,10 @@ def _entry(name: str) -> str:
     if not inspect.isclass(value):
         return f"### {name}\n\nOne of: {', '.join(f'`{kind.__name__}`' for kind in get_args(value))}.\n\n"
 
-    if _is_async_version(name):
+    if name.startswith("Async") and name.removeprefix("Async") in package.__all__:
         return f"### {name}\n\nThe asynchronous `{name.removeprefix('Async')}`: its methods, awaited.\n\n"
 
-    return f"### {name}\n\n{_prose(value)}{_kind_of_error(value)}{''.join(_members(value))}"
-
-
-def _is_async_version(name: str) -> bool:
-    return name.startswith("Async") and name.removeprefix("Async") in fumehood.__all__
+    return f"### {name}\n\n{_prose(value)}{_kind_of_error(value)}{''.join(_members(package, value))}"
 
 
 def _kind_of_error(kind: type) -> str:
@@ -103,9 +142,9 @@ def _kind_of_error(kind: type) -> str:
     return f"Code `{kind.code}`; a `{kind.__base__.__name__}`{also}.\n\n"
 
 
-def _members(kind: type) -> Iterator[str]:
+def _members(package: ModuleType, kind: type) -> Iterator[str]:
     # What a public class takes from one that is not public is its own to whoever reads.
-    mixins = [base for base in kind.__mro__[1:] if _is_ours(base) and base.__name__ not in fumehood.__all__]
+    mixins = [base for base in kind.__mro__[1:] if _is_ours(base) and base.__name__ not in package.__all__]
     members = dict(vars(kind))
 
     for base in mixins:
@@ -160,8 +199,64 @@ def _default(value: object) -> str:
     return "..." if value is ... else repr(value)
 
 
+def _frameworks_page() -> str:
+    """Public classes and functions of each adapter, with the members that it documents itself."""
+    parts = [
+        f"# Reference of fumehood.frameworks\n\n{_WRITTEN} Guide: [frameworks](guides/frameworks.md).\n"
+        "What a class takes from its framework is documented there.\n\n"
+    ]
+
+    for path in sorted(_FRAMEWORKS.glob("*.py")):
+        if path.stem in _INTERNAL:
+            continue
+
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        summary = (ast.get_docstring(module) or "").split("\n\n")[0]
+        parts.append(f"## fumehood.frameworks.{path.stem}\n\n{summary}\n\n")
+        parts.extend(_source_entry(node, "###") for node in module.body if _is_public(node))
+
+    return "".join(parts).rstrip() + "\n"
+
+
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _is_public(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, _Definition)
+        and not node.name.startswith("_")
+        and ast.get_docstring(node) is not None
+    )
+
+
+def _source_entry(node: ast.stmt, level: str, of: str = "") -> str:
+    assert isinstance(node, _Definition)
+    heading = f"{level} {of}{node.name}\n\n"
+    prose = _prose_of((ast.get_docstring(node) or "").splitlines())
+
+    if not isinstance(node, ast.ClassDef):
+        is_value = any(ast.unparse(mark).endswith("property") for mark in node.decorator_list)
+        return f"{heading}{'' if is_value else _source_signature(node)}{prose}"
+
+    inside = [member for member in node.body if _is_public(member)]
+    return f"{heading}{prose}{''.join(_source_entry(member, '####', f'{node.name}.') for member in inside)}"
+
+
+def _source_signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    given = [argument for argument in ast.unparse(node.args).split(", ") if argument not in ("self", "cls")]
+    answer = (
+        ""
+        if node.returns is None or ast.unparse(node.returns) == "None"
+        else f" -> {ast.unparse(node.returns)}"
+    )
+    return f"```\n{node.name}({', '.join(given)}){answer}\n```\n\n"
+
+
 def _prose(value: object) -> str:
-    lines = (inspect.getdoc(value) or "").splitlines()
+    return _prose_of((inspect.getdoc(value) or "").splitlines())
+
+
+def _prose_of(lines: list[str]) -> str:
     return "\n".join(_listed(lines)).strip() + "\n\n"
 
 
@@ -181,6 +276,7 @@ def _listed(lines: list[str]) -> Iterator[str]:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(page(), encoding="utf-8")
+        for name, text in pages().items():
+            (DOCS / name).write_text(text, encoding="utf-8")
     else:
-        sys.stdout.write(page())
+        sys.stdout.write("\n".join(pages().values()))

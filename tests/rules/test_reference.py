@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+import fumehood
+import fumehood.llm
 from fumehood.bounds import BOUNDS
 from fumehood.values.limits import Limits
 
@@ -13,10 +19,32 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_reference_is_fresh() -> None:
-    """`docs/reference.md` is what `make reference` would write now."""
-    fresh: str = runpy.run_path(str(DOCS / "reference.py"))["page"]()
-    written = (DOCS / "reference.md").read_text(encoding="utf-8")
+    """The pages of the Python reference are what `make reference` would write now."""
+    fresh: dict[str, str] = runpy.run_path(str(DOCS / "reference.py"))["pages"]()
+    written = {name: (DOCS / name).read_text(encoding="utf-8") for name in fresh}
     assert fresh == written, "run: make reference"
+
+
+@pytest.mark.parametrize(
+    ("package", "page"), [(fumehood, "reference.md"), (fumehood.llm, "reference-llm.md")]
+)
+def test_each_public_name_has_an_entry(package: ModuleType, page: str) -> None:
+    """A heading, with something said below it."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    said = dict(re.findall(r"^### (\w+)\n\n(.+)$", text, re.MULTILINE))
+    assert sorted(said) == sorted(package.__all__)
+
+
+def test_each_adapter_of_a_framework_has_an_entry() -> None:
+    """Each class and function that the guide imports."""
+    text = (DOCS / "reference-frameworks.md").read_text(encoding="utf-8")
+    guide = (DOCS / "guides" / "frameworks.md").read_text(encoding="utf-8")
+    imported = re.findall(r"^from fumehood\.frameworks\.(\w+) import (.+)$", guide, re.MULTILINE)
+    assert len(imported) > 10
+
+    for module, names in imported:
+        section = text.partition(f"## fumehood.frameworks.{module}\n")[2].partition("\n## ")[0]
+        assert [name for name in names.split(", ") if f"### {name}\n" not in section] == [], module
 
 
 def test_http_reference_is_fresh() -> None:
