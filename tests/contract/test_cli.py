@@ -507,6 +507,64 @@ def test_the_prompt_saves_and_names_figures(tmp_path):
     assert "pictures/figure-2.png" in done.stderr
 
 
+def test_the_prompt_goes_back_and_forks(tmp_path):
+    """Checkpoints and forks are words of the prompt; the end of a fork leads back to where it was made."""
+    lines = (
+        "x = 1\n%checkpoint one\nx = 2\n%fork\nx += 10\nx\nexit()\nx\n%rollback one\nx\n%rollback none\n"
+        "%checkpoint a b\n%fork 3\nx + 1\n"
+    )
+    done = fumehood("repl", cwd=tmp_path, stdin=lines)
+
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.replace(">>> ", "").replace("... ", "")
+    assert shown.split() == ["12", "2", "1", "2"]
+    assert "kept as one: `%rollback one` goes back to it" in done.stderr
+    assert "the fork has ended; back in sandbox" in done.stderr
+    assert "%checkpoint takes a name and nothing else" in done.stderr
+    assert "%fork takes no words" in done.stderr
+    assert "none" in done.stderr.partition("back at one")[2]
+
+
+def test_at_a_terminal_tab_completes_and_errors_have_colours(tmp_path):
+    """Names come from the sandbox, lines typed are remembered, and NO_COLOR is heeded."""
+    for no_color in ("", "1"):
+        envs = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "NO_COLOR": no_color, "TERM": "xterm"}
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fumehood", "repl"],
+            cwd=tmp_path,
+            env=envs,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_own_terminal,
+        )
+        os.close(slave)
+        watchdog = threading.Timer(90, process.kill)
+        watchdog.start()
+        terminal = _Terminal(master)
+        terminal.expect(b">>> ")
+        terminal.type(b"a_rather_long_name = 6 * 7\n")
+        terminal.expect(b">>> ")
+        terminal.type(b"print(a_rath\t)\n")
+        terminal.expect(b"a_rather_long_name)")
+        terminal.expect(b"42")
+        terminal.expect(b">>> ")
+        terminal.type(b"1 / 0\n")
+        terminal.expect(b"ZeroDivisionError: " if no_color else b"\x1b[1;31mZeroDivisionError")
+        terminal.expect(b">>> ")
+        terminal.type(b"\x04")
+
+        assert process.wait() == 0
+        watchdog.cancel()
+        os.close(master)
+
+    history = tmp_path / "fumehood" / "repl_history"
+    assert history.stat().st_mode & 0o077 == 0
+    assert "a_rather_long_name = 6 * 7" in history.read_text()
+
+
 def test_ctrl_c_at_the_prompt_interrupts_what_runs_and_keeps_the_state(tmp_path):
     """On a real terminal the key stops the cell, not the prompt."""
     master, slave = pty.openpty()

@@ -46,6 +46,8 @@ FOREIGN = {
     # The extra `tools`, for schemas that say more than our own check understands.
     "fumehood.api.tool_schemas": {"jsonschema", "referencing"},
     "fumehood.cli": {"click"},
+    # The extra `chat`; plain text without it.
+    "fumehood.cli.colours": {"rich"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
     "fumehood.server": {

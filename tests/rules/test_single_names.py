@@ -75,6 +75,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.assemble",
         "fumehood.cli.attacks",
         "fumehood.cli.chat",
+        # NO_COLOR and TERM: what a terminal shows is no setting of ours.
+        "fumehood.cli.colours",
         "fumehood.cli.host",
         # The scripts of `fumehood completion` ask by a variable.
         "fumehood.cli.main",

@@ -13,7 +13,6 @@ from fumehood.cli.extras import require_extra
 from fumehood.cli.options import check_file, check_folder, open_sandbox, sandbox_options
 from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
-from fumehood.cli.repl import enable_line_editing
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
@@ -54,7 +53,7 @@ def run(options: Options) -> int:
     options.file = [
         given if ":" in given else f"{given}:/mnt/data/{os.path.basename(given)}" for given in options.file
     ]
-    enable_line_editing()
+    _edit_lines()
 
     with patience("starting a sandbox"):
         sandbox = open_sandbox(options)
@@ -78,6 +77,14 @@ def run(options: Options) -> int:
 
     # Whoever sits at a terminal has seen it; a script has this alone.
     return 0 if was_answered or sys.stdin.isatty() else 1
+
+
+def _edit_lines() -> None:
+    """Let the arrow keys work in `input`, where this Python can."""
+    try:
+        import readline  # noqa: F401 - importing it is what enables it
+    except ImportError:
+        return
 
 
 def _check_key(model: str, base_url: str | None) -> None:

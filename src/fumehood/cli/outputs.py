@@ -36,7 +36,9 @@ class OutputRecord:
     def __init__(self, folder: str, *, overwrite: bool) -> None:
         self._folder = os.path.realpath(folder)
         self._overwrite = overwrite
-        self._path = _state_folder() / f"{hashlib.sha256(os.fsencode(self._folder)).hexdigest()}.json"
+        self._path = (
+            state_folder() / "outputs" / f"{hashlib.sha256(os.fsencode(self._folder)).hexdigest()}.json"
+        )
         self._known = _read(self._path)
         self._written: set[str] = set()
 
@@ -86,9 +88,10 @@ def visible_path(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _state_folder() -> Path:
+def state_folder() -> Path:
+    """Return the folder of what commands remember from one run to the next."""
     base = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "fumehood" / "outputs"
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "fumehood"
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -118,7 +118,7 @@ def show_error(screen: Screen, error: ExecutionError) -> None:
         return
 
     if error.name != "SystemExit":
-        screen.err(f"{str(error).rstrip()}\n")
+        screen.traceback(f"{str(error).rstrip()}\n")
 
         if error.hint:
             note(error.hint)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 
+from fumehood.cli.colours import write_table
 from fumehood.cli.options import read_envs
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.terminal import note
@@ -63,7 +65,7 @@ def run_list(options: Options) -> int:
         print(json.dumps(as_data(found), indent=2))
         return 0
 
-    rows = [_COLUMNS] + [
+    rows = [
         (
             info.name,
             info.python,
@@ -73,10 +75,7 @@ def run_list(options: Options) -> int:
         )
         for info in found
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    write_table(_COLUMNS, rows, sys.stdout)
 
     for info in found:
         for module, reason in info.left_out.items():

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from fumehood.cli.colours import write_traceback
 from fumehood.text import visible
 
 # Below this nobody wonders whether something happens.
@@ -36,6 +37,13 @@ class Screen:
     def err(self, text: str) -> None:
         """Write to standard error."""
         self._write(sys.stderr, text)
+
+    def traceback(self, text: str) -> None:
+        """Write a traceback to standard error, in colours where they are shown."""
+        if self._raw:
+            self.err(text)
+        else:
+            write_traceback(visible(text), sys.stderr)
 
     def _write(self, stream: TextIO, text: str) -> None:
         # A lone carriage return would overwrite the line; progress bars use it, and read well line by line.
