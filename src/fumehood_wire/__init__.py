@@ -1,6 +1,6 @@
-"""What the host and a guest say to each other: frames, messages and their order, without any I/O.
+"""The protocol between the host and a guest: frames, messages and their order, without any I/O.
 
-Both sides of the border import this package: the host in its engine, the guest in init and in every context.
-Bytes go in, checked messages come out. It needs the standard library only, opens nothing, waits for nothing,
-and treats every byte as written by an enemy.
+Imported on both sides: by the engine in the host process, and by init and every context in the sandbox. It takes bytes
+and returns checked messages. It needs the standard library only, must not open or wait for anything, and treats every
+byte as hostile.
 """

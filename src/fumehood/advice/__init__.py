@@ -1,1 +1,5 @@
-"""Advice about code before it runs, and outputs made safe to read: defence in depth, never the boundary."""
+"""Static advice about code before it runs, and outputs marked off for a model: defence in depth, not the boundary.
+
+Runs in the process of the caller, or in the user's terminal as `fumehood scan`. Nothing of the code is imported or run,
+and no other package may rely on a verdict for isolation.
+"""

@@ -1,5 +1,5 @@
-"""What the user holds: `Sandbox`, `AsyncSandbox`, their files, commands and verbs, over the port of sandboxes.
+"""The public classes: `Sandbox`, `AsyncSandbox`, their files, commands and verbs, over the port of sandboxes.
 
-Runs in the user's process. It knows no engine: a backend does what it is asked, here or behind an address. The names
-are in `fumehood` itself.
+Runs in the user's process. It must not know an engine: a backend carries out each request, in the same process or
+behind an address. The names are exported by `fumehood` itself.
 """

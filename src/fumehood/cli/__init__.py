@@ -1,1 +1,4 @@
-"""The command line: one file a command, over the public names, without logic of its own."""
+"""The command line: one file for each command, over the public names.
+
+Runs in the user's terminal. It holds no logic of its own: what a command does, a program can do with the public API.
+"""

@@ -1,4 +1,5 @@
-"""The port over HTTP: sandboxes that live in another process, behind a server or a host daemon.
+"""The port over HTTP: sandboxes of another process, behind a server or a host daemon.
 
-Runs in the process that asks. Needs the extra `client`.
+Runs in the caller's process and needs the extra `client`. It must not start an engine, and it takes each response as
+untrusted data.
 """

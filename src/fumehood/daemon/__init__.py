@@ -1,6 +1,6 @@
 """The host daemon, `fumehood host`: the engine in a process of its own, behind one unix socket.
 
-A server that has its sandboxes there can end, crash and be replaced; the sandboxes live on. The daemon trusts whoever
-may open its socket, which is its own user and root: whose a sandbox is, and how long it may live, is the server's to
-say.
+The sandboxes survive when a server that uses them ends, crashes or is replaced. The daemon trusts every process that
+may open its socket, which are those of its own user and root. It must not decide who owns a sandbox or how long it
+may live: the server does.
 """

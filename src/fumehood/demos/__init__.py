@@ -1,4 +1,4 @@
-"""Shows: short programs that make one ability of a sandbox visible, for whoever wants to see before reading.
+"""Demonstrations: short programs that show one ability of a sandbox.
 
-Run in the user's terminal, and use the public names alone.
+Run in the user's terminal. They must use the public names only.
 """

@@ -1,5 +1,6 @@
-"""The dialects that people's clients already speak, each in a folder that can be taken out.
+"""The dialects: APIs of other products whose clients the server accepts, one folder each.
 
-A folder is routes (`adapter.py`) and pure translation. It sees the port of sandboxes and the server's services;
-it never imports another dialect, and nothing but the name in the settings refers to it.
+Runs in the server process. A folder is routes (`adapter.py`) and translation. It uses the port of sandboxes and the
+server's services; it must not import another dialect, and can be removed, since only its name in the settings refers
+to it.
 """

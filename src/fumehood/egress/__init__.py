@@ -1,5 +1,5 @@
-"""The one way out of a sandbox: what may be reached, checked and dialled by the same hands, and written down.
+"""The egress proxy, the only way out of a sandbox: checks each destination, dials it and records it.
 
-Runs in the host process, on the engine's loop. It takes bytes of a guest, which is hostile, and never does more with
-them than its policy says; what it does not understand, it refuses.
+Runs in the host process, on the engine's loop. The bytes come from a hostile guest: what the proxy does not understand
+it refuses, and it must never do more than the policy permits.
 """

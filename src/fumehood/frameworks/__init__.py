@@ -1,6 +1,5 @@
-"""Sandboxes for the agent frameworks of others: one module a framework, each over the public names of fumehood alone.
+"""Adapters to agent frameworks: one module for each framework, over the public names of fumehood.
 
 Runs in the user's process. Importing this package imports nothing; importing one of its modules needs the framework
-it is named after (`pip install 'fumehood[NAME]'`), and no other. The adapters know nothing of each other, and never
-anything of the engine: what one of them can do, a program of yours can do too.
+it is named after (`pip install 'fumehood[NAME]'`), and no other. An adapter must not use another adapter or the engine.
 """

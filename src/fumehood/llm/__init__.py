@@ -1,6 +1,7 @@
-"""The tool for models: a code interpreter that any model can call, whatever its provider.
+"""The tool for models: a code interpreter that any model can call, with any provider.
 
-Names only, each loaded when it is first used: importing this package loads no provider's SDK, and not even asyncio.
+Runs in the user's process, over the public names. Importing this package must not load a provider's SDK or asyncio:
+each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Notebooks, scripts and reports from the record of a context; notebooks run in a sandbox; records run again.
 
-Host side, over the public sandbox and its values. What a guest gave is written as data and never rendered or run.
+Runs in the user's process, over the public sandbox and its values. Data of a guest is written as data, and must never
+be rendered or run here.
 """

@@ -1,4 +1,5 @@
-"""The port: the verbs of a place where sandboxes live, which the engine and the HTTP client both implement.
+"""The port: the abstract interface of a backend of sandboxes, which the engine and the HTTP client implement.
 
-Values in, values out, sandboxes named by id; `AsyncSandbox`, the server and the contract suite know only this.
+Runs in the process of its caller. Its verbs take and return values and name a sandbox by its id. It must not import an
+implementation; `AsyncSandbox`, the server and the contract tests know only this interface.
 """

@@ -1,5 +1,5 @@
-"""Saved states: one file with what of a sandbox lasts, written from a sandbox and made a sandbox of again.
+"""Saved states: a file with the lasting parts of a sandbox, and a sandbox made from such a file.
 
-Host side, over the port. What a guest gave is carried as bytes: nothing is unpickled, and no name of a guest's, or of
-an archive's, is ever a path of this machine.
+Runs in the host process or the user's, over the port. Data of a guest is carried as bytes: nothing may be unpickled,
+and no name from a guest or an archive may become a path of the host.
 """

@@ -1,4 +1,5 @@
-"""What a server remembers: keys, usage, replies and uploaded files.
+"""The database of a server: keys, usage, replies and uploaded files.
 
-Needs the extra `server`. Host side only; nothing here knows of requests, sandboxes that live, or the server.
+Runs in the server process; needs the extra `server`. It must not know of requests, live
+sandboxes or the server.
 """

@@ -1,4 +1,5 @@
-"""Frozen data that crosses the borders of processes: requests, answers, events, limits.
+"""Frozen data that crosses the boundaries of processes: requests, answers, events, limits.
 
-Everything here checks itself when it is made, holds no live object, and imports nothing but errors and text.
+Used in every process of fumehood outside of the sandbox. A value checks itself when it is made; it must not hold a live
+object, and this package imports only errors and text.
 """

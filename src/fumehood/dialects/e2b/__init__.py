@@ -1,4 +1,4 @@
-"""The dialect of E2B: what its unmodified SDKs send, answered over the port of sandboxes.
+"""The dialect of E2B: answers the requests of its unmodified SDKs over the port of sandboxes.
 
-A dialect can be taken out by removing its folder: nothing but the app's list of names knows it.
+Runs in the server process. It must be removable: only its name in the app's list of dialects refers to it.
 """

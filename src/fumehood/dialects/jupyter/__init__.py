@@ -1,5 +1,5 @@
 """The dialect of Jupyter: kernels over REST and WebSocket, each of them a sandbox with its default context.
 
-Runs in the server process. `adapter.py` has the routes; the rest is translation and what a kernel must remember
-between requests: its clients, its queue, its history. Nothing outside of this folder knows of it.
+Runs in the server process. `adapter.py` has the routes; the rest is translation and the state of a kernel between
+requests: its clients, its queue, its history. No other dialect may import it.
 """

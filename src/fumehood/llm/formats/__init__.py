@@ -1,1 +1,4 @@
-"""How providers write tools, calls and answers: pure translation between their words and ours, without any SDK."""
+"""Translation between the providers' formats of tools, calls and answers and our own values.
+
+Runs in the user's process. Pure functions: they must not import an SDK.
+"""

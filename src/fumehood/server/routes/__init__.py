@@ -1,4 +1,7 @@
-"""The routes of the native API, one resource a file; each translates HTTP to verbs of the port."""
+"""The routes of the native API, one file for each resource.
+
+Runs in the server process. A route translates HTTP to verbs of the port, and must not use the engine.
+"""
 
 from __future__ import annotations
 

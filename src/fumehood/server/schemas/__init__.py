@@ -1,1 +1,4 @@
-"""What the native API takes and gives, as pydantic models: the source of its OpenAPI description."""
+"""The pydantic models of the native API: requests and responses, the source of its OpenAPI description.
+
+Runs in the server process. A model must not do I/O.
+"""

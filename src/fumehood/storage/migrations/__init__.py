@@ -1,1 +1,4 @@
-"""How a database of any older version becomes one of today: one revision a file in `versions`, run by alembic."""
+"""Database migrations, run by alembic: one revision for each file in `versions`.
+
+Runs in the server process, when it opens the database. A released revision must not be changed.
+"""
