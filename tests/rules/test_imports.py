@@ -55,6 +55,7 @@ FOREIGN = {
         "h11",
         "prometheus_client",
         "pydantic",
+        "pydantic_core",
         "python_multipart",
         "starlette",
         "uvicorn",
@@ -68,7 +69,7 @@ FOREIGN = {
     "fumehood.saved.object_store": {"obstore"},
     # The extra `otel`.
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
-    "fumehood.dialects": {"starlette"},
+    "fumehood.dialects": {"pydantic", "starlette"},
     # The extras of the frameworks.
     **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
     # The extra `mcp`, and what the SDK stands on.

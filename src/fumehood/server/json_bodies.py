@@ -1,15 +1,70 @@
-"""How much a body of JSON may become: a byte of it can cost thirty in memory, and the loop stands still meanwhile.
+"""Bodies of JSON for dialects: how much one may become, and its fields as a pydantic model.
 
-Used in the server process, before anything parses a large body; pure. Text and files are long and cost what they are;
-what is bounded is the number of values.
+Used in the server process; pure. A byte of JSON can cost thirty in memory, and the loop stands still meanwhile, so the
+values of a large body are counted before anything parses it; text and files are long and cost what they are. A refusal
+names the first field of the wrong form, in the order of the model, and what it takes.
 """
 
 from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    InstanceOf,
+    ValidationError,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.bounded_json import has_more_values
 
 MAX_VALUES = 500_000
+_SHOWN_BYTES = 80
+
+
+class DialectBody(BaseModel):
+    """What a client of another protocol sends; fields that we do not need are passed over."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+_Body = TypeVar("_Body", bound=DialectBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Annotates the type of a field: whatever is wrong with a value, the refusal says that the field takes this."""
+
+    text: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Returns the schema of the type, with one error in place of all of its own."""
+        return core_schema.custom_error_schema(handler(source), "refused", custom_error_message=self.text)
+
+
+# Halves of characters pass, as everywhere: what is done with the text refuses them where it must.
+AnyText = InstanceOf[str]
+Text = Annotated[AnyText, Allowed("text")]
+# Many clients send null, or nothing of another type, for what they do not use.
+NothingIsEmptyList = BeforeValidator(lambda value: value or [])
+NothingIsFalse = BeforeValidator(lambda value: value or False)
+
+
+def required() -> Any:
+    """Returns the default of a field that must be there: one that is missing is refused like null."""
+    return Field(default=None, validate_default=True)
+
+
+def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentError:
+    """Returns the refusal of a field."""
+    return InvalidArgumentError(field=field or "body", value=value, allowed=allowed)
 
 
 def check_values(body: bytes) -> None:
@@ -24,3 +79,49 @@ def check_values(body: bytes) -> None:
             value=f"{len(body):,} bytes of many values",
             allowed=f"at most {MAX_VALUES:,} values",
         )
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a body.
+
+    Raises:
+        InvalidArgumentError: It is something else.
+    """
+    check_values(body)
+
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+
+    if not isinstance(value, dict):
+        raise refused("body", body[:_SHOWN_BYTES].decode("utf-8", "replace"), "a JSON object")
+
+    return value
+
+
+def read_body(kind: type[_Body], body: bytes) -> _Body:
+    """Returns the body of a request as a model.
+
+    Raises:
+        InvalidArgumentError: It is no JSON object, or a field is missing or has the wrong form.
+    """
+    return read_fields(kind, read_object(body))
+
+
+def read_fields(kind: type[_Body], values: dict[str, Any]) -> _Body:
+    """Returns an object as a model.
+
+    Raises:
+        InvalidArgumentError: A field is missing or has the wrong form.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        cause = first.get("ctx", {}).get("error")
+
+        if isinstance(cause, InvalidArgumentError):
+            raise cause from None
+
+        raise refused(".".join(map(str, first["loc"])), first["input"], first["msg"]) from None
