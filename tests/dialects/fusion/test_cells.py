@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fumehood.dialects.fusion.bodies import read_run_jupyter
+from fumehood.dialects.fusion.bodies import RunJupyterCall
 from fumehood.dialects.fusion.notebook import run_cells
 from fumehood.values.execution import Execution, LogEntry, Logs
 from fumehood.values.requests import ExecuteRequest
@@ -31,7 +31,7 @@ class _Backend:
 def test_cells_beyond_the_bound_run_and_give_an_error() -> None:
     """What fits is kept, whatever came before it."""
     backend: Any = _Backend()
-    call = read_run_jupyter({"cells": ["30", "40", "20", "2", "40"]})
+    call = RunJupyterCall(cells=["30", "40", "20", "2", "40"])
     cells, is_over = asyncio.run(run_cells(backend, "s", call))
 
     assert backend.ran == ["30", "40", "20", "2", "40"]

@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from fumehood.dialects.fusion.bodies import read_object, read_run_code, read_run_jupyter
+from fumehood.dialects.fusion.bodies import RunCodeCall, RunJupyterCall
 from fumehood.dialects.fusion.callers import principal_of_call
 from fumehood.dialects.fusion.notebook import jupyter_error_answer, run_jupyter
 from fumehood.dialects.fusion.running import error_answer, run_code
 from fumehood.errors import FumehoodError, QuotaError
+from fumehood.server.json_bodies import DialectBody, read_body
 from fumehood.server.principal import Principal
 from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
@@ -39,10 +40,10 @@ def routes(services: Services) -> list[BaseRoute]:
         return JSONResponse("pong")
 
     async def code(request: Request) -> Response:
-        return await _answered(services, request, read_run_code, run_code, lambda e: error_answer(e.message))
+        return await _answered(services, request, RunCodeCall, run_code, lambda e: error_answer(e.message))
 
     async def jupyter(request: Request) -> Response:
-        return await _answered(services, request, read_run_jupyter, run_jupyter, jupyter_error_answer)
+        return await _answered(services, request, RunJupyterCall, run_jupyter, jupyter_error_answer)
 
     return [
         Route("/run_code", code, methods=["POST"]),
@@ -52,11 +53,11 @@ def routes(services: Services) -> list[BaseRoute]:
 
 
 async def _answered(
-    services: Services, request: Request, read: Callable[[Any], Any], run: Run, failed: Failed
+    services: Services, request: Request, kind: type[DialectBody], run: Run, failed: Failed
 ) -> Response:
     try:
         principal = await principal_of_call(services.authenticator, request)
-        call = read(read_object(await request.body()))
+        call = read_body(kind, await request.body())
         answer = await unless_gone(request, run(services, principal, call))
         return JSONResponse(answer)
     except FumehoodError as error:

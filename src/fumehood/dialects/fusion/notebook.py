@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from dataclasses import replace
 from typing import Any
 
 from fumehood.bounds import MIB
-from fumehood.dialects.fusion.bodies import RunJupyterCall
+from fumehood.dialects.fusion.bodies import RunJupyterCall, memory_bytes
 from fumehood.dialects.fusion.running import fetched
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
@@ -39,7 +38,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
     backend = services.backend_for(principal)
     call = _within(principal, call)
     spec = SandboxSpec(
-        limits=limits_within(principal, {"memory_bytes": call.memory_bytes}),
+        limits=limits_within(principal, {"memory_bytes": memory_bytes(call)}),
         timeout_seconds=call.total_seconds + _AROUND_SECONDS,
     )
 
@@ -95,10 +94,10 @@ def _within(principal: Principal, call: RunJupyterCall) -> RunJupyterCall:
     if longest is None:
         return call
 
-    if call.cell_seconds is not None:
+    if call.cell_seconds:
         policy.check_limit("wall_seconds", call.cell_seconds)
 
-    return replace(call, cell_seconds=call.cell_seconds or longest)
+    return call.model_copy(update={"cell_seconds": call.cell_seconds or longest})
 
 
 async def run_cells(
@@ -118,7 +117,7 @@ async def run_cells(
         if left <= 0:
             return cells, True
 
-        seconds = left if call.cell_seconds is None else min(left, call.cell_seconds)
+        seconds = min(left, call.cell_seconds) if call.cell_seconds else left
         request = ExecuteRequest(code=code, wall_seconds=max(_LEAST_SECONDS, seconds))
         execution = await backend.run(sandbox_id, request)
         size_bytes = _size_of(execution)

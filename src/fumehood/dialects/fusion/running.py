@@ -11,11 +11,10 @@ import math
 import posixpath
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from fumehood.bounds import MIB
-from fumehood.dialects.fusion.bodies import RunCodeCall
+from fumehood.dialects.fusion.bodies import RunCodeCall, memory_bytes
 from fumehood.errors import CommandStartError
 from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.server.principal import Principal
@@ -65,10 +64,11 @@ async def run_code(services: Services, principal: Principal, call: RunCodeCall) 
     language = LANGUAGES.get(_NAMES.get(call.language, ""))
     longest = principal.policy.max_limits.get("wall_seconds", math.inf)
     # Clients send both times always, so they are cut and not refused.
-    call = replace(
-        call,
-        run_seconds=min(call.run_seconds, longest),
-        compile_seconds=min(call.compile_seconds, longest),
+    call = call.model_copy(
+        update={
+            "run_seconds": min(call.run_seconds, longest),
+            "compile_seconds": min(call.compile_seconds, longest),
+        }
     )
     compile_seconds = call.compile_seconds if language is not None and language.compile else 0.0
     spare = _SPARE_SECONDS + call.compile_seconds - compile_seconds
@@ -76,7 +76,7 @@ async def run_code(services: Services, principal: Principal, call: RunCodeCall) 
     async with workbench(
         services,
         principal,
-        limits_within(principal, {"memory_bytes": call.memory_bytes}),
+        limits_within(principal, {"memory_bytes": memory_bytes(call)}),
         programs_seconds=compile_seconds + call.run_seconds,
         queue_seconds=min(services.settings.queue_seconds, spare),
     ) as bench:
@@ -113,7 +113,7 @@ async def _run(bench: Workbench, language: SourceLanguage, call: RunCodeCall) ->
     if compiled is None or compiled.exit_code == 0:
         run = await bench.run(
             Program(
-                argv=language.argv(language.run, source, program, call.args),
+                argv=language.argv(language.run, source, program, tuple(call.args)),
                 cwd=folder,
                 envs=TOOL_ENVS,
                 stdin=call.stdin,
@@ -146,7 +146,7 @@ async def _write(
     return f"{folder}/{source}", program
 
 
-async def fetched(bench: Workbench, folder: str, paths: tuple[str, ...]) -> dict[str, str]:
+async def fetched(bench: Workbench, folder: str, paths: list[str]) -> dict[str, str]:
     """Returns the files that a call wants back, as base64; what is not there, or does not fit, is left out."""
     files: dict[str, str] = {}
     left = MAX_FETCHED_BYTES
