@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from fumehood.dialects.replit.bodies import read_code_exec
+from fumehood.dialects.replit.bodies import CodeExecCall
 from fumehood.dialects.replit.running import run_code_exec
 from fumehood.errors import FumehoodError
 from fumehood.server.auth import principal_of
+from fumehood.server.json_bodies import read_body
 from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
@@ -27,7 +28,7 @@ def routes(services: Services) -> list[BaseRoute]:
         try:
             principal = await principal_of(request)
             principal.require("execute")
-            call = read_code_exec(await request.body())
+            call = read_body(CodeExecCall, await request.body())
             text = await unless_gone(request, run_code_exec(services, principal, call))
             return PlainTextResponse(text)
         except FumehoodError as error:
