@@ -5,9 +5,7 @@ A refusal says what the error says, and nothing of the inside.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import principal_of
-from fumehood.server.json_bodies import check_values
 from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
 
@@ -72,28 +69,3 @@ async def backend_of(services: Services, request: Request) -> Backend:
     principal = await principal_of(request)
     principal.require("sandboxes")
     return services.backend_for(principal)
-
-
-def read_object(body: bytes) -> Mapping[str, Any]:
-    """Returns the JSON object of a body.
-
-    Raises:
-        InvalidArgumentError: It is something else.
-    """
-    check_values(body)
-
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-
-    if not isinstance(value, dict):
-        shown = body[:80].decode("utf-8", "replace")
-        raise InvalidArgumentError(field="body", value=shown, allowed="a JSON object")
-
-    return value
-
-
-def refused(field: str, value: object, allowed: str) -> InvalidArgumentError:
-    """Returns the refusal of a field."""
-    return InvalidArgumentError(field=field, value=value, allowed=allowed)

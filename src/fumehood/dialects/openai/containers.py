@@ -14,20 +14,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fumehood.dialects.openai.answers import UnknownFileError, answering, backend_of, read_object, refused
+from fumehood.dialects.openai.answers import UnknownFileError, answering, backend_of
 from fumehood.dialects.openai.words import (
     ROOT,
+    NewContainer,
     container_data,
     file_data,
     is_container,
     page,
     path_of,
     path_of_upload,
-    read_container,
     sandbox_id_of,
 )
 from fumehood.errors import PathNotFoundError
 from fumehood.port.backend import Backend
+from fumehood.server.json_bodies import read_body, refused
 from fumehood.server.ranges import attachment
 from fumehood.server.services import Services
 from fumehood.server.uploads import parts_of
@@ -67,7 +68,7 @@ class ContainerRoutes:
 
     async def _create(self, request: Request) -> Response:
         backend = await backend_of(self._services, request)
-        spec = read_container(read_object(await request.body()))
+        spec = read_body(NewContainer, await request.body()).spec()
         return JSONResponse(container_data(await backend.create(spec)))
 
     async def _list(self, request: Request) -> Response:

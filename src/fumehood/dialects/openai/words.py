@@ -10,11 +10,14 @@ import base64
 import binascii
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from fumehood.bounds import GIB
-from fumehood.dialects.openai.answers import UnknownFileError, refused
+from fumehood.dialects.openai.answers import UnknownFileError
 from fumehood.errors import SandboxNotFoundError
+from fumehood.server.json_bodies import Allowed, AnyText, DialectBody, refused, required
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.requests import SandboxSpec
@@ -25,6 +28,7 @@ _PREFIX = "cntr_"
 _FILE_PREFIX = "cfile_"
 _NAME, _MINUTES, _MEMORY = "openai.name", "openai.minutes", "openai.memory_limit"
 _MEMORY_LIMITS = {"1g": 1 * GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
+_DEFAULT_MEMORY = "1g"
 _DEFAULT_MINUTES = 20
 _MAX_MINUTES = 24 * 60
 # A container lives as long as it is used; the server's own longest lifetime bounds it all the same.
@@ -34,32 +38,88 @@ _MAX_PAGE = 100
 _DEFAULT_PAGE = 20
 
 
-def read_container(body: Mapping[str, Any]) -> SandboxSpec:
-    """Returns the sandbox that a request for a container asks for.
+def _no_secrets(policy: _NetworkPolicy | None) -> _NetworkPolicy | None:
+    if policy is not None and policy.type == "allowlist" and policy.domain_secrets:
+        raise refused(
+            "network_policy.domain_secrets", "...", "nothing: give secrets as headers, by the native API"
+        )
 
-    Raises:
-        InvalidArgumentError: Something in it cannot be had here.
-    """
-    name = body.get("name")
+    return policy
 
-    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARACTERS:
-        raise refused("name", name, f"a text of 1 to {_MAX_NAME_CHARACTERS} characters")
 
-    memory = body.get("memory_limit") or "1g"
+def _nothing(instead: str) -> AfterValidator:
+    """What is not here may be empty, as clients send it."""
 
-    if not isinstance(memory, str) or memory not in _MEMORY_LIMITS:
-        raise refused("memory_limit", memory, ", ".join(_MEMORY_LIMITS))
+    def check(value: object, info: ValidationInfo) -> object:
+        if value:
+            raise refused(info.field_name, value, f"nothing: {instead}")
 
-    _refuse_what_is_not_here(body)
-    minutes = _minutes(body.get("expires_after"))
-    return SandboxSpec(
-        limits=Limits(memory_bytes=_MEMORY_LIMITS[memory]),
-        chosen_limits=("memory_bytes",) if body.get("memory_limit") else (),
-        network=_network(body.get("network_policy")),
-        metadata={_NAME: name, _MINUTES: str(minutes), _MEMORY: memory},
-        timeout_seconds=_LIFETIME_SECONDS,
-        idle_timeout_seconds=minutes * 60.0,
-    )
+        return value
+
+    return AfterValidator(check)
+
+
+class _Expiry(DialectBody):
+    anchor: Literal["last_active_at"]
+    minutes: Annotated[int, Field(ge=1, le=_MAX_MINUTES)]
+
+
+class _NetworkPolicy(DialectBody):
+    type: Literal["disabled", "allowlist"]
+    allowed_domains: Any = None
+    domain_secrets: Any = None
+
+    @model_validator(mode="after")
+    def _has_domains(self) -> Self:
+        if self.type == "allowlist" and not (isinstance(self.allowed_domains, list) and self.allowed_domains):
+            raise ValueError("an allowlist has domains")
+
+        return self
+
+
+class NewContainer(DialectBody):
+    """A request for a container."""
+
+    name: Annotated[
+        AnyText,
+        Field(min_length=1, max_length=_MAX_NAME_CHARACTERS),
+        Allowed(f"a text of 1 to {_MAX_NAME_CHARACTERS} characters"),
+    ] = required()
+    memory_limit: Annotated[
+        Literal["1g", "4g", "16g", "64g"] | None,
+        BeforeValidator(lambda value: value or None),
+        Allowed(", ".join(_MEMORY_LIMITS)),
+    ] = None
+    file_ids: Annotated[Any, _nothing("upload files to the container itself")] = None
+    skills: Annotated[Any, _nothing("put what is needed into a file of the container")] = None
+    expires_after: Annotated[
+        _Expiry | None, Allowed(f'{{"anchor": "last_active_at", "minutes": 1 to {_MAX_MINUTES:,}}}')
+    ] = None
+    network_policy: Annotated[
+        _NetworkPolicy | None,
+        Allowed('{"type": "disabled"}, or "allowlist" with `allowed_domains`'),
+        AfterValidator(_no_secrets),
+    ] = None
+
+    def spec(self) -> SandboxSpec:
+        """Returns the sandbox that it asks for.
+
+        Raises:
+            InvalidArgumentError: Something in it cannot be had here.
+        """
+        memory = self.memory_limit or _DEFAULT_MEMORY
+        minutes = _DEFAULT_MINUTES if self.expires_after is None else self.expires_after.minutes
+        policy = self.network_policy
+        return SandboxSpec(
+            limits=Limits(memory_bytes=_MEMORY_LIMITS[memory]),
+            chosen_limits=("memory_bytes",) if self.memory_limit else (),
+            network=Network(allow=policy.allowed_domains)
+            if policy is not None and policy.type == "allowlist"
+            else Network(),
+            metadata={_NAME: self.name, _MINUTES: str(minutes), _MEMORY: memory},
+            timeout_seconds=_LIFETIME_SECONDS,
+            idle_timeout_seconds=minutes * 60.0,
+        )
 
 
 def is_container(info: SandboxInfo) -> bool:
@@ -191,54 +251,6 @@ def page(data: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, 
         "last_id": shown[-1]["id"] if shown else None,
         "has_more": len(found) > len(shown),
     }
-
-
-def _minutes(expires_after: object) -> int:
-    if expires_after is None:
-        return _DEFAULT_MINUTES
-
-    given = expires_after if isinstance(expires_after, Mapping) else {}
-    minutes = given.get("minutes")
-
-    if (
-        given.get("anchor") != "last_active_at"
-        or type(minutes) is not int
-        or not 1 <= minutes <= _MAX_MINUTES
-    ):
-        raise refused(
-            "expires_after",
-            expires_after,
-            f'{{"anchor": "last_active_at", "minutes": 1 to {_MAX_MINUTES:,}}}',
-        )
-
-    return minutes
-
-
-def _refuse_what_is_not_here(body: Mapping[str, Any]) -> None:
-    if body.get("file_ids"):
-        raise refused("file_ids", body["file_ids"], "nothing: upload files to the container itself")
-
-    if body.get("skills"):
-        raise refused("skills", body["skills"], "nothing: put what is needed into a file of the container")
-
-
-def _network(policy: object) -> Network:
-    given = policy if isinstance(policy, Mapping) else {}
-
-    if policy is None or given.get("type") == "disabled":
-        return Network()
-
-    domains = given.get("allowed_domains")
-
-    if given.get("type") != "allowlist" or not isinstance(domains, list) or not domains:
-        raise refused("network_policy", policy, '{"type": "disabled"}, or "allowlist" with `allowed_domains`')
-
-    if given.get("domain_secrets"):
-        raise refused(
-            "network_policy.domain_secrets", "...", "nothing: give secrets as headers, by the native API"
-        )
-
-    return Network(allow=domains)
 
 
 def _network_policy(network: Network) -> dict[str, Any]:
