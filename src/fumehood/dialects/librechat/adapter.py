@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from fumehood.dialects.librechat.answers import answering, caller_of, read_object
-from fumehood.dialects.librechat.bodies import read_exec
+from fumehood.dialects.librechat.answers import answering, caller_of
+from fumehood.dialects.librechat.bodies import ExecCall
 from fumehood.dialects.librechat.executing import run_exec
 from fumehood.dialects.librechat.file_routes import FileRoutes
 from fumehood.dialects.librechat.tool_routes import ToolRuns
+from fumehood.server.json_bodies import read_body
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
 
@@ -32,7 +33,7 @@ def routes(services: Services) -> list[BaseRoute]:
         if (mismatch := _profile_mismatch(request)) is not None:
             return mismatch
 
-        call = read_exec(read_object(await request.body()))
+        call = read_body(ExecCall, await request.body())
         return JSONResponse(await unless_gone(request, run_exec(services, principal, call)))
 
     async def programmatic(request: Request) -> Response:

@@ -5,17 +5,14 @@ A refusal says what the error says, and nothing of the inside.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.server.auth import token_of
-from fumehood.server.json_bodies import check_values
 from fumehood.server.principal import Principal
 from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
@@ -84,27 +81,6 @@ async def caller_of(services: Services, request: Request) -> Principal:
     principal = await services.authenticator.authenticate(given)
     principal.require("execute")
     return principal
-
-
-def read_object(body: bytes) -> Mapping[str, Any]:
-    """Returns the JSON object of a body.
-
-    Raises:
-        InvalidArgumentError: It is something else.
-    """
-    check_values(body)
-
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-
-    if not isinstance(value, dict):
-        raise InvalidArgumentError(
-            field="body", value=body[:80].decode("utf-8", "replace"), allowed="a JSON object"
-        )
-
-    return value
 
 
 def _said(error: FumehoodError) -> str:

@@ -1,6 +1,6 @@
-"""What clients of the code API send to be run, checked: JSON objects to frozen requests, of both generations.
+"""What clients of the code API send to be run: the models of its bodies, of both generations.
 
-Pure functions, used in the server process. What has another form is refused with the field's name.
+Used in the server process. What has another form is refused with the field's name.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fumehood.errors import InvalidArgumentError
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, InstanceOf
+
+from fumehood.server.json_bodies import Allowed, AnyText, DialectBody, Text, refused, required
 
 MAX_FILES = 500
 _MAX_NAME = 1024
@@ -56,67 +58,6 @@ class FileRef:
     echoed: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecCall:
-    """A call of `/exec`."""
-
-    code: str
-    language: str
-    args: tuple[str, ...]
-    files: tuple[FileRef, ...]
-    session_id: str | None
-    seconds: float | None
-
-
-def read_exec(body: Mapping[str, Any]) -> ExecCall:
-    """Returns a call of `/exec`.
-
-    Raises:
-        InvalidArgumentError: A field is missing or has the wrong form.
-    """
-    return ExecCall(
-        code=text_of(body, "code"),
-        language=_language(body),
-        args=_args(body),
-        files=read_files(body),
-        session_id=_id(body, "session_id"),
-        seconds=read_seconds(body),
-    )
-
-
-def read_files(body: Mapping[str, Any]) -> tuple[FileRef, ...]:
-    """Returns the files that a call names."""
-    files = body.get("files") or []
-
-    if not isinstance(files, list) or len(files) > MAX_FILES:
-        raise refused("files", type(files).__name__, f"a list of at most {MAX_FILES} files")
-
-    return tuple(_file(item) for item in files)
-
-
-def read_seconds(body: Mapping[str, Any]) -> float | None:
-    """Returns the time of a run, which clients give in milliseconds."""
-    value = body.get("timeout")
-
-    if value is None:
-        return None
-
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
-        raise refused("timeout", value, "milliseconds, more than 0")
-
-    return min(value / 1000, _MAX_SECONDS)
-
-
-def text_of(body: Mapping[str, Any], name: str) -> str:
-    """Returns a field that must be there, and be text."""
-    value = body.get(name)
-
-    if not isinstance(value, str):
-        raise refused(name, value, "text")
-
-    return value
-
-
 def is_safe_name(name: str) -> bool:
     """Tells whether a file's name leads to a place below its folder, and can stand in every store."""
     parts = name.split("/")
@@ -132,30 +73,20 @@ def _is_repeatable(value: object) -> bool:
     return value.isprintable() if isinstance(value, str) else isinstance(value, int)
 
 
-def refused(field: str, value: object, allowed: str) -> InvalidArgumentError:
-    """Returns the error for a field of the wrong form."""
-    return InvalidArgumentError(field=field, value=value, allowed=allowed)
-
-
-def _language(body: Mapping[str, Any]) -> str:
-    name = body.get("lang", body.get("language"))
-
+def _language(name: object) -> str:
     if not isinstance(name, str) or name.lower() not in _LANGUAGES:
         raise refused("lang", name, ", ".join(SPOKEN))
 
     return _LANGUAGES[name.lower()]
 
 
-def _args(body: Mapping[str, Any]) -> tuple[str, ...]:
-    args = body.get("args") or []
+def _files(given: Any) -> list[FileRef]:
+    files = given or []
 
-    if isinstance(args, str):
-        return (args,)
+    if not isinstance(files, list) or len(files) > MAX_FILES:
+        raise refused("files", type(files).__name__, f"a list of at most {MAX_FILES} files")
 
-    if not isinstance(args, list) or not all(isinstance(item, str) for item in args) or len(args) > MAX_FILES:
-        raise refused("args", args, "a list of text")
-
-    return tuple(args)
+    return [_file(item) for item in files]
 
 
 def _id(body: Mapping[str, Any], name: str) -> str | None:
@@ -191,3 +122,33 @@ def _file(item: object) -> FileRef:
         name=None if name is None else name.removeprefix("/mnt/data/"),
         echoed=echoed,
     )
+
+
+_AN_ID = Allowed("an id that this server gave")
+NothingIsNone = BeforeValidator(lambda value: None if value == "" else value)
+Files = Annotated[list[InstanceOf[FileRef]], BeforeValidator(_files)]
+# Clients give it in milliseconds.
+Timeout = Annotated[
+    Annotated[float, Field(gt=0, le=_MOST, allow_inf_nan=False)] | None,
+    Allowed("milliseconds, more than 0"),
+    AfterValidator(lambda value: None if value is None else min(value / 1000, _MAX_SECONDS)),
+]
+
+
+class ExecCall(DialectBody):
+    """A call of `/exec`."""
+
+    code: Text = required()
+    language: Annotated[AnyText, BeforeValidator(_language)] = Field(
+        default=None, validation_alias=AliasChoices("lang", "language"), validate_default=True
+    )
+    args: Annotated[
+        Annotated[list[AnyText], Field(max_length=MAX_FILES)],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) and value else value or []),
+        Allowed("a list of text"),
+    ] = Field(default_factory=list)
+    files: Files = Field(default_factory=list)
+    session_id: Annotated[
+        Annotated[str, Field(pattern=rf"^{_ID.pattern}$")] | None, NothingIsNone, _AN_ID
+    ] = None
+    seconds: Timeout = Field(default=None, alias="timeout")

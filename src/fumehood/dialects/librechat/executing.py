@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fumehood.dialects.librechat.bodies import ExecCall, refused
+from fumehood.dialects.librechat.bodies import ExecCall
 from fumehood.dialects.librechat.shelf import Shelf, new_session_id
 from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
 from fumehood.errors import CommandStartError
+from fumehood.server.json_bodies import refused
 from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
@@ -73,7 +74,7 @@ async def _run(
         if compiled.exit_code != 0:
             return "compile", compiled
 
-    argv = language.argv(language.run, source, program, call.args)
+    argv = language.argv(language.run, source, program, tuple(call.args))
     return "run", await bench.run(Program(argv=argv, cwd=DATA, envs=RUN_ENVS, timeout_seconds=seconds))
 
 

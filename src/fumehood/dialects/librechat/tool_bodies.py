@@ -1,18 +1,28 @@
-"""What clients send of code that calls tools, checked, and the names by which code knows the tools.
+"""What clients send of code that calls tools: the models, and the names by which code knows the tools.
 
-Pure functions, used in the server process. The names are made as the clients make them, or a call would not find its
+Used in the server process. The names are made as the clients make them, or a call would not find its
 tool.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Any
+from typing import Annotated, Any
 
-from fumehood.dialects.librechat.bodies import FileRef, read_files, read_seconds, refused, text_of
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo
+
+from fumehood.dialects.librechat.bodies import Files, Timeout
+from fumehood.server.json_bodies import (
+    Allowed,
+    AnyText,
+    DialectBody,
+    Text,
+    read_fields,
+    read_object,
+    refused,
+    required,
+)
 
 _MAX_TOOLS = 500
 _MAX_RESULTS = 1000
@@ -36,56 +46,6 @@ _BASH_WORDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRunCall:
-    """The first call of `/exec/programmatic`: `tools` maps names in code to names of tools."""
-
-    code: str
-    is_bash: bool
-    tools: Mapping[str, str]
-    files: tuple[FileRef, ...]
-    session_id: str | None
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continuation:
-    """A later call: results, by the id of the call."""
-
-    token: str
-    results: Mapping[str, Mapping[str, Any]]
-
-
-def read_programmatic(body: Mapping[str, Any]) -> ToolRunCall | Continuation:
-    """Returns a call of `/exec/programmatic`.
-
-    Raises:
-        InvalidArgumentError: A field is missing or has the wrong form.
-    """
-    if body.get("continuation_token") is not None:
-        return Continuation(token=text_of(body, "continuation_token"), results=_results(body))
-
-    language = body.get("lang", body.get("language", "python"))
-
-    if language not in ("python", "py", "bash"):
-        raise refused("lang", language, "python or bash")
-
-    is_bash = language == "bash"
-    session_id = body.get("session_id") or None
-
-    if session_id is not None and not isinstance(session_id, str):
-        raise refused("session_id", session_id, "an id that this server gave")
-
-    return ToolRunCall(
-        code=text_of(body, "code"),
-        is_bash=is_bash,
-        tools=_tools(body, is_bash),
-        files=read_files(body),
-        session_id=session_id,
-        seconds=read_seconds(body),
-    )
-
-
 def python_identifier(name: str) -> str:
     """Returns a tool's name as Python code calls it."""
     normal = _plain(re.sub(r"[-\s]", "_", name))
@@ -103,12 +63,20 @@ def _plain(name: str) -> str:
     return f"_{normal}" if normal[:1].isdigit() else normal
 
 
-def _tools(body: Mapping[str, Any], is_bash: bool) -> Mapping[str, str]:
-    tools = body.get("tools") or []
+def _language(name: object) -> str:
+    if name not in ("python", "py", "bash"):
+        raise refused("lang", name, "python or bash")
+
+    return "bash" if name == "bash" else "python"
+
+
+def _tools(given: Any, info: ValidationInfo) -> dict[str, str]:
+    tools = given or []
 
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
         raise refused("tools", type(tools).__name__, f"a list of at most {_MAX_TOOLS} tools")
 
+    identifier_of = bash_identifier if info.data.get("language") == "bash" else python_identifier
     named: dict[str, str] = {}
 
     for tool in tools:
@@ -117,7 +85,7 @@ def _tools(body: Mapping[str, Any], is_bash: bool) -> Mapping[str, str]:
         if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
             raise refused("tools.name", name, f"text of 1 to {_MAX_NAME} characters")
 
-        identifier = bash_identifier(name) if is_bash else python_identifier(name)
+        identifier = identifier_of(name)
 
         if not identifier or named.get(identifier, name) != name:
             raise refused("tools.name", name, "names that stay different, and not empty, as identifiers")
@@ -127,23 +95,65 @@ def _tools(body: Mapping[str, Any], is_bash: bool) -> Mapping[str, str]:
     return named
 
 
-def _results(body: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    results = body.get("tool_results") or []
+def _results(given: Any) -> dict[str, dict[str, Any]]:
+    results = given or []
 
     if not isinstance(results, list) or len(results) > _MAX_RESULTS:
         raise refused("tool_results", type(results).__name__, f"a list of at most {_MAX_RESULTS} results")
 
-    given: dict[str, Mapping[str, Any]] = {}
+    return dict(map(_result, results))
 
-    for result in results:
-        if not isinstance(result, dict) or not isinstance(result.get("call_id"), str):
-            raise refused("tool_results", result, "objects with call_id")
 
-        message = result.get("error_message")
-        given[result["call_id"]] = {
-            "result": result.get("result"),
-            "is_error": result.get("is_error") is True,
-            "error_message": message if isinstance(message, str) else "",
-        }
+def _result(result: object) -> tuple[str, dict[str, Any]]:
+    if not isinstance(result, dict) or not isinstance(result.get("call_id"), str):
+        raise refused("tool_results", result, "objects with call_id")
 
-    return given
+    message = result.get("error_message")
+    return result["call_id"], {
+        "result": result.get("result"),
+        "is_error": result.get("is_error") is True,
+        "error_message": message if isinstance(message, str) else "",
+    }
+
+
+class ToolRunCall(DialectBody):
+    """The first call of `/exec/programmatic`: `tools` maps names in code to names of tools."""
+
+    language: Annotated[AnyText, BeforeValidator(_language)] = Field(
+        default="python", validation_alias=AliasChoices("lang", "language")
+    )
+    session_id: Annotated[
+        AnyText | None, BeforeValidator(lambda value: value or None), Allowed("an id that this server gave")
+    ] = None
+    code: Text = required()
+    tools: Annotated[dict[AnyText, AnyText], BeforeValidator(_tools)] = Field(default_factory=dict)
+    files: Files = Field(default_factory=list)
+    seconds: Timeout = Field(default=None, alias="timeout")
+
+    @property
+    def is_bash(self) -> bool:
+        """True when the code is Bash."""
+        return self.language == "bash"
+
+
+class Continuation(DialectBody):
+    """A later call: results, by the id of the call."""
+
+    token: Text = Field(alias="continuation_token")
+    results: Annotated[dict[AnyText, Any], BeforeValidator(_results)] = Field(
+        default_factory=dict, alias="tool_results"
+    )
+
+
+def read_programmatic(body: bytes) -> ToolRunCall | Continuation:
+    """Returns a call of `/exec/programmatic`.
+
+    Raises:
+        InvalidArgumentError: A field is missing or has the wrong form.
+    """
+    values = read_object(body)
+
+    if values.get("continuation_token") is None:
+        return read_fields(ToolRunCall, values)
+
+    return read_fields(Continuation, values)

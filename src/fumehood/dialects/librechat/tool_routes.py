@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fumehood.dialects.librechat.answers import NotThereError, caller_of, read_object
+from fumehood.dialects.librechat.answers import NotThereError, caller_of
 from fumehood.dialects.librechat.tool_bodies import Continuation, ToolRunCall, read_programmatic
 from fumehood.dialects.librechat.tool_run import WAIT_SECONDS, Calls, Ended, ToolRun
 from fumehood.errors import FumehoodError, OverloadedError, ServerEndingError
 from fumehood.server.drain import RETRY_SECONDS
+from fumehood.server.json_bodies import read_object
 from fumehood.server.principal import Principal
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
@@ -54,7 +55,7 @@ class ToolRuns:
     async def answer(self, request: Request) -> Response:
         """Answers `POST /exec/programmatic`."""
         principal = await caller_of(self._services, request)
-        call = read_programmatic(read_object(await request.body()))
+        call = read_programmatic(await request.body())
 
         if isinstance(call, ToolRunCall) and self._services.drain.begun:
             # A server that ends lets what waits for tools go on, and begins nothing.

@@ -7,15 +7,16 @@ as they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from fumehood.dialects.librechat.bodies import FileRef, is_safe_name, refused
+from fumehood.dialects.librechat.bodies import FileRef, is_safe_name
 from fumehood.dialects.librechat.file_words import produced
 from fumehood.dialects.librechat.shelf import NewFile, Shelf
 from fumehood.errors import FileError, QuotaError, RequestTooLargeError
+from fumehood.server.json_bodies import refused
 from fumehood.server.programs import Workbench
 from fumehood.storage.files import StoredFile
 from fumehood.values.requests import ListFiles, ReadFile
@@ -81,7 +82,7 @@ class Workspace:
         self._inputs: dict[str, _Input] = {}
 
     async def find(
-        self, refs: tuple[FileRef, ...], session_id: str | None
+        self, refs: Sequence[FileRef], session_id: str | None
     ) -> list[tuple[str, StoredFile, FileRef | None]]:
         """Returns the files that a call names, or those of the session that it continues.
 
