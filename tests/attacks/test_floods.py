@@ -6,6 +6,8 @@ and a neighbour's cells take at most five times as long as beside an honest busy
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,14 +99,32 @@ def running(flooder: Any, code: str) -> Iterator[None]:
         thread.join()
 
 
-def hold(make: Callable[..., Any], flood: Callable[[], Any]) -> None:
-    """Asserts that a flood holds up neither the loop nor a neighbour; a round may be spoilt by other work."""
+@contextmanager
+def busy_programs(count: int) -> Iterator[None]:
+    """Programs of this machine that compute."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def hold(make: Callable[..., Any], flood: Callable[[], Any], *, programs: int = 0) -> None:
+    """Asserts that a flood holds up neither the loop nor a neighbour; a round may be spoilt by other work.
+
+    Args:
+        make: Makes a sandbox.
+        flood: Enters the flood.
+        programs: How many programs of this machine take part in the flood. As many compute beside the control.
+    """
     neighbour = make()
     neighbour.run("1")
     busy = make()
     busy.run("1")
 
-    with running(busy, BUSY):
+    with busy_programs(programs), running(busy, BUSY):
         control = p95(cell_seconds(neighbour))
 
     seen = []
